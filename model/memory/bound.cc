@@ -325,6 +325,7 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
           s.whole_head,
           s.free_head,
           s.split_products,
+          static_cast<int>(s.adapter_split) * 2 + s.adapter_gathers,
           static_cast<int>(s.schedule),
           s.flash_attention,
           s.overlap_grad_reduce,

@@ -148,6 +148,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
     out.layers.push_back({{}, kind.scale, kind.count, kind.kept_bytes});
   Sort(micro_batch, &out);
   out.fp8_weights = key.fp8_weights && GathersCodes(work.fp8);
+  out.cuts_adapters = key.adapter_split != AdapterSplit::kRows;
   out.boundary_bytes = micro_batch.boundary_bytes;
   out.layer_ranks = micro_batch.layer_ranks;
   out.table_ranks = micro_batch.table_ranks, out.head_ranks = micro_batch.head_ranks;

@@ -368,7 +368,8 @@ void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOp
       (static_cast<double>(count.head + count.pooler + count.final_norm) - head_whole) / ranks;
   table->final_norm_parameters = static_cast<double>(count.final_norm) / ranks;
   table->frozen = work.lora.on();
-  table->adapter_parameters = static_cast<double>(AdapterParameters(model, work.lora, ranks));
+  table->adapter_parameters =
+      static_cast<double>(AdapterParameters(model, work.lora, ranks, ops.cuts_adapters));
   table->packed_parameters = static_cast<double>(PackedParameters(model, work)) / ranks;
   table->code_bytes = CodeBytes(PackingOf(work));
   if (ops.fp8_weights)

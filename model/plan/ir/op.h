@@ -31,7 +31,8 @@ enum class OpKind : uint8_t {
   // Element movement.
   kZero,  // out x
   kAdd,   // out c; in a, b: c = a + b
-  kSlice,  // out y[n]; in x[g*n]; attrs n axis: y = part coord(axis) of the g = size(axis) equal parts of x
+  kSlice,  // out y[n]; in x[g*n]; attrs n axis rows: y = part coord(axis) of the g = size(axis) equal parts of x; rows > 0:
+           //   of each of so many rows of x
   kCopy,  // out y; in x: y = x, which may lie in another space (Buffer::space)
   kGatherRows,  // out y[rows,h]; in x, pos[rows]; attrs rows h batch: y[j*batch+i] = x[pos[j*batch+i]*batch+i]
   kScatterRows,  // out dx[n*h]; in dy[rows,h], pos; attrs rows h batch n axis: zero everywhere else, rows added; axis: dx holds

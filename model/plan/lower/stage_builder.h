@@ -126,6 +126,11 @@ struct LowerContext {
   bool scatters() const { return strategy.zero >= 2 && !strategy.reduce_once; }
   // Each pass fetches weights before it reads them: gathers them, or copies them from the host.
   bool fetches_weights() const { return strategy.zero == 3 || strategy.offload.weights; }
+  // Adapters are cut by columns, and ranks see all rows.
+  bool cuts_adapters() const {
+    return strategy.tp > 1 && strategy.adapter_split != AdapterSplit::kRows;
+  }
+  bool adapters_gather() const { return cuts_adapters() && sp() && strategy.adapter_gathers; }
   bool frozen() const { return work.lora.on(); }  // every parameter but those of adapters
   // Of the residual stream in front of layer `index`: nothing in front of the first adapters is trained.
   bool NeedsStreamGrad(int64_t index) const { return !frozen() || index > 0; }
@@ -133,6 +138,15 @@ struct LowerContext {
 };
 LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Strategy& strategy,
                          const LowerOptions& options);
+
+// Of regroup, from x[rows, parts, columns] to [parts, rows, columns]; inverse: columns of all parts side by side.
+inline ir::Attrs SideBySide(int64_t rows, int64_t columns, int64_t parts, bool inverse) {
+  return {{ir::Attr::kRows, double(rows)},
+          {ir::Attr::kH, double(columns)},
+          {ir::Attr::kParts, double(parts)},
+          {ir::Attr::kZigzag, 0},
+          {ir::Attr::kInverse, double(inverse)}};
+}
 
 // A parameter inside a unit of the stage; invalid by default ("this layer has no such parameter").
 struct ParamRef {

@@ -86,6 +86,20 @@ CastSource InputSource(StageBuilder& stage, const Layer& layer, const Branches& 
   return source;
 }
 
+// Adapters cut by columns read all rows of a block's input: without pieces of its own, the map's gather leaves them, in 16
+// bits (TransformerEngine's return_layernorm_output_gathered), and each rank casts all of them.
+bool SharesInput(const StageBuilder& stage, const Branches& block) {
+  const LowerContext& ctx = stage.ctx();
+  return ctx.cuts_adapters() && ctx.sp() && !ctx.adapters_gather() && TakesInAdapters(block);
+}
+CastSource WholeSource(const StageBuilder& stage, CastSource source, ViewId whole) {
+  source.x = whole;
+  source.rows = stage.ctx().Rows();
+  source.part = false;
+  source.from = ir::CastFrom::kElsewhere;
+  return source;
+}
+
 // The output projections of all branches add up in front of one reduction.
 void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block,
                   const std::string& prefix, ViewId x, ViewId y, ViewId memory, bool stop_early) {
@@ -93,15 +107,21 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
   const SublayerShape shape = ShapeOf(stage, sub);
   const bool post = stage.ctx().model.post_norm;
   Factor normed;
-  ViewId out = -1, own = -1;
+  ViewId out = -1, own = -1;  // own: what adapters read
   std::vector<ViewId> biases;
   for (const Sublayer& branch : block) {
     const bool first = &branch == &sub;
     if (first || branch.norm_gamma) {
       own = EmitInputNorm(stage, layer, branch, prefix, x);
-      const CastSource source = InputSource(stage, layer, block, branch, prefix, own);
-      normed = GatherFactor(stage, CastTensor(stage, source, NeedOf(stage, layer, source.again)),
-                            source, Name(prefix, layer, branch, "nf"), {true, !stage.ctx().sp()});
+      CastSource source = InputSource(stage, layer, block, branch, prefix, own);
+      if (SharesInput(stage, block)) {
+        own = stage.GatherSequence(own, Name(prefix, layer, branch, kWholeInput), shape.hidden);
+        source = WholeSource(stage, source, own);
+        normed = CastTensor(stage, source, NeedOf(stage, layer, source.again));
+      } else {
+        normed = GatherFactor(stage, CastTensor(stage, source, NeedOf(stage, layer, source.again)),
+                              source, Name(prefix, layer, branch, "nf"), {true, !stage.ctx().sp()});
+      }
     }
     InnerForward(stage, layer, branch, prefix, normed, own, memory);
     if (stop_early) {
@@ -119,13 +139,13 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
     ScaleAsResidual(stage);
     if (&branch != &block.back() || branch.out_adapter) stage.MarkPartial();
     OutAdapterDown(stage, layer, branch, prefix);
-    if (!stage.ctx().sp()) OutAdapterUp(stage, layer, branch, prefix, out);
+    if (!OutAdapterBehindSum(stage)) OutAdapterUp(stage, layer, branch, prefix, out);
     if (branch.out_b) biases.push_back(stage.Weight(branch.out_b));
   }
   if (stop_early) return;
   if (!block.back().out_adapter) stage.MarkPartial();
   out = stage.ReduceGathered(out, Name(prefix, layer, sub, "outs"), shape.hidden);
-  if (stage.ctx().sp())
+  if (OutAdapterBehindSum(stage))
     for (const Sublayer& branch : block) OutAdapterUp(stage, layer, branch, prefix, out);
   if (sub.out_gamma) {
     out = EmitNorm(stage, Name(prefix, layer, sub, "on"), out, sub.out_gamma, sub.out_beta,
@@ -336,8 +356,10 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
       });
       input_made = true;
     }
-    adapters.Backward(sub, NormedInput(stage, layer, block[owner], saved.prefix, x),
-                      din.empty() ? -1 : din.front());
+    if (sub.in_adapter) {
+      const ViewId own = NormedInput(stage, layer, block[owner], saved.prefix, x);
+      adapters.Backward(sub, adapters.Input(sub, block[owner], own), din.front());
+    }
     if (dx < 0) continue;
     ViewId dnormed = stage.Act(Name("d.", layer, block[owner], "n"), shape.rows * shape.hidden);
     const std::vector<InnerProduct> products = InnerProducts(stage, layer, sub);
@@ -356,10 +378,10 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
                {shape.rows, shape.hidden, product.width, false, false, readers++ > 0});
       stage.MarkPartial();
     }
-    if (!stage.ctx().sp()) adapters.AddTo(dnormed);
+    adapters.AddTo(dnormed, false);
     if (i == owner) {
       dnormed = stage.ReduceGathered(dnormed, Name("d.", layer, sub, "ns"), shape.hidden);
-      adapters.AddTo(dnormed);
+      adapters.AddTo(dnormed, true);
     }
     InWeightGradBlock(stage, saved.wgrad_block, [&] {
       if (stage.ctx().frozen()) return;
