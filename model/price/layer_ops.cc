@@ -127,8 +127,10 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
       std::optional<ShapedOp> shaped = ShapeOf(program, op);
       hops[list].See(program, op, shaped ? &*shaped : nullptr);
       if (!shaped) continue;
-      if (auto* collective = std::get_if<CollectiveShape>(&shaped->shape))
+      if (auto* collective = std::get_if<CollectiveShape>(&shaped->shape)) {
         collective->context = AxisOf(micro_batch.plan, op) == CommAxis::kContext;
+        collective->whole = op.attrs.Get(ir::Attr::kWhole) != 0;
+      }
       if (list == &segment->recompute) segment->behind.push_back(segment->backward.size());
       list->push_back(*shaped);
     }

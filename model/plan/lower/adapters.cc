@@ -12,6 +12,9 @@ using ir::ViewId;
 
 namespace {
 
+// The input of a block's maps, of all rows.
+constexpr const char* kWholeInput = "nw";
+
 int64_t RankOf(const StageBuilder& stage) { return stage.ctx().work.lora.rank; }
 
 // c [m, n] = scale op(a) op(b), products in the type of the activations.
@@ -23,6 +26,13 @@ void Product(StageBuilder& stage, ViewId c, ViewId a, ViewId b, const Extents& e
   stage.Matmul(c, a, b, e.m, e.n, e.k, e.ta, e.tb, e.acc);
   const double scale = stage.ctx().work.lora.scale();
   if (scaled && scale != 1) stage.LastOp().attrs.Set(Attr::kScale, scale);
+}
+
+// The message just emitted, if one was: frameworks cut no product of an adapter in pieces to hide it.
+ViewId InOnePiece(StageBuilder& stage, ViewId result) {
+  if (ir::Info(stage.LastOp().kind).op_class == ir::OpClass::kCollective)
+    stage.LastOp().attrs.Set(Attr::kWhole, 1);
+  return result;
 }
 
 void Accumulate(StageBuilder& stage, ViewId sum, ViewId term, int64_t elements) {
@@ -67,6 +77,7 @@ ViewId OutKept(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
 void SumParts(StageBuilder& stage, ViewId x) {
   stage.MarkPartial();
   stage.AllReduce(x, kGroupTp, stage.ctx().strategy.tp_async ? kTpStream : kCompute);
+  (void)InOnePiece(stage, x);
 }
 
 // Columns of all tensor ranks side by side, and back.
@@ -75,6 +86,7 @@ ViewId GatherColumns(StageBuilder& stage, ViewId part, const std::string& name, 
   const int64_t tp = stage.ctx().strategy.tp;
   const ViewId arrived = stage.Act(name + "p", rows * width), whole = stage.Act(name, rows * width);
   stage.GatherTensor(arrived, part);
+  (void)InOnePiece(stage, arrived);
   stage.Emit(OpKind::kRegroup, {whole}, {arrived}, SideBySide(rows, width / tp, tp, true));
   return whole;
 }
@@ -82,10 +94,9 @@ ViewId TakeColumns(StageBuilder& stage, ViewId whole, const std::string& name, i
                    int64_t width) {
   const int64_t elements = rows * width / stage.ctx().strategy.tp;
   const ViewId part = stage.Act(name, elements);
-  stage.Emit(OpKind::kSlice, {part}, {whole},
-             {{Attr::kElements, double(elements)},
-              {Attr::kAxis, kAxisTp},
-              {Attr::kRows, double(rows)}});
+  stage.Emit(
+      OpKind::kSlice, {part}, {whole},
+      {{Attr::kElements, double(elements)}, {Attr::kAxis, kAxisTp}, {Attr::kRows, double(rows)}});
   return part;
 }
 
@@ -101,19 +112,20 @@ ViewId RowsOfOutput(StageBuilder& stage, ViewId part, const std::string& name, i
     return stage.TakeSequence(GatherColumns(stage, part, name, rows, width), name + "s", width);
   const int64_t own = stage.ctx().ShardRows();
   const ViewId arrived = stage.Act(name + "p", own * width), whole = stage.Act(name, own * width);
-  stage.Communicate(OpKind::kAllToAll, arrived, part, kGroupTp);
+  stage.Communicate(OpKind::kAllToAll, arrived, part, kGroupTp).attrs.Set(Attr::kWhole, 1);
   stage.Emit(OpKind::kRegroup, {whole}, {arrived}, SideBySide(own, width / tp, tp, true));
   return whole;
 }
 ViewId ColumnsOfGradient(StageBuilder& stage, ViewId own, const std::string& name, int64_t width) {
   const int64_t tp = stage.ctx().strategy.tp, rows = stage.ctx().Rows();
   if (!Exchanges(stage))
-    return TakeColumns(stage, stage.GatherSequence(own, name + "f", width), name, rows, width);
+    return TakeColumns(stage, InOnePiece(stage, stage.GatherSequence(own, name + "f", width)), name,
+                       rows, width);
   const int64_t shard = stage.ctx().ShardRows();
   const ViewId apart = stage.Act(name + "p", shard * width);
   const ViewId part = stage.Act(name, rows * width / tp);
   stage.Emit(OpKind::kRegroup, {apart}, {own}, SideBySide(shard, width / tp, tp, false));
-  stage.Communicate(OpKind::kAllToAll, part, apart, kGroupTp);
+  stage.Communicate(OpKind::kAllToAll, part, apart, kGroupTp).attrs.Set(Attr::kWhole, 1);
   return part;
 }
 
@@ -123,7 +135,7 @@ ViewId InColumnsDown(StageBuilder& stage, const Layer& layer, const Sublayer& su
   const SublayerShape shape = ShapeOf(stage, sub);
   const int64_t r = RankOf(stage), own = r / stage.ctx().strategy.tp;
   if (stage.ctx().adapters_gather())
-    x = stage.GatherSequence(x, Name(prefix, layer, sub, "inx"), shape.hidden);
+    x = InOnePiece(stage, stage.GatherSequence(x, Name(prefix, layer, sub, "inx"), shape.hidden));
   const ViewId down = stage.Act(Name(prefix, layer, sub, "inr"), shape.rows * own);
   Product(stage, down, x, stage.Weight(sub.in_adapter.a),
           {shape.rows, own, shape.hidden, false, true}, true);
@@ -156,7 +168,7 @@ void InAdapterForward(StageBuilder& stage, const Layer& layer, const Sublayer& s
     const ViewId down = stage.Act(Name(prefix, layer, sub, "inr"), shape.shard_rows * r);
     Product(stage, down, x, stage.Weight(sub.in_adapter.a),
             {shape.shard_rows, r, shape.hidden, false, true}, true);
-    kept = stage.GatherSequence(down, Name(prefix, layer, sub, "inrf"), r);
+    kept = InOnePiece(stage, stage.GatherSequence(down, Name(prefix, layer, sub, "inrf"), r));
   }
   const ViewId up = stage.Act(Name(prefix, layer, sub, "inu"), shape.rows * shape.in_width);
   Product(stage, up, kept, stage.Weight(sub.in_adapter.b),
@@ -175,17 +187,13 @@ void OutAdapterDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub
   if (stage.ctx().cuts_adapters()) {
     SumParts(stage, down);
   } else if (stage.ctx().sp()) {
-    stage.ReduceTensor(down, Name(prefix, layer, sub, "outrs"), r);
+    (void)InOnePiece(stage, stage.ReduceTensor(down, Name(prefix, layer, sub, "outrs"), r));
   }
 }
 
-bool OutAdapterBehindSum(const StageBuilder& stage) {
-  return stage.ctx().sp() || stage.ctx().cuts_adapters();
-}
-
 void OutAdapterUp(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                  const std::string& prefix, ViewId out) {
-  if (!sub.out_adapter) return;
+                  const std::string& prefix, ViewId out, bool summed) {
+  if (!sub.out_adapter || summed != (stage.ctx().sp() || stage.ctx().cuts_adapters())) return;
   const SublayerShape shape = ShapeOf(stage, sub);
   const int64_t elements = shape.shard_rows * shape.hidden;
   if (stage.ctx().cuts_adapters()) {
@@ -207,14 +215,14 @@ void OutAdapterUp(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
 ViewId InAdapters::Input(const Sublayer& sub, const Sublayer& owner, ViewId own) {
   const LowerContext& ctx = stage_.ctx();
   if (!ctx.cuts_adapters() || !ctx.sp()) return own;
-  const std::string name = ctx.adapters_gather()
-                               ? Name(saved_.prefix, layer_, sub, "inx")
-                               : Name(saved_.prefix, layer_, owner, kWholeInput);
+  const std::string name = ctx.adapters_gather() ? Name(saved_.prefix, layer_, sub, "inx")
+                                                 : Name(saved_.prefix, layer_, owner, kWholeInput);
   return stage_.Act(name, ctx.Rows() * ctx.model.hidden);
 }
 
-void InAdapters::Backward(const Sublayer& sub, ViewId x, ViewId din) {
+void InAdapters::Backward(const Sublayer& sub, const Sublayer& owner, ViewId own, ViewId din) {
   if (!sub.in_adapter) return;
+  const ViewId x = Input(sub, owner, own);
   const SublayerShape shape = ShapeOf(stage_, sub);
   const int64_t r = RankOf(stage_);
   const ViewId all = stage_.Act(Name("d.", layer_, sub, "inr"), shape.rows * r);
@@ -225,7 +233,7 @@ void InAdapters::Backward(const Sublayer& sub, ViewId x, ViewId din) {
     SumParts(stage_, all);
     between = TakeColumns(stage_, all, Name("d.", layer_, sub, "inrc"), shape.rows, r);
   } else if (stage_.ctx().sp()) {
-    between = stage_.ReduceTensor(all, Name("d.", layer_, sub, "inrs"), r);
+    between = InOnePiece(stage_, stage_.ReduceTensor(all, Name("d.", layer_, sub, "inrs"), r));
   }
   WeightGrads(stage_, sub.in_adapter, saved_.wgrad_block,
               {between, x, din, InKept(stage_, layer_, sub, saved_.prefix),
@@ -245,13 +253,26 @@ void InAdapters::AddTo(ViewId dx, bool summed) {
     Product(stage_, term, between, stage_.Weight(sub->in_adapter.a),
             {rows, shape.hidden, cuts ? RankOf(stage_) / ctx.strategy.tp : RankOf(stage_)}, false);
     if (cuts && summed) {
-      term = stage_.ReduceTensor(term, Name("d.", layer_, *sub, "inxs"), shape.hidden);
+      term = InOnePiece(stage_,
+                        stage_.ReduceTensor(term, Name("d.", layer_, *sub, "inxs"), shape.hidden));
     } else if (!summed) {
       stage_.MarkPartial();
     }
     Accumulate(stage_, dx, term, (summed ? shape.shard_rows : rows) * shape.hidden);
   }
   between_.clear();
+}
+
+CastSource AdapterInput(StageBuilder& stage, const Layer& layer, const Branches& block,
+                        const Sublayer& owner, const std::string& prefix, CastSource source) {
+  const LowerContext& ctx = stage.ctx();
+  if (!ctx.cuts_adapters() || !ctx.sp() || ctx.adapters_gather() || !TakesInAdapters(block))
+    return source;
+  source.x = stage.GatherSequence(source.x, Name(prefix, layer, owner, kWholeInput), source.width);
+  source.rows = ctx.Rows();
+  source.part = false;
+  source.from = ir::CastFrom::kElsewhere;
+  return source;
 }
 
 bool TakesInAdapters(const Branches& block) {
@@ -274,12 +295,12 @@ void OutAdapterBackward(StageBuilder& stage, const Layer& layer, const Sublayer&
   if (cuts) {
     SumParts(stage, part);
   } else {
-    between = stage.GatherSequence(part, Name("d.", layer, sub, "outrf"), r);
+    between = InOnePiece(stage, stage.GatherSequence(part, Name("d.", layer, sub, "outrf"), r));
   }
-  WeightGrads(stage, sub.out_adapter, saved.wgrad_block,
-              {between, InnerSource(stage, layer, sub, saved.prefix).x, d,
-               OutKept(stage, layer, sub, saved.prefix), shape.rows, shape.inner_width, rows, width,
-               r});
+  WeightGrads(
+      stage, sub.out_adapter, saved.wgrad_block,
+      {between, InnerSource(stage, layer, sub, saved.prefix).x, d,
+       OutKept(stage, layer, sub, saved.prefix), shape.rows, shape.inner_width, rows, width, r});
   if (dinner < 0) return;
   const ViewId term = stage.Act(Name("d.", layer, sub, "outx"), elements);
   Product(stage, term, between, stage.Weight(sub.out_adapter.a), {shape.rows, shape.inner_width, r},

@@ -21,35 +21,37 @@ namespace orrery {
 std::vector<ParamDecl> AdapterDecls(const LowerContext& ctx, const std::string& base, int64_t out,
                                     int64_t in, int shard_dim);
 
-// The input of a block's maps, of all rows, where adapters share the gather of the map (LowerContext::adapters_gather).
-inline constexpr const char* kWholeInput = "nw";
+// What the maps into a block read, `source` being this rank's rows of it. Adapters cut by columns read all rows: where they do
+// not gather them, the map's gather leaves them, in 16 bits (TransformerEngine's return_layernorm_output_gathered), and each
+// rank casts all of them. Adapters read the result's x.
+CastSource AdapterInput(StageBuilder& stage, const Layer& layer, const Branches& block,
+                        const Sublayer& owner, const std::string& prefix, CastSource source);
 
-// y += adapter(x): into the sublayer. `x`: this rank's rows of the normed input, or all where adapters are cut by columns and
-// do not gather them; y: all rows.
+// y += adapter(x): into the sublayer. `x`: of AdapterInput(); y: all rows.
 void InAdapterForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                       const std::string& prefix, ir::ViewId x, ir::ViewId y);
-// Out of it, in two halves: to what B reads, and `out` += that B', where `out` is the map's output, a part of a sum, or
-// behind the sum over tensor ranks, this rank's rows of it.
-bool OutAdapterBehindSum(const StageBuilder& stage);
+// Out of it, in two halves: to what B reads, and `out` += that B'. To be called with the map's output as a part of the sum
+// over the tensor group, and with this rank's rows of that sum (`summed`): does nothing at one of the two.
 void OutAdapterDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                     const std::string& prefix);
 void OutAdapterUp(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                  const std::string& prefix, ir::ViewId out);
+                  const std::string& prefix, ir::ViewId out, bool summed);
 
 // Backward through the adapters into the branches of a block.
 class InAdapters {
  public:
   InAdapters(StageBuilder& stage, const Layer& layer, const Saved& saved)
       : stage_(stage), layer_(layer), saved_(saved) {}
-  // What A read; `own`: this rank's rows of it, which sublayer `owner` has normed.
-  ir::ViewId Input(const Sublayer& sub, const Sublayer& owner, ir::ViewId own);
-  // Gradients of a branch's A and B from `din`, that of its map's output; x: Input().
-  void Backward(const Sublayer& sub, ir::ViewId x, ir::ViewId din);
+  // Gradients of a branch's A and B from `din`, that of its map's output; own: this rank's rows of the branch's input, which
+  // sublayer `owner` has normed.
+  void Backward(const Sublayer& sub, const Sublayer& owner, ir::ViewId own, ir::ViewId din);
   // Adds the gradients of what the branches since the last addition have read. To be called with the part of the sum over
-  // the tensor group, and with this rank's rows of it (`summed`): does nothing at one of the two.
+  // the tensor group, and with this rank's rows of it (`summed`), as OutAdapterUp().
   void AddTo(ir::ViewId dx, bool summed);
 
  private:
+  ir::ViewId Input(const Sublayer& sub, const Sublayer& owner, ir::ViewId own);  // what A read
+
   StageBuilder& stage_;
   const Layer& layer_;
   const Saved& saved_;

@@ -152,8 +152,8 @@ MicroBatchKey KeyOf(const ModelSpec& model, const Strategy& strategy) {
   key.whole_head = strategy.whole_head && strategy.tp > 1;
   key.split_products = strategy.split_products;
   if (strategy.tp > 1) key.adapter_split = strategy.adapter_split;
-  key.adapter_gathers = key.adapter_split != AdapterSplit::kRows && key.sequence_parallel &&
-                        strategy.adapter_gathers;
+  key.adapter_gathers =
+      key.adapter_split != AdapterSplit::kRows && key.sequence_parallel && strategy.adapter_gathers;
   key.fp8_weights = strategy.fp8_weights;
   return key;
 }

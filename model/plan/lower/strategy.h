@@ -153,7 +153,7 @@ struct Strategy {
   AdapterSplit adapter_split = AdapterSplit::kRows;
   bool adapter_gathers =
       false;  // columns with sequence parallelism: adapters of maps in gather their input, and scatter its
-              // gradient, by themselves: the map's own gather is cut in pieces and leaves no whole tensor
+  // gradient, by themselves: the map's own gather is cut in pieces and leaves no whole tensor
   bool whole_logits =
       false;  // a tensor rank gathers the logits of the whole vocabulary for its loss
   bool whole_embedding =

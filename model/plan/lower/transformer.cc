@@ -86,20 +86,6 @@ CastSource InputSource(StageBuilder& stage, const Layer& layer, const Branches& 
   return source;
 }
 
-// Adapters cut by columns read all rows of a block's input: without pieces of its own, the map's gather leaves them, in 16
-// bits (TransformerEngine's return_layernorm_output_gathered), and each rank casts all of them.
-bool SharesInput(const StageBuilder& stage, const Branches& block) {
-  const LowerContext& ctx = stage.ctx();
-  return ctx.cuts_adapters() && ctx.sp() && !ctx.adapters_gather() && TakesInAdapters(block);
-}
-CastSource WholeSource(const StageBuilder& stage, CastSource source, ViewId whole) {
-  source.x = whole;
-  source.rows = stage.ctx().Rows();
-  source.part = false;
-  source.from = ir::CastFrom::kElsewhere;
-  return source;
-}
-
 // The output projections of all branches add up in front of one reduction.
 void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block,
                   const std::string& prefix, ViewId x, ViewId y, ViewId memory, bool stop_early) {
@@ -113,15 +99,11 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
     const bool first = &branch == &sub;
     if (first || branch.norm_gamma) {
       own = EmitInputNorm(stage, layer, branch, prefix, x);
-      CastSource source = InputSource(stage, layer, block, branch, prefix, own);
-      if (SharesInput(stage, block)) {
-        own = stage.GatherSequence(own, Name(prefix, layer, branch, kWholeInput), shape.hidden);
-        source = WholeSource(stage, source, own);
-        normed = CastTensor(stage, source, NeedOf(stage, layer, source.again));
-      } else {
-        normed = GatherFactor(stage, CastTensor(stage, source, NeedOf(stage, layer, source.again)),
-                              source, Name(prefix, layer, branch, "nf"), {true, !stage.ctx().sp()});
-      }
+      const CastSource part = InputSource(stage, layer, block, branch, prefix, own);
+      const CastSource source = AdapterInput(stage, layer, block, branch, prefix, part);
+      own = source.x;
+      normed = GatherFactor(stage, CastTensor(stage, source, NeedOf(stage, layer, source.again)),
+                            source, Name(prefix, layer, branch, "nf"), {true, !stage.ctx().sp()});
     }
     InnerForward(stage, layer, branch, prefix, normed, own, memory);
     if (stop_early) {
@@ -139,14 +121,13 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
     ScaleAsResidual(stage);
     if (&branch != &block.back() || branch.out_adapter) stage.MarkPartial();
     OutAdapterDown(stage, layer, branch, prefix);
-    if (!OutAdapterBehindSum(stage)) OutAdapterUp(stage, layer, branch, prefix, out);
+    OutAdapterUp(stage, layer, branch, prefix, out, false);
     if (branch.out_b) biases.push_back(stage.Weight(branch.out_b));
   }
   if (stop_early) return;
   if (!block.back().out_adapter) stage.MarkPartial();
   out = stage.ReduceGathered(out, Name(prefix, layer, sub, "outs"), shape.hidden);
-  if (OutAdapterBehindSum(stage))
-    for (const Sublayer& branch : block) OutAdapterUp(stage, layer, branch, prefix, out);
+  for (const Sublayer& branch : block) OutAdapterUp(stage, layer, branch, prefix, out, true);
   if (sub.out_gamma) {
     out = EmitNorm(stage, Name(prefix, layer, sub, "on"), out, sub.out_gamma, sub.out_beta,
                    shape.shard_rows, -1);
@@ -356,10 +337,8 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
       });
       input_made = true;
     }
-    if (sub.in_adapter) {
-      const ViewId own = NormedInput(stage, layer, block[owner], saved.prefix, x);
-      adapters.Backward(sub, adapters.Input(sub, block[owner], own), din.front());
-    }
+    adapters.Backward(sub, block[owner], NormedInput(stage, layer, block[owner], saved.prefix, x),
+                      din.empty() ? -1 : din.front());
     if (dx < 0) continue;
     ViewId dnormed = stage.Act(Name("d.", layer, block[owner], "n"), shape.rows * shape.hidden);
     const std::vector<InnerProduct> products = InnerProducts(stage, layer, sub);
