@@ -187,6 +187,31 @@ void ReadGradients(CaseRow* row) {
   row->notes.emplace_back("fp32 with ZeRO under megatron read as bf16 with fp32 gradients");
 }
 
+// Full fine-tuning (task sft) computes what pretraining does.
+void ReadAdapters(CaseCells* cells, CaseRow* row) {
+  const auto rank = cells->Integer("lora_rank", 1, 65536);
+  const bool adapters = cells->Text("task") == "lora";
+  if (!adapters && !rank) return;
+  row->work.lora.rank = static_cast<int>(rank.value_or(16));
+  if (!rank) cells->Note("lora_rank not printed: read as 16");
+}
+
+// Maps with adapters: those that a row names, else of the runs that its source published, else all.
+void ReadTargets(const std::string& published, CaseCells* cells, CaseRow* row) {
+  Lora& lora = row->work.lora;
+  if (!lora.on()) return;
+  const std::string printed = cells->Text("lora_targets");
+  try {
+    if (const std::string& text = printed.empty() ? published : printed; !text.empty())
+      lora.targets = ReadLoraTargets(text, row->model.gated);
+  } catch (const InputError& error) {
+    cells->Refuse(error.diagnostics().front().message);
+  }
+  if (printed.empty())
+    cells->Note(fmt::format("maps with adapters not printed: read as {}",
+                            published.empty() ? "all linear maps" : published));
+}
+
 // One column names data parallelism of PyTorch and of TensorFlow, or Megatron's own loop and NeMo's; where the row
 // comes from tells them apart.
 void TellFramework(CaseCells* cells, CaseRow* row) {
@@ -197,9 +222,11 @@ void TellFramework(CaseCells* cells, CaseRow* row) {
         continue;
       row->framework = WithFacts(preset.name, other.facts);
       cells->Note(other.note);
+      ReadTargets(other.lora_targets, cells, row);
       return;
     }
   }
+  ReadTargets("", cells, row);
 }
 
 // What the row's source says of its framework, over what the framework does by itself.
@@ -269,29 +296,6 @@ void ReadBase(CaseCells* cells, CaseRow* row) {
     if (text == name) lora.base = base;
   }
   if (!lora.packed()) cells->Refuse(fmt::format("frozen weights in '{}' are not modelled", text));
-}
-
-// Full fine-tuning (task sft) computes what pretraining does.
-void ReadAdapters(CaseCells* cells, CaseRow* row) {
-  const auto rank = cells->Integer("lora_rank", 1, 65536);
-  const bool adapters = cells->Text("task") == "lora";
-  if (!adapters && !rank) return;
-  Lora& lora = row->work.lora;
-  lora.rank = static_cast<int>(rank.value_or(16));
-  if (!rank) cells->Note("lora_rank not printed: read as 16");
-  if (const std::string targets = cells->Text("lora_targets"); !targets.empty()) {
-    try {
-      lora.targets = ReadLoraTargets(targets, row->model.gated);
-    } catch (const InputError& error) {
-      cells->Refuse(error.diagnostics().front().message);
-    }
-  } else if (cells->Text("source").starts_with("mlcommons/")) {
-    // The benchmark's definition: q_proj, k_proj, v_proj, o_proj, rank 16 (llama2_70b_lora).
-    lora.targets = kLoraQkv | kLoraProj;
-    cells->Note("maps with adapters not printed: read as MLPerf's, those of attention");
-  } else {
-    cells->Note("maps with adapters not printed: read as all linear maps");
-  }
 }
 
 MemoryKind ReadMemoryKind(CaseCells* cells) {

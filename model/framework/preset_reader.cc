@@ -271,7 +271,8 @@ void ReadPublishedAs(const Node& root, Preset* preset) {
   if (!root.Has("published_as")) return;
   for (const Node& entry : root.Items("published_as")) {
     preset->published_as.push_back({entry.String("framework"), entry.String("source"),
-                                    entry.String("note"), entry.String("facts", "")});
+                                    entry.String("note"), entry.String("facts", ""),
+                                    entry.String("lora_targets", "")});
     entry.RejectUnknownKeys();
   }
 }
