@@ -140,9 +140,19 @@ void ReadNamedModel(CaseCells* cells, const std::string& name, CaseRow* row) {
   row->work.masked_positions = MaskedPositions(model, loaded.defaults, row->work.seq_len);
 }
 
+// Whether the cells of a shape stand beside a name that no model here has: tables name their models in their own way.
+bool NamesNothingHere(const CaseCells& cells, const std::string& name) {
+  const bool shape = std::ranges::none_of(ShapeColumns(), [&](const std::string& column) {
+    return cells.Text(column.c_str()).empty();
+  });
+  return shape && !IsModel(name);
+}
+
 void ReadModel(CaseCells* cells, CaseRow* row) {
-  if (const std::string name = cells->Text("model"); !name.empty())
-    return ReadNamedModel(cells, name, row);
+  if (const std::string name = cells->Text("model"); !name.empty()) {
+    if (!NamesNothingHere(*cells, name)) return ReadNamedModel(cells, name, row);
+    cells->Note(fmt::format("model '{}' is none of `plan list models`: read from its shape", name));
+  }
   ModelSpec& model = row->model;
   model.name = row->name;
   model.gated = cells->Flag("gated");
@@ -223,6 +233,7 @@ void TellFramework(CaseCells* cells, CaseRow* row) {
       row->framework = WithFacts(preset.name, other.facts);
       cells->Note(other.note);
       ReadTargets(other.lora_targets, cells, row);
+      row->published_base = other.lora_base;
       return;
     }
   }
@@ -290,7 +301,12 @@ void ReadProducts(CaseCells* cells, CaseRow* row) {
 // What the frozen weights are kept in.
 void ReadBase(CaseCells* cells, CaseRow* row) {
   Lora& lora = row->work.lora;
-  const std::string text = cells->Text("param_storage");
+  std::string text = cells->Text("param_storage");
+  if (lora.on() && text.empty() && row->work.fp8 != Fp8::kOff && !row->published_base.empty()) {
+    text = row->published_base;
+    cells->Note(
+        fmt::format("frozen weights not printed: read as {}, as such runs keep them", text));
+  }
   if (!lora.on() || text.empty() || text == "bf16") return;
   for (const auto& [name, base] : kLoraBaseNames) {
     if (text == name) lora.base = base;

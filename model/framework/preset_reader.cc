@@ -272,7 +272,8 @@ void ReadPublishedAs(const Node& root, Preset* preset) {
   for (const Node& entry : root.Items("published_as")) {
     preset->published_as.push_back({entry.String("framework"), entry.String("source"),
                                     entry.String("note"), entry.String("facts", ""),
-                                    entry.String("lora_targets", "")});
+                                    entry.String("lora_targets", ""),
+                                    entry.String("lora_base", "")});
     entry.RejectUnknownKeys();
   }
 }

@@ -56,6 +56,7 @@ struct PublishedAs {
   std::string facts;      // of such runs, over the framework's: "overlap_grad_reduce=on"
   std::string
       lora_targets;  // maps with adapters in such runs, where a row does not say; "": not known
+  std::string lora_base;  // what frozen weights are kept in where products are in 8 bits, likewise
 };
 
 struct FrameworkPreset {
