@@ -367,6 +367,10 @@ std::vector<Field> Compute() {
        {{kBridge, Choices({{"columns", {}}, {"columns_a2a", {{"peft.a2a_experimental", "true"}}}},
                           "its ParallelLinearAdapter cuts both matrices")},
         {kAnyTarget, Choices({{"rows", {}}}, "adapters are made in the program")}}},
+      {"adapter_gathers",  // follows from adapter_split and tp_overlap
+       [](const Case&) -> std::string { return ""; },
+       "",
+       {{kAnyTarget, Choices({}, "follows from the overlap of tensor parallelism")}}},
       {"flash_attention",
        Switch(&Strategy::flash_attention),
        "--attention",

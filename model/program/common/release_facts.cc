@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "model/framework/presets.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery::cli {
 
