@@ -364,9 +364,10 @@ std::vector<Field> Compute() {
                return NameIn(kAdapterSplitNames, c.strategy.adapter_split);
              }),
        "fact adapter_split",
-       {{kBridge, Choices({{"columns", {}}, {"columns_a2a", {{"peft.a2a_experimental", "true"}}}},
+       {{kBridge, Choices({{"columns_a2a", {{"peft.a2a_experimental", "true"}}},
+                           {"columns", {{"peft.a2a_experimental", "false"}}}},
                           "its ParallelLinearAdapter cuts both matrices")},
-        {kAnyTarget, Choices({{"rows", {}}}, "adapters are made in the program")}}},
+        {kAnyTarget, Choices({}, "adapters are made in the program")}}},
       {"adapter_gathers",  // follows from adapter_split and tp_overlap
        [](const Case&) -> std::string { return ""; },
        "",

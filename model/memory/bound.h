@@ -105,7 +105,7 @@ class MemoryModel {
   std::vector<double> AllocatedByStage(const Strategy& strategy, int64_t micro_batches);
 
  private:
-  using FormKey = std::array<int, 40>;
+  using FormKey = std::array<int, 39>;
   using SlotKey =
       std::pair<std::array<int64_t, 8>, std::vector<int>>;  // the latter: Strategy::layout
   static FormKey KeyOf(const Strategy& form_strategy);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/plan/lower/ends.h"
+
 namespace orrery {
 
 using ir::Attr;

@@ -139,15 +139,6 @@ struct LowerContext {
 LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Strategy& strategy,
                          const LowerOptions& options);
 
-// Of regroup, from x[rows, parts, columns] to [parts, rows, columns]; inverse: columns of all parts side by side.
-inline ir::Attrs SideBySide(int64_t rows, int64_t columns, int64_t parts, bool inverse) {
-  return {{ir::Attr::kRows, double(rows)},
-          {ir::Attr::kH, double(columns)},
-          {ir::Attr::kParts, double(parts)},
-          {ir::Attr::kZigzag, 0},
-          {ir::Attr::kInverse, double(inverse)}};
-}
-
 // A parameter inside a unit of the stage; invalid by default ("this layer has no such parameter").
 struct ParamRef {
   int unit = -1;
