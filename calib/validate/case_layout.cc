@@ -104,17 +104,12 @@ void ReadBatch(CaseCells* cells, CaseRow* row) {
                               row->work.global_batch, replicas));
 }
 
-// Attention that nobody printed is flash in models of the generations that came with it.
+// Attention that nobody printed is the default of the framework on the chip, which is known later.
 bool ReadFlash(CaseCells* cells, CaseRow* row) {
   const Meaning<bool> flash = FlashOf(cells->Text("flash"));
   if (flash.value || !flash.note.empty()) return cells->Take(flash, false);
-  const ModelSpec& model = row->model;
-  const bool later = model.gated || model.kv_heads < model.heads || row->work.seq_len > 2048 ||
-                     row->framework == "fsdp";
-  row->flash_assumed = !later;
-  cells->Note(later ? "flash not printed: read as 1"
-                    : "flash not printed: read as 0 where that fits in memory");
-  return later;
+  row->flash_open = true;
+  return InHalf(row->work.precision);
 }
 
 // Recomputation of some layers in full, whose number stands with the modules: "full:5 layers", "full, 8 layers (...)".

@@ -140,9 +140,19 @@ void ReadNamedModel(CaseCells* cells, const std::string& name, CaseRow* row) {
   row->work.masked_positions = MaskedPositions(model, loaded.defaults, row->work.seq_len);
 }
 
+// Whether the cells of a shape stand beside a name that no model here has: tables name their models in their own way.
+bool NamesNothingHere(const CaseCells& cells, const std::string& name) {
+  const bool shape = std::ranges::none_of(ShapeColumns(), [&](const std::string& column) {
+    return cells.Text(column.c_str()).empty();
+  });
+  return shape && !IsModel(name);
+}
+
 void ReadModel(CaseCells* cells, CaseRow* row) {
-  if (const std::string name = cells->Text("model"); !name.empty())
-    return ReadNamedModel(cells, name, row);
+  if (const std::string name = cells->Text("model"); !name.empty()) {
+    if (!NamesNothingHere(*cells, name)) return ReadNamedModel(cells, name, row);
+    cells->Note(fmt::format("model '{}' is none of `plan list models`: read from its shape", name));
+  }
   ModelSpec& model = row->model;
   model.name = row->name;
   model.gated = cells->Flag("gated");
@@ -187,6 +197,31 @@ void ReadGradients(CaseRow* row) {
   row->notes.emplace_back("fp32 with ZeRO under megatron read as bf16 with fp32 gradients");
 }
 
+// Full fine-tuning (task sft) computes what pretraining does.
+void ReadAdapters(CaseCells* cells, CaseRow* row) {
+  const auto rank = cells->Integer("lora_rank", 1, 65536);
+  const bool adapters = cells->Text("task") == "lora";
+  if (!adapters && !rank) return;
+  row->work.lora.rank = static_cast<int>(rank.value_or(16));
+  if (!rank) cells->Note("lora_rank not printed: read as 16");
+}
+
+// Maps with adapters: those that a row names, else of the runs that its source published, else all.
+void ReadTargets(const std::string& published, CaseCells* cells, CaseRow* row) {
+  Lora& lora = row->work.lora;
+  if (!lora.on()) return;
+  const std::string printed = cells->Text("lora_targets");
+  try {
+    if (const std::string& text = printed.empty() ? published : printed; !text.empty())
+      lora.targets = ReadLoraTargets(text, row->model.gated);
+  } catch (const InputError& error) {
+    cells->Refuse(error.diagnostics().front().message);
+  }
+  if (printed.empty())
+    cells->Note(fmt::format("maps with adapters not printed: read as {}",
+                            published.empty() ? "all linear maps" : published));
+}
+
 // One column names data parallelism of PyTorch and of TensorFlow, or Megatron's own loop and NeMo's; where the row
 // comes from tells them apart.
 void TellFramework(CaseCells* cells, CaseRow* row) {
@@ -197,9 +232,12 @@ void TellFramework(CaseCells* cells, CaseRow* row) {
         continue;
       row->framework = WithFacts(preset.name, other.facts);
       cells->Note(other.note);
+      ReadTargets(other.lora_targets, cells, row);
+      row->published_base = other.lora_base;
       return;
     }
   }
+  ReadTargets("", cells, row);
 }
 
 // What the row's source says of its framework, over what the framework does by itself.
@@ -263,35 +301,17 @@ void ReadProducts(CaseCells* cells, CaseRow* row) {
 // What the frozen weights are kept in.
 void ReadBase(CaseCells* cells, CaseRow* row) {
   Lora& lora = row->work.lora;
-  const std::string text = cells->Text("param_storage");
+  std::string text = cells->Text("param_storage");
+  if (lora.on() && text.empty() && row->work.fp8 != Fp8::kOff && !row->published_base.empty()) {
+    text = row->published_base;
+    cells->Note(
+        fmt::format("frozen weights not printed: read as {}, as such runs keep them", text));
+  }
   if (!lora.on() || text.empty() || text == "bf16") return;
   for (const auto& [name, base] : kLoraBaseNames) {
     if (text == name) lora.base = base;
   }
   if (!lora.packed()) cells->Refuse(fmt::format("frozen weights in '{}' are not modelled", text));
-}
-
-// Full fine-tuning (task sft) computes what pretraining does.
-void ReadAdapters(CaseCells* cells, CaseRow* row) {
-  const auto rank = cells->Integer("lora_rank", 1, 65536);
-  const bool adapters = cells->Text("task") == "lora";
-  if (!adapters && !rank) return;
-  Lora& lora = row->work.lora;
-  lora.rank = static_cast<int>(rank.value_or(16));
-  if (!rank) cells->Note("lora_rank not printed: read as 16");
-  if (const std::string targets = cells->Text("lora_targets"); !targets.empty()) {
-    try {
-      lora.targets = ReadLoraTargets(targets, row->model.gated);
-    } catch (const InputError& error) {
-      cells->Refuse(error.diagnostics().front().message);
-    }
-  } else if (cells->Text("source").starts_with("mlcommons/")) {
-    // The benchmark's definition: q_proj, k_proj, v_proj, o_proj, rank 16 (llama2_70b_lora).
-    lora.targets = kLoraQkv | kLoraProj;
-    cells->Note("maps with adapters not printed: read as MLPerf's, those of attention");
-  } else {
-    cells->Note("maps with adapters not printed: read as all linear maps");
-  }
 }
 
 MemoryKind ReadMemoryKind(CaseCells* cells) {

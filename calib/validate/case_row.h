@@ -41,8 +41,11 @@ struct CaseRow {
   std::optional<double> measured_communication;  // share of the step that messages expose
   MemoryKind memory_kind = MemoryKind::kNotSaid;
   bool flash_assumed =
-      false;  // the source does not say how attention is computed: materialised, if it fits
-  bool fp32_printed = false;           // read as bf16 with fp32 gradients
+      false;  // the source does not print the cell's attention: materialised, if it fits
+  bool flash_open = false;  // the cell is empty: the default of the framework on the chip
+  std::string
+      published_base;         // of frozen weights in products of 8 bits, in runs of the same source
+  bool fp32_printed = false;  // read as bf16 with fp32 gradients
   bool recompute_open = false;         // the cell is empty: as little as fits
   std::vector<std::string> notes;      // how the row was read where it does not say
   std::optional<std::string> refused;  // the row cannot be run, and why

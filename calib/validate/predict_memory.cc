@@ -40,7 +40,8 @@ std::string PlanKey(const CaseRow& row) {
                  s.whole_logits * 4 + s.fp32_grads * 2 + s.reduce_in_backward +
                  s.whole_embedding * (1 << 30) + s.whole_head * (1 << 29) + s.free_head * (1 << 28),
              row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types,
-             s.cp * 4 + static_cast<int>(s.context.method), row.work.lora.key()) +
+             s.cp * 4 + static_cast<int>(s.context.method),
+             row.work.lora.key() * 8 + static_cast<int>(s.adapter_split) * 2 + s.adapter_gathers) +
          OffloadText(s.offload);
 }
 

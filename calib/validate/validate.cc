@@ -67,11 +67,11 @@ class Cache {
 using PredictorKey =
     std::tuple<std::string, std::string, std::string, int64_t, int, bool, std::array<int64_t, 17>>;
 
-PredictorKey KeyOf(const CaseRow& row) {
+PredictorKey KeyOf(const CaseRow& row, const FrameworkProfile& framework) {
   const ModelSpec& m = row.model;
   return {row.topology,
           row.gpu,
-          row.framework,
+          row.framework + " " + framework.header.id,  // an older release without fused attention
           row.nodes,
           row.gpus_per_node,
           row.strategy.flash_attention,
@@ -95,6 +95,7 @@ class CasePredictor {
       return;
     }
     if (!TakePrecision(*setting->job.gpu, &row)) return;
+    TakeAttention(setting->job, &row);
     const Strategy as_read = row.strategy;
     FollowFramework(*setting->job.framework, &row.strategy);
     FollowFramework(*setting->job.framework, &row.work);
@@ -114,7 +115,7 @@ class CasePredictor {
     }
     const auto result =
         PredictSteps(&row, [&](const Workload& work, const Strategy& strategy, Window window) {
-          auto& step = steps_[{KeyOf(row), work.global_batch}];
+          auto& step = steps_[{KeyOf(row, *setting->job.framework), work.global_batch}];
           if (!step) step = std::make_unique<StepPredictor>(JobOf(*setting, row.model, work));
           return step->Predict(strategy, window);
         });
@@ -147,8 +148,9 @@ class CasePredictor {
   void AddConfidence(CasePrediction* prediction, const Setting& setting) {
     const CaseRow& row = prediction->row;
     const WholeSteps whole = RoundUp(row);
-    Confidence confidence = ConfidenceOf(JobOf(setting, row.model, whole.work), whole.strategy,
-                                         row.window, trust_, &shapes_[KeyOf(row)]);
+    Confidence confidence =
+        ConfidenceOf(JobOf(setting, row.model, whole.work), whole.strategy, row.window, trust_,
+                     &shapes_[KeyOf(row, *setting.job.framework)]);
     const double scale = prediction->time->total / confidence.total;
     prediction->time->low = confidence.low * scale;
     prediction->time->high = confidence.high * scale;
@@ -190,6 +192,16 @@ class CasePredictor {
     row->recompute_open = false;
     row->notes.push_back(fmt::format("recompute not printed: {}, the least that fits",
                                      RecomputeText(row->strategy.recompute)));
+  }
+
+  // Attention of a row that does not say, as `plan predict` takes it.
+  static void TakeAttention(const Job& job, CaseRow* row) {
+    if (!row->flash_open || row->model.family == Family::kMlp) return;
+    bool& flash = row->strategy.flash_attention;
+    flash = flash && FusesAttention(*job.framework, *job.gpu);
+    row->flash_open = false;
+    row->notes.push_back(fmt::format("flash not printed: read as {}, the framework's default on {}",
+                                     flash ? 1 : 0, job.gpu->header.id));
   }
 
   // A chip without the row's arithmetic runs the next of its kind.

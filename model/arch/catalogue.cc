@@ -58,6 +58,12 @@ LoadedModel LoadFile(fs::path path) {
 
 std::vector<std::string> ModelNames() { return NamesOfKind(kModels); }
 
+bool IsModel(const std::string& name_or_path) {
+  std::error_code error;
+  return LooksLikeFile(name_or_path) || !FileOfName(kModels, name_or_path).empty() ||
+         fs::exists(name_or_path, error);
+}
+
 LoadedModel LoadModel(const std::string& name_or_path) {
   if (name_or_path.empty() || name_or_path.find('\0') != std::string::npos) {
     throw InputError("the model's name is empty", "see `plan list models`");

@@ -40,6 +40,7 @@ LoadedModel LoadModel(const std::string& name_or_path);
 
 // All catalogue names, sorted.
 std::vector<std::string> ModelNames();
+bool IsModel(const std::string& name_or_path);  // one of them, or the path of a file
 
 // MLM predictions per sequence of `seq_len`: what the defaults say for this length, else 15 % of
 // the positions (Devlin et al. 2018), rounded up; 0 when the model has no masked-LM head.

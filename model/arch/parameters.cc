@@ -121,9 +121,10 @@ ParameterCount CountParameters(const ModelSpec& spec) {
   return count;
 }
 
-int64_t AdapterParameters(const ModelSpec& s, const Lora& lora, int tensor) {
+int64_t AdapterParameters(const ModelSpec& s, const Lora& lora, int tensor, bool all_cut) {
   const auto of = [&](LoraTarget map, int64_t split, int64_t whole) {
-    return lora.targets_map(map) ? lora.rank * (split / tensor + whole) : 0;
+    return lora.targets_map(map) ? lora.rank * (split / tensor + whole / (all_cut ? tensor : 1))
+                                 : 0;
   };
   return of(kLoraQkv, QueryWidth(s) + KeyValueWidth(s), s.hidden) +
          of(kLoraProj, QueryWidth(s), s.hidden) +

@@ -33,8 +33,9 @@ ParameterCount CountParameters(const ModelSpec& spec);
 int64_t LayerParameters(const ModelSpec& spec, int64_t layer);
 
 // Of the adapters beside the maps of one layer on a rank of `tensor` that share it: per target map of out x in weights
-// rank (out / tensor + in) where it is split by columns, rank (out + in / tensor) where by rows.
-int64_t AdapterParameters(const ModelSpec& spec, const Lora& lora, int tensor = 1);
+// rank (out / tensor + in) where it is split by columns, rank (out + in / tensor) where by rows. all_cut: rank (out + in) / tensor.
+int64_t AdapterParameters(const ModelSpec& spec, const Lora& lora, int tensor = 1,
+                          bool all_cut = false);
 
 // Forward and backward model FLOPs of one sequence; a multiply and an add are two operations.
 //

@@ -20,6 +20,7 @@ Texts Where(bool (*holds)(const Case&), Texts text) {
 }
 
 bool Tensor(const Case& c) { return c.strategy.tp > 1; }
+bool CutsAdapters(const Case& c) { return Tensor(c) && c.work.lora.on(); }
 bool Pipeline(const Case& c) { return c.strategy.pp > 1; }
 bool Replicas(const Case& c) { return c.strategy.data_parallel() > 1; }
 // States can be shared out: over ranks that share sequences, too.
@@ -357,6 +358,20 @@ std::vector<Field> Compute() {
        "fact split_products",
        {{kTitans, Fixed("on", "its layers have products of their own")},
         {kAnyTarget, Fixed("off", "recomputes no single products")}}},
+      {"adapter_split",
+       Where(CutsAdapters,
+             [](const Case& c) -> std::string {
+               return NameIn(kAdapterSplitNames, c.strategy.adapter_split);
+             }),
+       "fact adapter_split",
+       {{kBridge, Choices({{"columns_a2a", {{"peft.a2a_experimental", "true"}}},
+                           {"columns", {{"peft.a2a_experimental", "false"}}}},
+                          "its ParallelLinearAdapter cuts both matrices")},
+        {kAnyTarget, Choices({}, "adapters are made in the program")}}},
+      {"adapter_gathers",  // follows from adapter_split and tp_overlap
+       [](const Case&) -> std::string { return ""; },
+       "",
+       {{kAnyTarget, Choices({}, "follows from the overlap of tensor parallelism")}}},
       {"flash_attention",
        Switch(&Strategy::flash_attention),
        "--attention",

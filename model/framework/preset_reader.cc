@@ -35,7 +35,7 @@ struct FactRow {
                List<int> Preset::*, List<PipelineSchedule> Preset::*, List<Recompute> Preset::*,
                List<RecomputeModule> Preset::*, List<CpMethod> Preset::*,
                List<AttentionKernel> Preset::*, List<Fp8> Preset::*, bool Strategy::*,
-               int Strategy::*>
+               int Strategy::*, AdapterSplit Strategy::*>
       member;
   double min = 0, max = 1;
 
@@ -69,6 +69,7 @@ const FactRow kFacts[] = {
     {"facts", "fused_norm", &Preset::fused_norm},
     {"facts", "recompute_unread", &Strategy::recompute_unread},
     {"facts", "split_products", &Strategy::split_products},
+    {"facts", "adapter_split", &Strategy::adapter_split},
     {"defaults", "dropout", &Preset::dropout, 0, 0.99},
     {"defaults", "master_weights", &Preset::master_weights},
     {"defaults", "whole_logits", &Strategy::whole_logits},
@@ -136,6 +137,11 @@ struct FactReader {
     const std::span<const NameRow<Fp32Grads>> names = kFp32GradNames;
     preset->*member = entry.Choice("value", names);
     return NameIn(kFp32GradNames, preset->*member);
+  }
+  std::string operator()(AdapterSplit Strategy::*member) const {
+    const std::span<const NameRow<AdapterSplit>> names = kAdapterSplitNames;
+    preset->defaults.*member = entry.Choice("value", names);
+    return NameIn(kAdapterSplitNames, preset->defaults.*member);
   }
   std::string operator()(List<int> Preset::*member) const {
     return Several<int>(&(preset->*member), [&](const Node& element) {
@@ -265,7 +271,9 @@ void ReadPublishedAs(const Node& root, Preset* preset) {
   if (!root.Has("published_as")) return;
   for (const Node& entry : root.Items("published_as")) {
     preset->published_as.push_back({entry.String("framework"), entry.String("source"),
-                                    entry.String("note"), entry.String("facts", "")});
+                                    entry.String("note"), entry.String("facts", ""),
+                                    entry.String("lora_targets", ""),
+                                    entry.String("lora_base", "")});
     entry.RejectUnknownKeys();
   }
 }

@@ -112,10 +112,6 @@ const FrameworkPreset& PresetOfFile(const std::string& name) {
   return PresetOf(name.find('/') == std::string::npos ? "./" + name : name);
 }
 
-bool Low(Precision precision) {
-  return precision == Precision::kFp16 || precision == Precision::kBf16;
-}
-
 const char* ScheduleWord(PipelineSchedule schedule) {
   switch (schedule) {
     case kGpipe:
@@ -171,10 +167,11 @@ Strategy FrameworkPreset::Complete(const Strategy& chosen, Precision precision) 
       s.fp32_grads = precision == Precision::kBf16 && s.zero == 0;
       break;
   }
-  if (!Low(precision)) s.fp32_grads = false;
+  if (!InHalf(precision)) s.fp32_grads = false;
   if (s.zero < 2) s.reduce_once = false;  // nothing else there
   if (s.pp > 1 && s.zero >= 2 && reduce_once_in_pipelines) s.reduce_once = true;
   if (s.pp > 1 && whole_head_in_pipelines) s.whole_head = true;
+  s.adapter_gathers = s.adapter_split != AdapterSplit::kRows && tp_overlap;
   if (s.zero >= 2)
     s.reduce_in_backward = s.reduce_once;  // else their reductions are in the backward pass anyway
   return s;

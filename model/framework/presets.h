@@ -54,6 +54,9 @@ struct PublishedAs {
   std::string source;     // part of the text that says where the row comes from
   std::string note;       // how the row was read
   std::string facts;      // of such runs, over the framework's: "overlap_grad_reduce=on"
+  std::string
+      lora_targets;  // maps with adapters in such runs, where a row does not say; "": not known
+  std::string lora_base;  // what frozen weights are kept in where products are in 8 bits, likewise
 };
 
 struct FrameworkPreset {
@@ -132,6 +135,11 @@ inline constexpr const char* kOwnFact =
 void SetFacts(std::string_view assignments, FrameworkPreset* preset);
 // Names of the facts that SetFacts() knows: "attention".
 std::vector<std::string> FactNames();
+
+// fp16 or bf16: gradients may be kept in more bits, and attention is fused where nobody says otherwise.
+inline bool InHalf(Precision precision) {
+  return precision == Precision::kFp16 || precision == Precision::kBf16;
+}
 
 // NAME, NAME@RELEASE or either with facts that replace its own: "nemo+tp_overlap=off". Every function here and in
 // profile.h that takes the name of a framework takes such a reference.

@@ -212,6 +212,10 @@ FrameworkProfile SelectFrameworkProfile(const std::string& framework, const std:
   return LoadFrameworkProfile(WithFacts(profile->without_flash, facts));
 }
 
+bool FusesAttention(const FrameworkProfile& framework, const GpuProfile& gpu) {
+  return framework.attention != "standard" && framework.preset->FusedAttention(gpu).has_value();
+}
+
 void FollowFramework(const FrameworkProfile& framework, Strategy* strategy) {
   // The release's own: the strategy may come from the preset of a later one (`without_flash`).
   if (!framework.preset->defaults.overlap_grad_reduce) strategy->overlap_grad_reduce = false;

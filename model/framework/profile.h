@@ -107,6 +107,9 @@ inline VisibleReduction VisibleReductionOf(const FrameworkProfile& framework) {
   return {framework.data_exposed, framework.data_exposed_replicas};
 }
 
+// Whether attention is fused where nobody says (InHalf() has to hold, too): the framework has a kernel for the chip.
+bool FusesAttention(const FrameworkProfile& framework, const GpuProfile& gpu);
+
 // FollowFramework() of model/lower/overlap.h with this framework's constants and release.
 void FollowFramework(const FrameworkProfile& framework, Strategy* strategy);
 // Positions of the vocabulary layer: see mlm_all_positions.

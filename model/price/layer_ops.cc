@@ -127,8 +127,10 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
       std::optional<ShapedOp> shaped = ShapeOf(program, op);
       hops[list].See(program, op, shaped ? &*shaped : nullptr);
       if (!shaped) continue;
-      if (auto* collective = std::get_if<CollectiveShape>(&shaped->shape))
+      if (auto* collective = std::get_if<CollectiveShape>(&shaped->shape)) {
         collective->context = AxisOf(micro_batch.plan, op) == CommAxis::kContext;
+        collective->whole = op.attrs.Get(ir::Attr::kWhole) != 0;
+      }
       if (list == &segment->recompute) segment->behind.push_back(segment->backward.size());
       list->push_back(*shaped);
     }
@@ -148,6 +150,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
     out.layers.push_back({{}, kind.scale, kind.count, kind.kept_bytes});
   Sort(micro_batch, &out);
   out.fp8_weights = key.fp8_weights && GathersCodes(work.fp8);
+  out.cuts_adapters = key.adapter_split != AdapterSplit::kRows;
   out.boundary_bytes = micro_batch.boundary_bytes;
   out.layer_ranks = micro_batch.layer_ranks;
   out.table_ranks = micro_batch.table_ranks, out.head_ranks = micro_batch.head_ranks;

@@ -35,6 +35,7 @@ struct MicroBatchOps {
   SegmentOps embedding, head;
   std::vector<LayerKind> layers;
   bool fp8_weights = false;             // matrices are held in 8 bits
+  bool cuts_adapters = false;           // both halves of an adapter, over the ranks of a layer
   double boundary_bytes = 0;            // that a rank passes on between two stages
   bool gathers_boundary = false;        // what a stage receives is a part on each of these ranks:
   int layer_ranks = 1;                  // that share a layer's weights

@@ -28,6 +28,7 @@ class LayerMessages {
       if (collective == Collective::kSendRecv || collective == Collective::kBroadcast) continue;
       forward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, false);
       backward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, true);
+      whole_[At(kind)] = prices.Prepare(MessageRole::kWhole, collective, shape, false);
     }
     tail_ = prices.Prepare(MessageRole::kShard, Collective::kAllReduce, shape);
     if (ops.context.ranks > 1) {
@@ -65,12 +66,13 @@ class LayerMessages {
   const PreparedMessage& Of(const CollectiveShape& shape, bool backward) const {
     const Collective collective = shape.kind;
     if (shape.context) return context_[At(static_cast<int>(collective))];
+    if (shape.whole) return whole_[At(static_cast<int>(collective))];
     return (backward ? backward_ : forward_)[At(static_cast<int>(collective))];
   }
 
  private:
   static std::size_t At(int kind) { return static_cast<std::size_t>(kind); }
-  std::array<PreparedMessage, kCollectives> forward_, backward_, context_;
+  std::array<PreparedMessage, kCollectives> forward_, backward_, whole_, context_;
   PreparedMessage hop_, hop_inside_, tail_;
   bool ring_leads_ = false;  // it has hops of both kinds
 };
@@ -368,7 +370,8 @@ void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOp
       (static_cast<double>(count.head + count.pooler + count.final_norm) - head_whole) / ranks;
   table->final_norm_parameters = static_cast<double>(count.final_norm) / ranks;
   table->frozen = work.lora.on();
-  table->adapter_parameters = static_cast<double>(AdapterParameters(model, work.lora, ranks));
+  table->adapter_parameters =
+      static_cast<double>(AdapterParameters(model, work.lora, ranks, ops.cuts_adapters));
   table->packed_parameters = static_cast<double>(PackedParameters(model, work)) / ranks;
   table->code_bytes = CodeBytes(PackingOf(work));
   if (ops.fp8_weights)

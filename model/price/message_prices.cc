@@ -9,13 +9,13 @@
 
 namespace orrery {
 
-MessageRole RoleOf(ir::Phase phase, bool one_use, bool context) {
+MessageRole RoleOf(ir::Phase phase, bool one_use, bool context, bool whole) {
   switch (phase) {
     case ir::Phase::kForward:
     case ir::Phase::kBackward:
     case ir::Phase::kWeightGrad:
     case ir::Phase::kRecompute:
-      return context ? MessageRole::kContext : MessageRole::kLayer;
+      return context ? MessageRole::kContext : whole ? MessageRole::kWhole : MessageRole::kLayer;
     case ir::Phase::kGradReduce:
     case ir::Phase::kParamGather:
       return one_use ? MessageRole::kShard : MessageRole::kStep;
@@ -56,6 +56,10 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
       terms.hidden = backward ? std::max(framework.tensor_overlap, pieces) : pieces;
       return terms;
     }
+    case MessageRole::kWhole:
+      terms = TermsOf(MessageRole::kLayer, collective, shape, backward);
+      terms.hidden = 0;
+      return terms;
     // A hop is a message between two ranks, as between stages. The others stand between kernels of a layer as those of
     // tensor parallelism do, but no framework cuts them
     // in pieces (calib/DERIVATIONS.md, section 4.1).

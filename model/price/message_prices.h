@@ -17,14 +17,16 @@ namespace orrery {
 
 enum class MessageRole : uint8_t {
   kLayer,    // inside a layer's pass, among ranks that share the layer
-  kContext,  // likewise, among ranks that share sequences
+  kWhole,    // likewise, and no product is cut in pieces for it
+  kContext,  // inside a layer's pass, among ranks that share sequences
   kShard,    // weights and gradients of one layer, gathered and scattered inside a pass
   kStep,     // gradients and weights of a whole step, sent in buckets
   kStage,    // between neighbouring stages
   kControl,  // norms and flags of a step: a few bytes
 };
-// `one_use`: of a buffer that lives for one use of a layer. `context`: among ranks that share sequences.
-MessageRole RoleOf(ir::Phase phase, bool one_use, bool context = false);
+// `one_use`: of a buffer that lives for one use of a layer. `context`: among ranks that share sequences. `whole`: the op's
+// attribute.
+MessageRole RoleOf(ir::Phase phase, bool one_use, bool context = false, bool whole = false);
 
 // What a role means for a group.
 struct MessageTerms {

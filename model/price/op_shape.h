@@ -27,6 +27,7 @@ struct CollectiveShape {
   Collective kind = Collective::kAllReduce;
   double bytes = 0;      // S of collectives/algorithm.h
   bool context = false;  // among ranks that share sequences
+  bool whole = false;    // no product is cut in pieces for it
 };
 
 // A message to the next rank of a ring, inside a pass.

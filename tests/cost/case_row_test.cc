@@ -115,7 +115,7 @@ TEST(CaseNames, TablesOfNemosGuideAndMlperfAreReadAsNemo) {
                              "mlcommons/training_results_v5.0@0fdc28f013 NVIDIA/results"}) {
     const Cells cells = Printed({{"framework", "megatron"}, {"source", source}, {"zero", "1"}});
     const CaseRow row = Read(cells);
-    EXPECT_EQ(row.framework, "nemo") << source;
+    EXPECT_EQ(SplitReference(row.framework).name, "nemo") << source;
     EXPECT_FALSE(row.strategy.fp32_grads) << source;
     EXPECT_TRUE(FindFramework(row.framework).tp_overlap);
     Cells without = cells;
@@ -124,6 +124,33 @@ TEST(CaseNames, TablesOfNemosGuideAndMlperfAreReadAsNemo) {
   }
   EXPECT_EQ(Read(Printed({{"framework", "megatron"}, {"source", "a paper"}})).framework,
             "megatron");
+}
+
+// Tables name their models in their own way; the shape beside the name says which.
+TEST(CaseNames, AModelThatIsNoneOfOursIsReadFromItsShape) {
+  const CaseRow row = Read(Printed({{"model", "llama3.1-405b"}}));
+  EXPECT_FALSE(row.refused) << *row.refused;
+  EXPECT_EQ(row.model.layers, Read(Printed({})).model.layers);
+  EXPECT_THAT(row.notes,
+              Contains(HasSubstr("model 'llama3.1-405b' is none of `plan list models`")));
+  EXPECT_THAT(*Read(Printed({{"model", "llama3.1-405b"}, {"hidden", ""}})).refused,
+              HasSubstr("unknown model"));
+}
+
+TEST(CaseNames, AdaptersOfPublishedRunsAreThoseOfTheirRecipes) {
+  const Cells lora{{"framework", "megatron"}, {"task", "lora"}, {"precision", "fp8"}};
+  Cells mlperf = lora, bridge = lora;
+  mlperf["source"] = "mlcommons/training_results_v5.0@0fdc28f013 NVIDIA/results";
+  bridge["source"] = "NVIDIA-NeMo/Megatron-Bridge@36044ad docs/performance-summary.md";
+  const CaseRow row = Read(Printed(mlperf));
+  EXPECT_FALSE(row.refused) << *row.refused;
+  EXPECT_EQ(row.work.lora.targets, kLoraQkv | kLoraProj);
+  EXPECT_EQ(row.work.lora.base, LoraBase::kFp8);
+  EXPECT_EQ(row.strategy.adapter_split, AdapterSplit::kColumnsA2a);
+  EXPECT_EQ(Read(Printed(bridge)).work.lora.targets, kLoraQkv);
+  EXPECT_EQ(Read(Printed(bridge)).work.lora.base, LoraBase::kPlain);
+  EXPECT_EQ(Read(Printed(bridge)).strategy.adapter_split, AdapterSplit::kColumns);
+  EXPECT_EQ(Read(Printed({{"framework", "fsdp"}, {"task", "lora"}})).work.lora.targets, kLoraAll);
 }
 
 TEST(CaseNames, AnUnknownFrameworkIsToldByItsLayout) {

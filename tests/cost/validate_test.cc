@@ -66,6 +66,26 @@ TEST(SeedSystems, AreWithinTheirBars) {
   }
 }
 
+// What `plan predict` takes where nobody says: fused in 16 bits, if the framework has a kernel for the chip.
+TEST(CaseRows, AttentionThatIsNotPrintedIsTheFrameworksDefault) {
+  const auto unsaid = [](std::string row) {
+    row.replace(row.find(",full,0,adam"), 12, ",full,,adam");
+    return row;
+  };
+  const auto predicted =
+      PredictCases(Read(unsaid(Row()) + unsaid(Row("dgx1-v100")) +
+                        unsaid(Row("selene", "megatron", "24", "fp32")) + Row()));
+  for (const CasePrediction& one : predicted) ASSERT_TRUE(one.time) << *one.row.refused;
+  EXPECT_TRUE(predicted[0].row.strategy.flash_attention);
+  EXPECT_FALSE(predicted[1].row.strategy.flash_attention);
+  EXPECT_FALSE(predicted[2].row.strategy.flash_attention);
+  EXPECT_FALSE(predicted[3].row.strategy.flash_attention);  // printed
+  EXPECT_LT(predicted[0].time->total, predicted[3].time->total);
+  EXPECT_THAT(
+      predicted[1].row.notes,
+      testing::Contains(HasSubstr("flash not printed: read as 0, the framework's default")));
+}
+
 TEST(CaseRows, ARowBecomesModelWorkloadAndStrategy) {
   const CaseRow row = Read(Row()).front();
   EXPECT_FALSE(row.refused) << *row.refused;

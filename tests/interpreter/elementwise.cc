@@ -76,7 +76,11 @@ void TakePart(const KernelArgs& a) {
   if (first + n > a.in[0].n)
     throw PlanFault("slice: part " + std::to_string(a.Coord(Attr::kAxis)) +
                     " lies outside its input");
-  std::copy(a.in[0].data + first, a.in[0].data + first + n, y);
+  const int64_t rows = std::max<int64_t>(1, a.Int(Attr::kRows)), part = n / rows;
+  if (n % rows != 0) throw PlanFault("slice: the part is no whole number of rows");
+  const double* from = a.in[0].data + first / rows;
+  for (int64_t row = 0; row < rows; ++row, from += a.in[0].n / rows)
+    std::copy(from, from + part, y + row * part);
 }
 
 void Copy(const KernelArgs& a) {

@@ -55,6 +55,15 @@ void ReadNarrowPart(Plan& plan) {  // the gradient between B and A before it is 
     if (op.kind == OpKind::kMatmul) std::replace(op.in.begin(), op.in.end(), part, all);
   }
 }
+void DropOutputGather(Plan& plan) {  // columns of B's output on this rank alone
+  ASSERT_EQ(Drop(plan, Both(Is(OpKind::kAllGather), Writes("l1.attn.outup"))), 1);
+}
+void DropGradientExchange(Plan& plan) {  // rows of the output's gradient for its columns
+  ASSERT_EQ(Drop(plan, Both(Is(OpKind::kAllToAll), Writes("d.l1.attn.outc"))), 1);
+}
+void KeepNarrowSumApart(Plan& plan) {  // what A of the map out leaves, in front of B
+  ASSERT_EQ(Drop(plan, Both(Is(OpKind::kAllReduce), Writes("l1.attn.outr"))), 1);
+}
 void GatherOtherUnit(Plan& plan) {
   const Program& program = plan.programs[0];
   const auto shard = std::ranges::find(program.views, std::string("Ws.a0"), &View::name);
@@ -78,7 +87,23 @@ std::vector<PlantedFault> AdapterFaults() {
   const Strategy both = Degrees(2, 1, 2), sharded = Degrees(1, 1, 2, 3);
   Strategy rows = Degrees(2, 1, 1);
   rows.sequence_parallel = true;
+  Strategy columns = rows, exchanged = rows;
+  columns.adapter_split = AdapterSplit::kColumns;
+  exchanged.adapter_split = AdapterSplit::kColumnsA2a;
   return {
+      {"adapter's output not gathered", columns, DropOutputGather, {F::kReadBeforeWrite}, {}, lora},
+      {"gradient of an adapter's output not exchanged",
+       exchanged,
+       DropGradientExchange,
+       {F::kReadBeforeWrite},
+       {},
+       lora},
+      {"parts of a map's A not summed in front of B",
+       columns,
+       KeepNarrowSumApart,
+       {F::kPartialRead},
+       {},
+       lora},
       {"frozen weights are updated", both, UpdateFrozen, {F::kCoverage}, {}, lora},
       {"weights that are not frozen are never updated",
        both,

@@ -114,7 +114,10 @@ class Against {
     }
     const double bound = bounds_.AllocatedBound(s, MicroBatches(work_, s));
     EXPECT_LE(bound, exact) << layout << " static " << allocation_.static_layout;
-    EXPECT_GE(bound, 0.65 * exact) << layout << " static " << allocation_.static_layout;
+    // Adapters cut by columns gather outputs of the whole width, which the bound leaves out: beside them, what else
+    // 16 tensor ranks hold is little.
+    const double least = work_.lora.on() ? 0.62 : 0.65;
+    EXPECT_GE(bound, least * exact) << layout << " static " << allocation_.static_layout;
     sum_ += bound / exact;
     worst_ = std::min(worst_, bound / exact);
   }

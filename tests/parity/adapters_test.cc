@@ -43,6 +43,26 @@ TEST(Adapters, EveryLayoutEqualsOneRank) {
   ExpectParity(WithAdapters(TinyGpt(true), 2, kLoraAll), {2, 4}, Grid);
 }
 
+// Both matrices are cut over tensor ranks, and outputs are gathered, or exchanged for rows (the grid draws which).
+TEST(Adapters, CutByColumns) {
+  ExpectParity(WithAdapters(TinyLlama(), 8, kLoraAll), {2, 4, 8}, Grid);
+  ExpectParity(WithAdapters(TinyGptj(), 4, kLoraAll), {2, 4}, Grid);
+  ExpectParity(WithAdapters(TinyOlmo(), 4, kLoraQkv | kLoraFc2), {4}, Grid);
+  ExpectParity(WithAdapters(TinyLlama(), 4, kLoraAll), {4, 8}, ContextGrid);
+}
+
+TEST(Adapters, CutByColumnsDivideByTensorRanks) {
+  const Job job = WithAdapters(TinyLlama(), 6, kLoraAll);
+  Strategy s;
+  s.tp = 4;
+  s.adapter_split = AdapterSplit::kColumns;
+  const auto refusal = CheckStrategy(job.model, job.work, s);
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->reason, "rank 6 of the adapters does not divide by tp 4");
+  s.tp = 2;
+  EXPECT_FALSE(CheckStrategy(job.model, job.work, s));
+}
+
 // The backward pass ends in the first layer in front of another map each time.
 TEST(Adapters, EveryChoiceOfMaps) {
   for (const int targets : {1, 2, 4, 8, 3, 10, 12})

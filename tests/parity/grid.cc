@@ -48,6 +48,10 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
                              kRecomputeCoreAttention | kRecomputeKeys};
     s.recompute.modules = static_cast<unsigned char>(kSets[below(6)]);
   }
+  if (c->job->work.lora.on() && s.tp > 1 && c->job->work.lora.rank % s.tp == 0) {
+    s.adapter_split = static_cast<AdapterSplit>(below(3));
+    s.adapter_gathers = s.adapter_split != AdapterSplit::kRows && below(2) != 0;
+  }
   c->uniform_dtype = below(4) != 0;  // mixed element sizes cost twice the time
   c->order_seed = (*random)();
   s.reduce_once = s.zero >= 2 && below(3) == 0;

@@ -29,7 +29,7 @@ TEST_P(Grid, TrainsAdaptersLikeOneRank) {
   if (GetParam() == 3) GTEST_SKIP() << "8 heads on three ranks";
   parity::Job job = InPrecision(parity::TinyLlama(), Precision::kFp32);
   job.key += " lora";
-  job.work.lora = {3, 8, kLoraAll};
+  job.work.lora = {8, 8, kLoraAll};  // divides by tensor ranks: some plans cut both matrices
   for (const parity::Case& c : parity::Sample(parity::Grid(job, GetParam(), 41), 10, 43)) {
     SCOPED_TRACE(parity::Describe(c));
     ExpectLikeOneRank(job, c.strategy, 1e-5);

@@ -49,7 +49,8 @@ Message MessageOf(const ir::Plan& plan, const ir::Program& program, const ir::Op
   const bool backward = op.phase == ir::Phase::kBackward || op.phase == ir::Phase::kWeightGrad;
   return {CollectiveOf(op.kind),
           ViewBytes(program, view),
-          RoleOf(op.phase, one_use, AxisOf(plan, op) == CommAxis::kContext),
+          RoleOf(op.phase, one_use, AxisOf(plan, op) == CommAxis::kContext,
+                 op.attrs.Get(ir::Attr::kWhole) != 0),
           backward,
           share,
           part};

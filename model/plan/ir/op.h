@@ -29,10 +29,11 @@ enum class OpKind : uint8_t {
   // load, add_pos, pos_bwd, rope, dropout, bias_res and part_attn. Attribute axis then cuts the part of the rank again.
   kLoad,
   // Element movement.
-  kZero,  // out x
-  kAdd,   // out c; in a, b: c = a + b
-  kSlice,  // out y[n]; in x[g*n]; attrs n axis: y = part coord(axis) of the g = size(axis) equal parts of x
-  kCopy,  // out y; in x: y = x, which may lie in another space (Buffer::space)
+  kZero,   // out x
+  kAdd,    // out c; in a, b: c = a + b
+  kSlice,  // out y[n]; in x[g*n]; attrs n axis rows: y = part coord(axis) of the g = size(axis) equal parts of x; rows > 0:
+           //   of each of so many rows of x
+  kCopy,   // out y; in x: y = x, which may lie in another space (Buffer::space)
   kGatherRows,  // out y[rows,h]; in x, pos[rows]; attrs rows h batch: y[j*batch+i] = x[pos[j*batch+i]*batch+i]
   kScatterRows,  // out dx[n*h]; in dy[rows,h], pos; attrs rows h batch n axis: zero everywhere else, rows added; axis: dx holds
                  //   rows coord(axis)*n .. +n of the full sequence
@@ -142,7 +143,8 @@ enum class OpKind : uint8_t {
   kMuon,  // out W (, M), m; in g, W|M, m (, gn) (, lsc); attrs n lr wd clip master zaxis work side: momentum, orthogonalised
   //   by Newton-Schulz steps of `work` operations on this rank, products of matrices with up to `side` rows
   kLossScale,  // out lsc; in lsc, gn: halves on a non-finite norm, doubles every 2000 good steps
-  // Communication. op: 0 sum, 1 max. Members in rank order. all_reduce is in place.
+  // Communication. op: 0 sum, 1 max. Members in rank order. all_reduce is in place. whole: no product in front of it or
+  // behind is cut in pieces for it: for prices alone.
   kAllReduce,      // out x; in x; attrs op
   kAllGather,      // out y[g*n]; in x[n]
   kReduceScatter,  // out y[n]; in x[g*n]; attrs op

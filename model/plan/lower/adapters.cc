@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/plan/lower/ends.h"
+
 namespace orrery {
 
 using ir::Attr;
@@ -11,6 +13,9 @@ using ir::OpKind;
 using ir::ViewId;
 
 namespace {
+
+// The input of a block's maps, of all rows.
+constexpr const char* kWholeInput = "nw";
 
 int64_t RankOf(const StageBuilder& stage) { return stage.ctx().work.lora.rank; }
 
@@ -25,6 +30,13 @@ void Product(StageBuilder& stage, ViewId c, ViewId a, ViewId b, const Extents& e
   if (scaled && scale != 1) stage.LastOp().attrs.Set(Attr::kScale, scale);
 }
 
+// The message just emitted, if one was: frameworks cut no product of an adapter in pieces to hide it.
+ViewId InOnePiece(StageBuilder& stage, ViewId result) {
+  if (ir::Info(stage.LastOp().kind).op_class == ir::OpClass::kCollective)
+    stage.LastOp().attrs.Set(Attr::kWhole, 1);
+  return result;
+}
+
 void Accumulate(StageBuilder& stage, ViewId sum, ViewId term, int64_t elements) {
   stage.Emit(OpKind::kAdd, {sum}, {sum, term}, {{Attr::kElements, double(elements)}});
 }
@@ -33,12 +45,13 @@ void Accumulate(StageBuilder& stage, ViewId sum, ViewId term, int64_t elements) 
 struct Grads {
   ViewId between, x, dy, kept;
   int64_t a_rows, in, b_rows, out;  // the whole one of the two sums over this rank's rows alone
+  int64_t a_rank;                   // outputs of A on this rank
 };
 void WeightGrads(StageBuilder& stage, const Adapter& adapter, int block, const Grads& g) {
   const int64_t r = RankOf(stage);
   InWeightGradBlock(stage, block, [&] {
-    Product(stage, stage.Grad(adapter.a), g.between, g.x, {r, g.in, g.a_rows, true, false, true},
-            false);
+    Product(stage, stage.Grad(adapter.a), g.between, g.x,
+            {g.a_rank, g.in, g.a_rows, true, false, true}, false);
     Product(stage, stage.Grad(adapter.b), g.dy, g.kept, {g.out, r, g.b_rows, true, false, true},
             false);
   });
@@ -48,14 +61,87 @@ void WeightGrads(StageBuilder& stage, const Adapter& adapter, int block, const G
 ViewId InKept(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
               const std::string& prefix) {
   const SublayerShape shape = ShapeOf(stage, sub);
-  return stage.Act(Name(prefix, layer, sub, stage.ctx().sp() ? "inrf" : "inr"),
-                   shape.rows * RankOf(stage));
+  const bool gathered = stage.ctx().sp() || stage.ctx().cuts_adapters();
+  return stage.Act(Name(prefix, layer, sub, gathered ? "inrf" : "inr"), shape.rows * RankOf(stage));
 }
 ViewId OutKept(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                const std::string& prefix) {
   const SublayerShape shape = ShapeOf(stage, sub);
-  return stage.Act(Name(prefix, layer, sub, stage.ctx().sp() ? "outrs" : "outr"),
-                   shape.shard_rows * RankOf(stage));
+  const bool scattered = stage.ctx().sp() && !stage.ctx().cuts_adapters();
+  return stage.Act(Name(prefix, layer, sub, scattered ? "outrs" : "outr"),
+                   (scattered ? shape.shard_rows : shape.rows) * RankOf(stage));
+}
+
+// Adapters cut by columns (AdapterSplit), as NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/utils.py and NVIDIA/NeMo
+// nemo/collections/llm/peft/lora.py have them.
+
+// The last op left a part of a sum in x.
+void SumParts(StageBuilder& stage, ViewId x) {
+  stage.MarkPartial();
+  stage.AllReduce(x, kGroupTp, stage.ctx().strategy.tp_async ? kTpStream : kCompute);
+  (void)InOnePiece(stage, x);
+}
+
+// Columns of all tensor ranks side by side, and back.
+ViewId GatherColumns(StageBuilder& stage, ViewId part, const std::string& name, int64_t rows,
+                     int64_t width) {
+  const int64_t tp = stage.ctx().strategy.tp;
+  const ViewId arrived = stage.Act(name + "p", rows * width), whole = stage.Act(name, rows * width);
+  stage.GatherTensor(arrived, part);
+  (void)InOnePiece(stage, arrived);
+  stage.Emit(OpKind::kRegroup, {whole}, {arrived}, SideBySide(rows, width / tp, tp, true));
+  return whole;
+}
+ViewId TakeColumns(StageBuilder& stage, ViewId whole, const std::string& name, int64_t rows,
+                   int64_t width) {
+  const int64_t elements = rows * width / stage.ctx().strategy.tp;
+  const ViewId part = stage.Act(name, elements);
+  stage.Emit(
+      OpKind::kSlice, {part}, {whole},
+      {{Attr::kElements, double(elements)}, {Attr::kAxis, kAxisTp}, {Attr::kRows, double(rows)}});
+  return part;
+}
+
+// With sequence parallelism ranks exchange columns for rows: one message in place of a gather of which most is dropped.
+bool Exchanges(const StageBuilder& stage) {
+  return stage.ctx().sp() && stage.ctx().strategy.adapter_split == AdapterSplit::kColumnsA2a;
+}
+
+// This rank's rows of all columns of B's output, from its columns of all rows.
+ViewId RowsOfOutput(StageBuilder& stage, ViewId part, const std::string& name, int64_t width) {
+  const int64_t tp = stage.ctx().strategy.tp, rows = stage.ctx().Rows();
+  if (!Exchanges(stage))
+    return stage.TakeSequence(GatherColumns(stage, part, name, rows, width), name + "s", width);
+  const int64_t own = stage.ctx().ShardRows();
+  const ViewId arrived = stage.Act(name + "p", own * width), whole = stage.Act(name, own * width);
+  stage.Communicate(OpKind::kAllToAll, arrived, part, kGroupTp).attrs.Set(Attr::kWhole, 1);
+  stage.Emit(OpKind::kRegroup, {whole}, {arrived}, SideBySide(own, width / tp, tp, true));
+  return whole;
+}
+ViewId ColumnsOfGradient(StageBuilder& stage, ViewId own, const std::string& name, int64_t width) {
+  const int64_t tp = stage.ctx().strategy.tp, rows = stage.ctx().Rows();
+  if (!Exchanges(stage))
+    return TakeColumns(stage, InOnePiece(stage, stage.GatherSequence(own, name + "f", width)), name,
+                       rows, width);
+  const int64_t shard = stage.ctx().ShardRows();
+  const ViewId apart = stage.Act(name + "p", shard * width);
+  const ViewId part = stage.Act(name, rows * width / tp);
+  stage.Emit(OpKind::kRegroup, {apart}, {own}, SideBySide(shard, width / tp, tp, false));
+  stage.Communicate(OpKind::kAllToAll, part, apart, kGroupTp).attrs.Set(Attr::kWhole, 1);
+  return part;
+}
+
+// A's outputs on this rank of all rows, gathered to what B reads.
+ViewId InColumnsDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                     const std::string& prefix, ViewId x) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const int64_t r = RankOf(stage), own = r / stage.ctx().strategy.tp;
+  if (stage.ctx().adapters_gather())
+    x = InOnePiece(stage, stage.GatherSequence(x, Name(prefix, layer, sub, "inx"), shape.hidden));
+  const ViewId down = stage.Act(Name(prefix, layer, sub, "inr"), shape.rows * own);
+  Product(stage, down, x, stage.Weight(sub.in_adapter.a),
+          {shape.rows, own, shape.hidden, false, true}, true);
+  return GatherColumns(stage, down, Name(prefix, layer, sub, "inrf"), shape.rows, r);
 }
 
 }  // namespace
@@ -63,11 +149,12 @@ ViewId OutKept(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
 std::vector<ParamDecl> AdapterDecls(const LowerContext& ctx, const std::string& base, int64_t out,
                                     int64_t in, int shard_dim) {
   const int64_t r = ctx.work.lora.rank;
-  ParamDecl a{base + ".A", {r, in}, shard_dim == 0 ? -1 : 1};
-  ParamDecl b{base + ".B", {out, r}, shard_dim == 0 ? 0 : -1, ctx.options.adapter_init};
+  const bool cut = ctx.cuts_adapters();
+  ParamDecl a{base + ".A", {r, in}, shard_dim == 1 ? 1 : cut ? 0 : -1};
+  ParamDecl b{base + ".B", {out, r}, shard_dim == 0 || cut ? 0 : -1, ctx.options.adapter_init};
   a.adapter = b.adapter = true;
-  a.partial = shard_dim == 0;
-  b.partial = shard_dim != 0;
+  a.partial = a.shard_dim < 0;
+  b.partial = b.shard_dim < 0;
   return {a, b};
 }
 
@@ -76,10 +163,15 @@ void InAdapterForward(StageBuilder& stage, const Layer& layer, const Sublayer& s
   if (!sub.in_adapter) return;
   const SublayerShape shape = ShapeOf(stage, sub);
   const int64_t r = RankOf(stage);
-  const ViewId down = stage.Act(Name(prefix, layer, sub, "inr"), shape.shard_rows * r);
-  Product(stage, down, x, stage.Weight(sub.in_adapter.a),
-          {shape.shard_rows, r, shape.hidden, false, true}, true);
-  const ViewId kept = stage.GatherSequence(down, Name(prefix, layer, sub, "inrf"), r);
+  ViewId kept = -1;
+  if (stage.ctx().cuts_adapters()) {
+    kept = InColumnsDown(stage, layer, sub, prefix, x);
+  } else {
+    const ViewId down = stage.Act(Name(prefix, layer, sub, "inr"), shape.shard_rows * r);
+    Product(stage, down, x, stage.Weight(sub.in_adapter.a),
+            {shape.shard_rows, r, shape.hidden, false, true}, true);
+    kept = InOnePiece(stage, stage.GatherSequence(down, Name(prefix, layer, sub, "inrf"), r));
+  }
   const ViewId up = stage.Act(Name(prefix, layer, sub, "inu"), shape.rows * shape.in_width);
   Product(stage, up, kept, stage.Weight(sub.in_adapter.b),
           {shape.rows, shape.in_width, r, false, true}, false);
@@ -94,14 +186,27 @@ void OutAdapterDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub
   const ViewId down = stage.Act(Name(prefix, layer, sub, "outr"), shape.rows * r);
   Product(stage, down, InnerSource(stage, layer, sub, prefix).x, stage.Weight(sub.out_adapter.a),
           {shape.rows, r, shape.inner_width, false, true}, true);
-  if (stage.ctx().sp()) stage.ReduceTensor(down, Name(prefix, layer, sub, "outrs"), r);
+  if (stage.ctx().cuts_adapters()) {
+    SumParts(stage, down);
+  } else if (stage.ctx().sp()) {
+    (void)InOnePiece(stage, stage.ReduceTensor(down, Name(prefix, layer, sub, "outrs"), r));
+  }
 }
 
 void OutAdapterUp(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                  const std::string& prefix, ViewId out) {
-  if (!sub.out_adapter) return;
+                  const std::string& prefix, ViewId out, bool summed) {
+  if (!sub.out_adapter || summed != (stage.ctx().sp() || stage.ctx().cuts_adapters())) return;
   const SublayerShape shape = ShapeOf(stage, sub);
   const int64_t elements = shape.shard_rows * shape.hidden;
+  if (stage.ctx().cuts_adapters()) {
+    const int64_t width = shape.hidden / stage.ctx().strategy.tp;
+    const ViewId part = stage.Act(Name(prefix, layer, sub, "outc"), shape.rows * width);
+    Product(stage, part, OutKept(stage, layer, sub, prefix), stage.Weight(sub.out_adapter.b),
+            {shape.rows, width, RankOf(stage), false, true}, false);
+    Accumulate(stage, out,
+               RowsOfOutput(stage, part, Name(prefix, layer, sub, "outu"), shape.hidden), elements);
+    return;
+  }
   const ViewId up = stage.Act(Name(prefix, layer, sub, "outu"), elements);
   Product(stage, up, OutKept(stage, layer, sub, prefix), stage.Weight(sub.out_adapter.b),
           {shape.shard_rows, shape.hidden, RankOf(stage), false, true}, false);
@@ -109,31 +214,67 @@ void OutAdapterUp(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
   Accumulate(stage, out, up, elements);
 }
 
-void InAdapters::Backward(const Sublayer& sub, ViewId x, ViewId din) {
+ViewId InAdapters::Input(const Sublayer& sub, const Sublayer& owner, ViewId own) {
+  const LowerContext& ctx = stage_.ctx();
+  if (!ctx.cuts_adapters() || !ctx.sp()) return own;
+  const std::string name = ctx.adapters_gather() ? Name(saved_.prefix, layer_, sub, "inx")
+                                                 : Name(saved_.prefix, layer_, owner, kWholeInput);
+  return stage_.Act(name, ctx.Rows() * ctx.model.hidden);
+}
+
+void InAdapters::Backward(const Sublayer& sub, const Sublayer& owner, ViewId own, ViewId din) {
   if (!sub.in_adapter) return;
+  const ViewId x = Input(sub, owner, own);
   const SublayerShape shape = ShapeOf(stage_, sub);
   const int64_t r = RankOf(stage_);
   const ViewId all = stage_.Act(Name("d.", layer_, sub, "inr"), shape.rows * r);
   Product(stage_, all, din, stage_.Weight(sub.in_adapter.b), {shape.rows, r, shape.in_width}, true);
-  const ViewId between =
-      stage_.ctx().sp() ? stage_.ReduceTensor(all, Name("d.", layer_, sub, "inrs"), r) : all;
+  ViewId between = all;
+  const bool cuts = stage_.ctx().cuts_adapters();
+  if (cuts) {
+    SumParts(stage_, all);
+    between = TakeColumns(stage_, all, Name("d.", layer_, sub, "inrc"), shape.rows, r);
+  } else if (stage_.ctx().sp()) {
+    between = InOnePiece(stage_, stage_.ReduceTensor(all, Name("d.", layer_, sub, "inrs"), r));
+  }
   WeightGrads(stage_, sub.in_adapter, saved_.wgrad_block,
-              {between, x, din, InKept(stage_, layer_, sub, saved_.prefix), shape.shard_rows,
-               shape.hidden, shape.rows, shape.in_width});
+              {between, x, din, InKept(stage_, layer_, sub, saved_.prefix),
+               cuts ? shape.rows : shape.shard_rows, shape.hidden, shape.rows, shape.in_width,
+               cuts ? r / stage_.ctx().strategy.tp : r});
   between_.emplace_back(&sub, between);
 }
 
-void InAdapters::AddTo(ViewId dx) {
+void InAdapters::AddTo(ViewId dx, bool summed) {
+  const LowerContext& ctx = stage_.ctx();
+  const bool cuts = ctx.cuts_adapters();
+  if (summed != (cuts ? !ctx.sp() || ctx.adapters_gather() : ctx.sp())) return;
   for (const auto& [sub, between] : between_) {
     const SublayerShape shape = ShapeOf(stage_, *sub);
-    const int64_t elements = shape.shard_rows * shape.hidden;
-    const ViewId term = stage_.Act(Name("d.", layer_, *sub, "inx"), elements);
+    const int64_t rows = cuts ? shape.rows : shape.shard_rows;
+    ViewId term = stage_.Act(Name("d.", layer_, *sub, "inx"), rows * shape.hidden);
     Product(stage_, term, between, stage_.Weight(sub->in_adapter.a),
-            {shape.shard_rows, shape.hidden, RankOf(stage_)}, false);
-    if (!stage_.ctx().sp()) stage_.MarkPartial();
-    Accumulate(stage_, dx, term, elements);
+            {rows, shape.hidden, cuts ? RankOf(stage_) / ctx.strategy.tp : RankOf(stage_)}, false);
+    if (cuts && summed) {
+      term = InOnePiece(stage_,
+                        stage_.ReduceTensor(term, Name("d.", layer_, *sub, "inxs"), shape.hidden));
+    } else if (!summed) {
+      stage_.MarkPartial();
+    }
+    Accumulate(stage_, dx, term, (summed ? shape.shard_rows : rows) * shape.hidden);
   }
   between_.clear();
+}
+
+CastSource AdapterInput(StageBuilder& stage, const Layer& layer, const Branches& block,
+                        const Sublayer& owner, const std::string& prefix, CastSource source) {
+  const LowerContext& ctx = stage.ctx();
+  if (!ctx.cuts_adapters() || !ctx.sp() || ctx.adapters_gather() || !TakesInAdapters(block))
+    return source;
+  source.x = stage.GatherSequence(source.x, Name(prefix, layer, owner, kWholeInput), source.width);
+  source.rows = ctx.Rows();
+  source.part = false;
+  source.from = ir::CastFrom::kElsewhere;
+  return source;
 }
 
 bool TakesInAdapters(const Branches& block) {
@@ -146,14 +287,22 @@ void OutAdapterBackward(StageBuilder& stage, const Layer& layer, const Sublayer&
   if (!sub.out_adapter) return;
   const SublayerShape shape = ShapeOf(stage, sub);
   const int64_t r = RankOf(stage), elements = shape.rows * shape.inner_width;
-  const ViewId part = stage.Act(Name("d.", layer, sub, "outr"), shape.shard_rows * r);
-  Product(stage, part, d, stage.Weight(sub.out_adapter.b), {shape.shard_rows, r, shape.hidden},
-          true);
-  const ViewId between = stage.GatherSequence(part, Name("d.", layer, sub, "outrf"), r);
-  WeightGrads(stage, sub.out_adapter, saved.wgrad_block,
-              {between, InnerSource(stage, layer, sub, saved.prefix).x, d,
-               OutKept(stage, layer, sub, saved.prefix), shape.rows, shape.inner_width,
-               shape.shard_rows, shape.hidden});
+  const bool cuts = stage.ctx().cuts_adapters();
+  const int64_t rows = cuts ? shape.rows : shape.shard_rows;
+  const int64_t width = shape.hidden / (cuts ? stage.ctx().strategy.tp : 1);
+  if (cuts) d = ColumnsOfGradient(stage, d, Name("d.", layer, sub, "outc"), shape.hidden);
+  const ViewId part = stage.Act(Name("d.", layer, sub, "outr"), rows * r);
+  Product(stage, part, d, stage.Weight(sub.out_adapter.b), {rows, r, width}, true);
+  ViewId between = part;
+  if (cuts) {
+    SumParts(stage, part);
+  } else {
+    between = InOnePiece(stage, stage.GatherSequence(part, Name("d.", layer, sub, "outrf"), r));
+  }
+  WeightGrads(
+      stage, sub.out_adapter, saved.wgrad_block,
+      {between, InnerSource(stage, layer, sub, saved.prefix).x, d,
+       OutKept(stage, layer, sub, saved.prefix), shape.rows, shape.inner_width, rows, width, r});
   if (dinner < 0) return;
   const ViewId term = stage.Act(Name("d.", layer, sub, "outx"), elements);
   Product(stage, term, between, stage.Weight(sub.out_adapter.a), {shape.rows, shape.inner_width, r},

@@ -6,6 +6,8 @@
 // rank's own term of the sum that the map's reduction makes anyway; with it A and B that are whole work on this rank's rows,
 // and the narrow tensor is gathered or scattered. Either way the gradient of the whole one is a part on each tensor rank. As
 // in the frameworks, the adapter's output is a tensor of its own that is added to the map's.
+// AdapterSplit::kColumns (strategy.h): A and B are both cut, and every rank works on all rows. A of the map in is split by
+// outputs, which are gathered; B of the map out by outputs, which are gathered whole, or exchanged for rows.
 #pragma once
 
 #include <string>
@@ -19,28 +21,37 @@ namespace orrery {
 std::vector<ParamDecl> AdapterDecls(const LowerContext& ctx, const std::string& base, int64_t out,
                                     int64_t in, int shard_dim);
 
-// y += adapter(x): into the sublayer. `x`: this rank's rows of the normed input; y: all rows.
+// What the maps into a block read, `source` being this rank's rows of it. Adapters cut by columns read all rows: where they do
+// not gather them, the map's gather leaves them, in 16 bits (TransformerEngine's return_layernorm_output_gathered), and each
+// rank casts all of them. Adapters read the result's x.
+CastSource AdapterInput(StageBuilder& stage, const Layer& layer, const Branches& block,
+                        const Sublayer& owner, const std::string& prefix, CastSource source);
+
+// y += adapter(x): into the sublayer. `x`: of AdapterInput(); y: all rows.
 void InAdapterForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                       const std::string& prefix, ir::ViewId x, ir::ViewId y);
-// Out of it, in two halves: to what B reads, and `out` += that B', where `out` is the map's output as it is when A has no
-// rows to scatter (a part of a sum), else its reduced rows.
+// Out of it, in two halves: to what B reads, and `out` += that B'. To be called with the map's output as a part of the sum
+// over the tensor group, and with this rank's rows of that sum (`summed`): does nothing at one of the two.
 void OutAdapterDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                     const std::string& prefix);
 void OutAdapterUp(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                  const std::string& prefix, ir::ViewId out);
+                  const std::string& prefix, ir::ViewId out, bool summed);
 
 // Backward through the adapters into the branches of a block.
 class InAdapters {
  public:
   InAdapters(StageBuilder& stage, const Layer& layer, const Saved& saved)
       : stage_(stage), layer_(layer), saved_(saved) {}
-  // Gradients of a branch's A and B from `din`, that of its map's output; x: this rank's rows of the normed input.
-  void Backward(const Sublayer& sub, ir::ViewId x, ir::ViewId din);
-  // Adds the gradients of what the branches since the last call have read: with sequence parallelism to this rank's rows
-  // of the sum over the tensor group, else to the part of it that is there before.
-  void AddTo(ir::ViewId dx);
+  // Gradients of a branch's A and B from `din`, that of its map's output; own: this rank's rows of the branch's input, which
+  // sublayer `owner` has normed.
+  void Backward(const Sublayer& sub, const Sublayer& owner, ir::ViewId own, ir::ViewId din);
+  // Adds the gradients of what the branches since the last addition have read. To be called with the part of the sum over
+  // the tensor group, and with this rank's rows of it (`summed`), as OutAdapterUp().
+  void AddTo(ir::ViewId dx, bool summed);
 
  private:
+  ir::ViewId Input(const Sublayer& sub, const Sublayer& owner, ir::ViewId own);  // what A read
+
   StageBuilder& stage_;
   const Layer& layer_;
   const Saved& saved_;

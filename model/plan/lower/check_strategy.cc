@@ -165,6 +165,10 @@ Result CheckAdapters(const ModelSpec& model, const Workload& work, const Strateg
   if (work.lora.alpha <= 0)
     return Refusal{fmt::format("alpha {} of the adapters is not positive", work.lora.alpha), ""};
   if (work.lora.targets == 0) return Refusal{"no map of a layer takes adapters", ""};
+  if (s.tp > 1 && s.adapter_split != AdapterSplit::kRows && work.lora.rank % s.tp != 0)
+    return Refusal{
+        fmt::format("rank {} of the adapters does not divide by tp {}", work.lora.rank, s.tp),
+        "adapters are cut by columns here: another tp, or --fact adapter_split=rows"};
   if ((s.recompute.modules & ~(kRecomputeCoreAttention | kRecomputeLayer)) != 0)
     return Refusal{"adapters with recomputation of layernorm, mlp or mlp_act are not lowered",
                    "recompute core_attn, whole layers or nothing"};

@@ -6,6 +6,15 @@
 
 namespace orrery {
 
+// Of regroup, from x[rows, parts, columns] to [parts, rows, columns]; inverse: columns of all parts side by side.
+inline ir::Attrs SideBySide(int64_t rows, int64_t columns, int64_t parts, bool inverse) {
+  return {{ir::Attr::kRows, double(rows)},
+          {ir::Attr::kH, double(columns)},
+          {ir::Attr::kParts, double(parts)},
+          {ir::Attr::kZigzag, 0},
+          {ir::Attr::kInverse, double(inverse)}};
+}
+
 // Parameters of the two ends that a stage holds; invalid refs: not on this stage, or the model has none.
 struct EndParams {
   ParamRef table;                                          // token embedding

@@ -71,15 +71,6 @@ ViewId LogitsGrad(StageBuilder& stage, int64_t rows) {
   return stage.Act(ctx.model.logit_cap > 0 || gathers ? "head.dlogits" : "head.logits", rows * vl);
 }
 
-// Between [tp, rows, columns] and [rows, tp, columns].
-ir::Attrs SideBySide(int64_t rows, int64_t columns, int64_t parts, bool inverse) {
-  return {{Attr::kRows, double(rows)},
-          {Attr::kH, double(columns)},
-          {Attr::kParts, double(parts)},
-          {Attr::kZigzag, 0},
-          {Attr::kInverse, double(inverse)}};
-}
-
 // Logits as the loss reads them: this rank's columns, or those of all tensor ranks side by side.
 struct LossView {
   ViewId logits, grad;

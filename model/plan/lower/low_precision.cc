@@ -224,8 +224,8 @@ Factor CastOf(StageBuilder& stage, const CastSource& source) {
 
 Factor GatherFactor(StageBuilder& stage, const Factor& part, const CastSource& source,
                     const std::string& full, CastNeed need) {
+  if (!source.part) return part;
   if (!Casts(stage)) return {.plain = stage.GatherSequence(part.plain, full, source.width)};
-  if (!stage.ctx().sp()) return part;
   CastSource whole = source;
   whole.name = full;
   whole.rows = stage.ctx().Rows();

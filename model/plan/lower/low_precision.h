@@ -53,7 +53,7 @@ struct CastSource {
 
 // x as an operand of products.
 Factor CastTensor(StageBuilder& stage, const CastSource& source, CastNeed need);
-// The rows of all tensor ranks of a part, in buffers named `full`; without sequence parallelism the tensor itself.
+// The rows of all tensor ranks of a part, in buffers named `full`; what is no part is left as it is.
 Factor GatherFactor(StageBuilder& stage, const Factor& part, const CastSource& source,
                     const std::string& full, CastNeed need);
 // What an earlier CastTensor() of this name left.

@@ -108,6 +108,8 @@ Strategy SmallStrategy(const MicroBatchKey& key, const ModelSpec& small, Fp8 rec
   strategy.whole_embedding = key.whole_embedding;
   strategy.whole_head = key.whole_head;
   strategy.split_products = key.split_products;
+  strategy.adapter_split = key.adapter_split;
+  strategy.adapter_gathers = key.adapter_gathers;
   strategy.fp8_weights = key.fp8_weights && GathersCodes(recipe);
   return strategy;
 }
@@ -149,6 +151,9 @@ MicroBatchKey KeyOf(const ModelSpec& model, const Strategy& strategy) {
   key.whole_embedding = strategy.whole_embedding && strategy.tp > 1;
   key.whole_head = strategy.whole_head && strategy.tp > 1;
   key.split_products = strategy.split_products;
+  if (strategy.tp > 1) key.adapter_split = strategy.adapter_split;
+  key.adapter_gathers =
+      key.adapter_split != AdapterSplit::kRows && key.sequence_parallel && strategy.adapter_gathers;
   key.fp8_weights = strategy.fp8_weights;
   return key;
 }

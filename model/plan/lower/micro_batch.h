@@ -31,6 +31,8 @@ struct MicroBatchKey {
   bool scatter_gather = true;
   bool whole_logits = false, whole_embedding = false, whole_head = false;
   bool split_products = false;
+  AdapterSplit adapter_split = AdapterSplit::kRows;
+  bool adapter_gathers = false;
   bool fp8_weights = false;
   bool operator==(const MicroBatchKey&) const = default;
   auto operator<=>(const MicroBatchKey&) const = default;

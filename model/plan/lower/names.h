@@ -56,6 +56,11 @@ inline constexpr NameRow<CpMethod> kCpMethodNames[] = {
     {"ulysses", CpMethod::kUlysses},
     {"a2a_ring", CpMethod::kA2aRing},
 };
+inline constexpr NameRow<AdapterSplit> kAdapterSplitNames[] = {
+    {"rows", AdapterSplit::kRows},
+    {"columns", AdapterSplit::kColumns},
+    {"columns_a2a", AdapterSplit::kColumnsA2a},
+};
 inline constexpr NameRow<PipelineSchedule> kScheduleNames[] = {
     {"gpipe", PipelineSchedule::kGpipe},
     {"1f1b", PipelineSchedule::k1F1B},

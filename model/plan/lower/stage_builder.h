@@ -126,6 +126,11 @@ struct LowerContext {
   bool scatters() const { return strategy.zero >= 2 && !strategy.reduce_once; }
   // Each pass fetches weights before it reads them: gathers them, or copies them from the host.
   bool fetches_weights() const { return strategy.zero == 3 || strategy.offload.weights; }
+  // Adapters are cut by columns, and ranks see all rows.
+  bool cuts_adapters() const {
+    return strategy.tp > 1 && strategy.adapter_split != AdapterSplit::kRows;
+  }
+  bool adapters_gather() const { return cuts_adapters() && sp() && strategy.adapter_gathers; }
   bool frozen() const { return work.lora.on(); }  // every parameter but those of adapters
   // Of the residual stream in front of layer `index`: nothing in front of the first adapters is trained.
   bool NeedsStreamGrad(int64_t index) const { return !frozen() || index > 0; }

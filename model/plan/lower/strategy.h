@@ -65,6 +65,16 @@ enum class PipelineSchedule { kGpipe, k1F1B, kInterleaved, kZeroBubble, kZeroBub
 //   a2a_ring   ulysses among `inner` neighbours, a ring between them (TransformerEngine a2a+p2p)
 enum class CpMethod { kAllGather, kRing, kUlysses, kA2aRing };
 
+// How tensor ranks share the two matrices of an adapter, A [rank, in] and B [out, rank], beside a map into a sublayer and a
+// map out of it:
+//   rows         A of the map in and B of the map out are whole on each rank and work on its rows; what passes between
+//                tensor ranks is `rank` wide
+//   columns      A and B are cut as NVIDIA's ParallelLinearAdapter cuts them, and see all rows: of the map in both by
+//                outputs; of the map out A by inputs and B by outputs, which are gathered, and of which sequence
+//                parallelism then takes this rank's rows: backward gathers their gradient again
+//   columns_a2a  the same, but ranks exchange columns of B's output for rows (a2a_experimental), with sequence parallelism
+enum class AdapterSplit { kRows, kColumns, kColumnsA2a };
+
 struct ContextLayout {
   CpMethod method = CpMethod::kRing;
   int inner = 1;       // a2a_ring alone
@@ -140,6 +150,10 @@ struct Strategy {
   bool split_products =
       false;  // queries, keys and values, and gate and up, are products of weights of their own, where
   // the model has rotary positions without norms of queries, or a gate; not with adapters
+  AdapterSplit adapter_split = AdapterSplit::kRows;
+  bool adapter_gathers =
+      false;  // columns with sequence parallelism: adapters of maps in gather their input, and scatter its
+  // gradient, by themselves: the map's own gather is cut in pieces and leaves no whole tensor
   bool whole_logits =
       false;  // a tensor rank gathers the logits of the whole vocabulary for its loss
   bool whole_embedding =

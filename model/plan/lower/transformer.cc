@@ -93,13 +93,15 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
   const SublayerShape shape = ShapeOf(stage, sub);
   const bool post = stage.ctx().model.post_norm;
   Factor normed;
-  ViewId out = -1, own = -1;
+  ViewId out = -1, own = -1;  // own: what adapters read
   std::vector<ViewId> biases;
   for (const Sublayer& branch : block) {
     const bool first = &branch == &sub;
     if (first || branch.norm_gamma) {
       own = EmitInputNorm(stage, layer, branch, prefix, x);
-      const CastSource source = InputSource(stage, layer, block, branch, prefix, own);
+      const CastSource part = InputSource(stage, layer, block, branch, prefix, own);
+      const CastSource source = AdapterInput(stage, layer, block, branch, prefix, part);
+      own = source.x;
       normed = GatherFactor(stage, CastTensor(stage, source, NeedOf(stage, layer, source.again)),
                             source, Name(prefix, layer, branch, "nf"), {true, !stage.ctx().sp()});
     }
@@ -119,14 +121,13 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
     ScaleAsResidual(stage);
     if (&branch != &block.back() || branch.out_adapter) stage.MarkPartial();
     OutAdapterDown(stage, layer, branch, prefix);
-    if (!stage.ctx().sp()) OutAdapterUp(stage, layer, branch, prefix, out);
+    OutAdapterUp(stage, layer, branch, prefix, out, false);
     if (branch.out_b) biases.push_back(stage.Weight(branch.out_b));
   }
   if (stop_early) return;
   if (!block.back().out_adapter) stage.MarkPartial();
   out = stage.ReduceGathered(out, Name(prefix, layer, sub, "outs"), shape.hidden);
-  if (stage.ctx().sp())
-    for (const Sublayer& branch : block) OutAdapterUp(stage, layer, branch, prefix, out);
+  for (const Sublayer& branch : block) OutAdapterUp(stage, layer, branch, prefix, out, true);
   if (sub.out_gamma) {
     out = EmitNorm(stage, Name(prefix, layer, sub, "on"), out, sub.out_gamma, sub.out_beta,
                    shape.shard_rows, -1);
@@ -336,7 +337,7 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
       });
       input_made = true;
     }
-    adapters.Backward(sub, NormedInput(stage, layer, block[owner], saved.prefix, x),
+    adapters.Backward(sub, block[owner], NormedInput(stage, layer, block[owner], saved.prefix, x),
                       din.empty() ? -1 : din.front());
     if (dx < 0) continue;
     ViewId dnormed = stage.Act(Name("d.", layer, block[owner], "n"), shape.rows * shape.hidden);
@@ -356,10 +357,10 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
                {shape.rows, shape.hidden, product.width, false, false, readers++ > 0});
       stage.MarkPartial();
     }
-    if (!stage.ctx().sp()) adapters.AddTo(dnormed);
+    adapters.AddTo(dnormed, false);
     if (i == owner) {
       dnormed = stage.ReduceGathered(dnormed, Name("d.", layer, sub, "ns"), shape.hidden);
-      adapters.AddTo(dnormed);
+      adapters.AddTo(dnormed, true);
     }
     InWeightGradBlock(stage, saved.wgrad_block, [&] {
       if (stage.ctx().frozen()) return;

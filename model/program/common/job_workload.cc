@@ -50,9 +50,7 @@ void JobMaker::SetWorkload() {
     request_.work.optimizer = Optimizer::kAdamW;
     Own("optimizer adamw", "--optimizer");
   }
-  const bool half =
-      request_.work.precision == Precision::kFp16 || request_.work.precision == Precision::kBf16;
-  request_.flash_attention = attention_.value_or(half);
+  request_.flash_attention = attention_.value_or(InHalf(request_.work.precision));
   if (Lora& lora = request_.work.lora; lora.on() && !SetTargets(flags_, request_, &lora))
     Own("adapters of all linear maps", "--lora-targets");
 }
@@ -61,7 +59,7 @@ void JobMaker::SetAttention() {
   if (request_.model.family == Family::kMlp) return;
   const FrameworkProfile& framework = job_.profiles.framework;
   const auto kernel = FindFramework(request_.framework).FusedAttention(job_.profiles.gpu);
-  const bool none = framework.attention == "standard" || !kernel;
+  const bool none = !FusesAttention(framework, job_.profiles.gpu);
   bool& flash = job_.request.flash_attention;
   if (attention_ && flash && !kernel) {
     diagnostics_.Error(flags_.attention.where,

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "model/framework/presets.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery::cli {
 
@@ -69,6 +70,10 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
     add("facts", "tp_overlap", fmt::format("tp_overlap {}", preset.tp_overlap ? "on" : "off"));
   if (preset.sequence && preset.sequence_copies)
     add("facts", "sequence_copies", "gathered and scattered sequences are copied");
+  if (preset.tensor && job.request.work.lora.on())
+    add("facts", "adapter_split",
+        fmt::format("adapters cut over tensor ranks by {}",
+                    NameIn(kAdapterSplitNames, preset.defaults.adapter_split)));
   if (preset.defaults.split_products)
     add("facts", "split_products", "queries, keys, values, gate and up are products of their own");
   if (!preset.compile)

@@ -68,9 +68,12 @@ void Slice(Frame& f) {
   const Operand &x = f.RawIn(0, whole), &y = f.RawOut(0, n);
   if (x.dtype != y.dtype) f.Fail("input and output differ in type");
   if (whole % n != 0 || first + n > whole) f.Fail("the part lies outside the input");
-  const auto element = static_cast<size_t>(ir::DtypeBytes(x.dtype));
-  const auto offset = static_cast<size_t>(first) * element;
-  std::memcpy(y.data, static_cast<const char*>(x.data) + offset, static_cast<size_t>(n) * element);
+  const int64_t rows = std::max<int64_t>(1, f.Size(Attr::kRows));
+  if (n % rows != 0) f.Fail("the part is no whole number of rows");
+  const int64_t element = ir::DtypeBytes(x.dtype), part = n / rows * element;
+  const char* from = static_cast<const char*>(x.data) + first / rows * element;
+  for (int64_t row = 0; row < rows; ++row, from += whole / rows * element)
+    std::memcpy(static_cast<char*>(y.data) + row * part, from, static_cast<size_t>(part));
 }
 
 void Copy(Frame& f) {

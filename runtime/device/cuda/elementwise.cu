@@ -173,6 +173,18 @@ __global__ void CopyKernel(const uint8_t* from, uint8_t* to, int64_t bytes, bool
   for (int64_t i = at; i < at + 16 && i < bytes; ++i) to[i] = from[i];
 }
 
+// Rows of `part` bytes that lie `pitch` apart, one behind the other.
+__global__ void RowsKernel(const uint8_t* from, uint8_t* to, int64_t bytes, int64_t part,
+                           int64_t pitch, bool wide) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
+  if (wide && at + 16 <= bytes) {
+    *reinterpret_cast<Quad*>(to + at) =
+        *reinterpret_cast<const Quad*>(from + at / part * pitch + at % part);
+    return;
+  }
+  for (int64_t i = at; i < at + 16 && i < bytes; ++i) to[i] = from[i / part * pitch + i % part];
+}
+
 __global__ void ZeroKernel(uint8_t* to, int64_t bytes, bool wide) {
   const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
   if (wide && at + 16 <= bytes) {
@@ -246,10 +258,14 @@ void Slice(OpFrame& f) {
   const cpu::Operand &x = f.RawIn(0, whole), &y = f.RawOut(0, n);
   if (x.dtype != y.dtype) f.Fail("input and output differ in type");
   if (whole % n != 0 || first + n > whole) f.Fail("the part lies outside the input");
-  const int64_t width = ir::DtypeBytes(x.dtype);
-  const uint8_t* from = static_cast<const uint8_t*>(x.data) + first * width;
-  Launch(f.queue, CopyKernel, Blocks(n * width, kThreads * 16), kThreads, 0, from,
-         static_cast<uint8_t*>(y.data), n * width, IsQuad(from, y.data));
+  const int64_t rows = std::max<int64_t>(1, f.Size(Attr::kRows));
+  if (n % rows != 0) f.Fail("the part is no whole number of rows");
+  const int64_t width = ir::DtypeBytes(x.dtype), part = n / rows * width,
+                pitch = whole / rows * width;
+  const uint8_t* from = static_cast<const uint8_t*>(x.data) + first / rows * width;
+  const bool wide = IsQuad(from, y.data) && (rows == 1 || (part % 16 == 0 && pitch % 16 == 0));
+  Launch(f.queue, RowsKernel, Blocks(n * width, kThreads * 16), kThreads, 0, from,
+         static_cast<uint8_t*>(y.data), n * width, part, pitch, wide);
 }
 
 void Copy(OpFrame& f) {
