@@ -49,7 +49,10 @@ def describe(one, config, batch):
     """The columns that say what the step is."""
     family = {"encoder": "bert"}.get(config["family"], "llama" if config["norm"] == "rms-norm" else "gpt")
     name = f"h200torch-{one.model}-s{one.seq}-b{batch}-{one.precision}-{one.recompute}-{one.compiled}-v{config['vocab']}"
-    row = {"case": name, "topology": "aws-p5en", "framework": "ddp", "family": family, "window": "step"}
+    facts = {"no": "compile=off", "blocks": "compile=on", "whole": "compile=on,compile_loss=on"}[one.compiled]
+    if family == "llama" and one.compiled == "no":
+        facts += ",fused_norm=off"  # networks.Norm, operation by operation
+    row = {"case": name, "topology": "aws-p5en", "framework": "ddp+" + facts, "family": family, "window": "step"}
     row.update({key: 1 for key in ("nodes", "gpus_per_node", "tp", "pp", "vpp", "dp", "cp", "flash")})
     row.update({key: config[key] for key in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab")})
     row.update({"gated": int(config["activation"] == "swiglu"), "seq_len": one.seq, "zero": 0, "zero_group": "dp",
