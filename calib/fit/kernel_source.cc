@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "model/plan/lower/names.h"
+#include "model/price/op_shape.h"
 
 namespace orrery {
 namespace {
@@ -19,6 +20,7 @@ using measured::KernelSample;
 
 constexpr const char* kProductKernel = "mm";
 constexpr const char* kGroupedKernel = "mm_grouped";
+constexpr double kAligned = 16;  // bytes of rows whose products stand in tables
 constexpr std::size_t kMostShapes = 20;
 constexpr double kLeastBetween = 0.01;  // spread between shapes, at least
 
@@ -140,8 +142,10 @@ std::string KernelSource::Add(const KernelSample& s, const GpuProfile& gpu, Obse
   Kernel kernel{*precision, TrafficShape{s.bytes}};
   const double bytes = BytesOf(*precision);
   if (s.kind == KernelKind::kGemm || s.kind == KernelKind::kGrouped) {
-    const GemmShape gemm{static_cast<double>(s.m), static_cast<double>(s.n),
-                         static_cast<double>(s.k), static_cast<double>(s.batch), bytes};
+    GemmShape gemm{static_cast<double>(s.m), static_cast<double>(s.n), static_cast<double>(s.k),
+                   static_cast<double>(s.batch), bytes};
+    gemm.row_bytes = RowBytes(
+        {s.op[0] == 't' ? gemm.m : gemm.k, s.op.ends_with('t') ? gemm.k : gemm.n, gemm.n}, bytes);
     kernel.shape = gemm;
     kernel.grouped = s.kind == KernelKind::kGrouped;
     kernel.accumulated = AccumulatedBytes(s, gemm);
@@ -191,10 +195,12 @@ void KernelSource::Predict(const ProfileStore& store, const std::vector<int>& wh
 
 std::optional<KernelSource::Place> KernelSource::PlaceOf(int observation) const {
   const Kernel& kernel = kernels_[static_cast<std::size_t>(observation)];
-  if (const auto* gemm = std::get_if<GemmShape>(&kernel.shape))
+  if (const auto* gemm = std::get_if<GemmShape>(&kernel.shape)) {
+    if (gemm->row_bytes < kAligned) return std::nullopt;
     return Place{kernel.precision,
                  kernel.grouped ? kGroupedKernel : kProductKernel,
                  {gemm->m, gemm->n, gemm->k, kernel.grouped ? 1 : gemm->batch}};
+  }
   if (const auto* s = std::get_if<AttentionShape>(&kernel.shape))
     return Place{kernel.precision,
                  s->TableBy(kernel.attention),

@@ -33,7 +33,8 @@ class KernelSource : public MeasurementSource {
                std::vector<double>* values) const override;
   const std::map<std::string, int>& left_out() const { return left_out_; }
 
-  // Where an observation stands among measured shapes; nullopt: streaming kernels.
+  // Where an observation stands among measured shapes; nullopt: streaming kernels, products of rows that
+  // wide loads cannot read.
   struct Place {
     Precision precision = Precision::kBf16;
     std::string kernel;

@@ -67,7 +67,10 @@ def describe(one, config, batch, device=""):
     short, topology = machine_of(device)
     name = (f"{short}torch-{one.model}-s{one.seq}-b{batch}-{one.precision}-{one.recompute}-{one.compiled}"
             f"-v{config['vocab']}")
-    row = {"case": name, "topology": topology, "framework": "ddp", "family": family, "window": "step"}
+    facts = {"no": "compile=off", "blocks": "compile=on", "whole": "compile=on,compile_loss=on"}[one.compiled]
+    if family == "llama" and one.compiled == "no":
+        facts += ",fused_norm=off"  # networks.Norm, operation by operation
+    row = {"case": name, "topology": topology, "framework": "ddp+" + facts, "family": family, "window": "step"}
     row.update({key: 1 for key in ("nodes", "gpus_per_node", "tp", "pp", "vpp", "dp", "cp", "flash")})
     row.update({key: config[key] for key in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab")})
     row.update({"gated": int(config["activation"] == "swiglu"), "seq_len": one.seq, "zero": 0, "zero_group": "dp",

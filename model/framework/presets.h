@@ -91,7 +91,11 @@ struct FrameworkPreset {
       false;  // what sequence parallelism gathers and scatters is put in order by a copy
   std::vector<Fp8> fused_casts;  // recipes whose casts its norms do themselves
   bool compile = true;  // chains of element-wise operations are kernels, by hand or by a compiler
-  bool fused_norm = true;        // without a compiler, too: an RMS norm is one kernel
+  bool fused_norm = true;  // without a compiler, too: an RMS norm is one kernel
+  // Weights, gradients and the residual stream stay in fp32: norms run in it, and products read casts.
+  bool autocast = false;
+  bool compile_loss = false;     // the loss is one kernel per direction on logits in 16 bits
+  bool padded_vocab = false;     // rows of the vocabulary are padded to what products like
   std::vector<Fp8> fp8_weights;  // recipes whose weights it holds and gathers in 8 bits
   Strategy defaults;             // knobs; degrees are all 1
   bool master_weights = true;    // Workload::master_weights of its runs

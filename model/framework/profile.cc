@@ -37,6 +37,8 @@ const ConstantRow<Framework> kFramework[] = {
     {"full_precision_traffic", &Framework::full_precision_traffic, 0.1, 2},
     {"unaligned_head_penalty", &Framework::unaligned_head_penalty, 0, 10},
     {"loss_traffic", &Framework::loss_traffic, 1, 1000},
+    {"compiled_loss_traffic", &Framework::compiled_loss_traffic, 1, 1000},
+    {"autocast_traffic", &Framework::autocast_traffic, 0, 100},
     {"accumulation_traffic", &Framework::accumulation_traffic, 0, 100},
     {"sgd_traffic", &Framework::sgd_traffic, 1, 1e4},
     {"adam_traffic", &Framework::adam_traffic, 1, 1e4},

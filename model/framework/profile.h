@@ -55,7 +55,9 @@ struct FrameworkProfile {
                                       // half precision promotes to fp32 between kernels
   double unaligned_head_penalty = 0;  // relative growth of softmax time when head_dim % 8 != 0
   double loss_traffic = 0;            // bytes per logit of the loss, forward and backward
-  double accumulation_traffic = 0;    // bytes per parameter and micro-batch to add up gradients
+  double compiled_loss_traffic = 0;   // the same of a loss that is compiled
+  double autocast_traffic = 0;  // bytes per weight and micro-batch: casts of it and its gradient
+  double accumulation_traffic = 0;  // bytes per parameter and micro-batch to add up gradients
   double sgd_traffic = 0, adam_traffic = 0, lamb_traffic = 0;  // bytes per parameter of one update
   Seconds head_fixed;                                          // per micro-batch around the loss
   Seconds embedding_fixed;          // per micro-batch around the embedding

@@ -73,6 +73,9 @@ struct GpuProfile {
   // Of the rate of products at the label's clock: what power and heat of a site leave of it. Only products draw the
   // whole power; attention and streams do not. [c]
   double clock_share = 1;
+  // Rate of products with a row that starts at multiples of 4 or 2 bytes only, over that with 16 (of 16-bit operands: rows
+  // of an even or odd number of elements). 1: not measured.
+  double gemm_aligned_4 = 1, gemm_aligned_2 = 1;
   double gemm_k_overhead = 0;    // prologue of a tile, in elements of K [K0]
   double wave_quantisation = 0;  // 0: tiles are divisible, 1: whole waves only [q]
   double multiprocessors = 1;    // that hold one tile each [U]

@@ -26,6 +26,8 @@ const ConstantRow<Gpu> kGpu[] = {
     {"gemm_efficiency_mxfp8", &Gpu::gemm_efficiency_mxfp8, 0.01, 1.5, kOptional},
     {"gemm_efficiency_nvfp4", &Gpu::gemm_efficiency_nvfp4, 0.01, 1.5, kOptional},
     {"clock_share", &Gpu::clock_share, 0.2, 1.2, kOptional},
+    {"gemm_aligned_4", &Gpu::gemm_aligned_4, 0.01, 1, kOptional},
+    {"gemm_aligned_2", &Gpu::gemm_aligned_2, 0.01, 1, kOptional},
     {"gemm_k_overhead", &Gpu::gemm_k_overhead, 0, 4096},
     {"wave_quantisation", &Gpu::wave_quantisation, 0, 1},
     {"multiprocessors", &Gpu::multiprocessors, 1, 1e4},

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/framework/presets.h"
+
 namespace orrery {
 namespace {
 
@@ -31,7 +33,10 @@ void AtLoss(const ir::Program& program, const ir::Op& op, StepPlace place, doubl
 }  // namespace
 
 Allocation AllocationOf(const FrameworkProfile& framework) {
-  return {framework.static_layout, framework.memory_loss, framework.memory_gradient_copy,
+  // A compiled loss works in place on 16-bit logits, as the plan does.
+  const bool in_place = framework.preset != nullptr && framework.preset->compile_loss;
+  return {framework.static_layout, in_place ? 0 : framework.memory_loss,
+          framework.memory_gradient_copy,
           framework.memory_moments_late > 0.5 && !framework.static_layout};
 }
 

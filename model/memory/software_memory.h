@@ -11,7 +11,8 @@
 // slack nor the alignment of a static arena counts; this project's own runtime allocates the arena, to the byte
 // (`allocates: layout` in its profile). The terms, each a constant of a profile:
 //   memory_loss           the plan turns logits into their gradient in place; Megatron's vocab-parallel cross entropy
-//                         and torch's read a copy in fp32 (4 bytes) and write the exponentials elsewhere (4 more)
+//                         and torch's read a copy in fp32 (4 bytes) and write the exponentials elsewhere (4 more);
+//                         a compiled one works in place
 //   memory_gradient_copy  gradients in half precision kept beside those that are accumulated in fp32 (DeepSpeed's
 //                         BF16_Optimizer); where the weight gradient adds into the fp32 buffer there is none
 //   memory_moments_late   torch and apex make Adam's moments at the first update: the first step has room for more, so

@@ -51,8 +51,8 @@ OpCost::OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precisi
     attention_backward_ = gpu.AttentionBackward(*attention_);
   }
   gap_ = framework.kernel_gap.value;
-  const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
-  promotion_ = half ? 1.0 : framework.full_precision_traffic;
+  half_ = precision == Precision::kFp16 || precision == Precision::kBf16;
+  promotion_ = half_ ? 1.0 : framework.full_precision_traffic;
 }
 
 OpCost OpCost::WithoutFactors() const {
@@ -64,6 +64,13 @@ OpCost OpCost::WithoutFactors() const {
 
 double OpCost::CacheFactor(double bytes) const {
   return 1.0 + gpu_->cache_gain * std::exp(-bytes / (gpu_->cache_reach * gpu_->l2_cache.value));
+}
+
+// Rows at multiples of 16 bytes are what bulk copies of tiles and wide loads need; others go through narrower ones.
+double OpCost::Alignment(const GemmShape& s) const {
+  if (s.row_bytes >= 16 || framework_->preset->padded_vocab) return 1;
+  if (s.row_bytes >= 8) return std::sqrt(gpu_->gemm_aligned_4);
+  return s.row_bytes >= 4 ? gpu_->gemm_aligned_4 : gpu_->gemm_aligned_2;
 }
 
 double OpCost::Gemm(const GemmShape& s) const {
@@ -89,9 +96,12 @@ double OpCost::Gemm(const GemmShape& s) const {
   }
   const double result = s.result_bytes > 0 ? s.result_bytes : s.element_bytes;
   const double bytes = ((s.m * s.k + s.k * s.n) * s.element_bytes + s.m * s.n * result) * s.batch;
-  // Tables of shapes were measured in the precision of the job.
-  const double factor = plain ? factors_->Factor("mm", {s.m, s.n, s.k, s.batch}) : 1;
-  const double time = std::max(best, bytes / stream_rate_) * factor;
+  // Tables of shapes were measured in the precision of the job, and hold what wide loads can read: neighbours with other rows
+  // run other kernels.
+  const double alignment = Alignment(s);
+  const bool tabled = plain && alignment == 1;
+  const double factor = tabled ? factors_->Factor("mm", {s.m, s.n, s.k, s.batch}) : 1;
+  const double time = std::max(best / alignment, bytes / stream_rate_) * factor;
   // A table of another site holds calls at its clock: none of them goes beyond the peak here.
   return std::max(time, 2.0 * s.m * s.n * s.k * s.batch / std::max(product.peak, product.best)) +
          gap_;
@@ -142,15 +152,18 @@ double OpCost::Traffic(const TrafficShape& s) const {
   const double traffic =
       s.cast ? framework_->cast_traffic : promotion_ * framework_->elementwise_traffic;
   const FrameworkPreset& preset = *framework_->preset;
-  const double bytes = s.bytes * (preset.compile      ? 1.0
-                                  : preset.fused_norm ? s.eager
-                                                      : s.eager * s.eager_norm);
+  const Chain& chain = preset.autocast && half_ ? s.autocast : s.plain;
+  const double bytes = s.bytes * (preset.compile      ? chain.compiled
+                                  : preset.fused_norm ? chain.eager
+                                                      : chain.eager_norm);
   return traffic * bytes / (stream_rate_ * CacheFactor(s.bytes)) + gap_;
 }
 
 double OpCost::Loss(const LossShape& s) const {
   if (const auto measured = Measured(s.kernel, s.logits)) return *measured;
-  return 0.25 * s.passes * framework_->loss_traffic * s.logits / stream_rate_;
+  const double traffic = framework_->preset->compile_loss ? framework_->compiled_loss_traffic
+                                                          : framework_->loss_traffic;
+  return 0.25 * s.passes * traffic * s.logits / stream_rate_;
 }
 
 double OpCost::UnfusedSoftmaxHost(const AttentionShape& s) const {

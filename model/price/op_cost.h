@@ -2,7 +2,7 @@
 // Device time of one operation from its shape and the profiles.
 //
 // Formulas as calib/DERIVATIONS.md, section 2, derives them: a roofline per kernel with calibrated efficiencies.
-//   product C[M,N] += A[M,K] B[K,N]:  max(tiles, bytes) + gap, with
+//   product C[M,N] += A[M,K] B[K,N]:  max(tiles / alignment, bytes) + gap, with
 //     tiles = min over tile shapes (Tm, Tn, eta) and split-K k of
 //             waves x 2 Tm Tn (K/k + K0) / (F e c eta / U) (+ partial sums of split K / W)
 //     waves = q ceil(x) + (1-q) max(x, 1),  x = ceil(M/Tm) ceil(N/Tn) batch k / U
@@ -10,7 +10,8 @@
 //   attention, materialised: two batched products (four backward) + passes over the b a s s scores;
 //   attention, fused: FLOPs over (F x flash efficiency), half of them when causal, times sqrt(1 + (c U / tiles)^2),
 //     c 3 forward and 2 backward, tiles of 128 rows: few of them leave units idle;
-//   element-wise: operand bytes x traffic / (W ew (1 + gain exp(-size / reach)));
+//   alignment: 1, or what rows that do not start at multiples of 16 bytes leave of the rate (gemm_aligned_4, _2);
+//   element-wise: operand bytes x chain x traffic / (W ew (1 + gain exp(-size / reach)));
 //   loss: bytes per logit of the software's own implementation;
 //   products and attention times exp(r), what measured shapes of the chip left of the formulas
 //   (kernel_factors.h), where its profile holds some;
@@ -35,6 +36,7 @@ struct GemmShape {
   double element_bytes = 2;
   ProductType product = ProductType::kPlain;
   double result_bytes = 0;  // of an element of C; 0: as those of A and B
+  double row_bytes = 16;    // that the starts of all rows are multiples of, at most 16
 };
 
 struct AttentionShape {
@@ -49,11 +51,17 @@ struct AttentionShape {
   std::string TableBy(AttentionKernel fused) const;
 };
 
+// What a chain of operations moves, over its operands read and written once: as one kernel, operation by operation, and the
+// latter where norms are no kernels of their own either.
+struct Chain {
+  double compiled = 1, eager = 1, eager_norm = 1;
+};
+
 struct TrafficShape {
   double bytes = 0;  // sum of the operands
   const char* kernel = "";
-  // Bytes where the framework executes it operation by operation, over `bytes`; of a norm apart, which libraries have.
-  double eager = 1, eager_norm = 1;
+  // Bytes that really move, over `bytes`; of autocast, where norms and residuals are in fp32.
+  Chain plain, autocast;
   // A cast that frameworks may make part of the norm in front of it: for which products, and the bytes that it then adds.
   ProductType fused_with_norm = ProductType::kPlain;
   double fused_bytes = 0;
@@ -96,6 +104,7 @@ class OpCost {
  private:
   double Units() const { return gpu_->multiprocessors; }
   double CacheFactor(double bytes) const;
+  double Alignment(const GemmShape& shape) const;
   double AttentionFormula(const AttentionShape& shape) const;
 
   const GpuProfile* gpu_;
@@ -112,6 +121,7 @@ class OpCost {
   double attention_rate_ = 0;  // FLOP/s of fused attention, long sequences; 0: the chip has none
   double attention_backward_ = 1;  // its backward rate over that
   double gap_ = 0;                 // seconds per kernel
+  bool half_ = false;              // 16 bits
   double promotion_ = 1;           // traffic factor of the precision
 };
 

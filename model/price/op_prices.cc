@@ -31,11 +31,17 @@ OpPrices::OpPrices(const CostSetting& setting, Precision precision)
       host_(setting),
       host_factor_(SiteFactor(*framework_) *
                    (setting.cluster->nodes > 1 ? 1.0 + framework_->host_multi_node : 1.0)),
-      pace_(SiteFactor(*framework_) * StragglerFactor(*framework_, setting.cluster->nodes)) {}
+      pace_(SiteFactor(*framework_) * StragglerFactor(*framework_, setting.cluster->nodes)),
+      cast_bytes_(framework_->preset->autocast &&
+                          (precision == Precision::kFp16 || precision == Precision::kBf16)
+                      ? framework_->autocast_traffic
+                      : 0) {}
 
 OpPrice OpPrices::Price(const ShapedOp& op, bool accumulates) const {
   OpPrice price{Device(op), Host(op)};
   if (accumulates && op.accumulated > 0) price.device += Accumulate(op.accumulated);
+  const auto* gradient = std::get_if<GemmShape>(&op.shape);
+  if (gradient != nullptr && op.weight_gradient) price.device += Cast(gradient->m * gradient->n);
   return price;
 }
 
@@ -46,6 +52,10 @@ OpPrice OpPrices::Price(const ir::Program& program, const ir::Op& op, bool accum
 
 double OpPrices::Accumulate(double elements) const {
   return pace_ * cost_.Stream(elements * framework_->accumulation_traffic);
+}
+
+double OpPrices::Cast(double elements) const {
+  return pace_ * cost_.Stream(elements * cast_bytes_);
 }
 
 namespace {

@@ -36,6 +36,8 @@ class OpPrices {
   bool Fused(const ShapedOp& op) const;
   // Adding up gradients of so many elements, part of the price of the product that does it.
   double Accumulate(double elements) const;
+  // Casting the weight of a product that has so many elements, and its gradient, under autocast.
+  double Cast(double elements) const;
   // Of a named kernel that streams large buffers.
   StreamPrice Stream(const char* kernel) const;
   // Of one that casts, or finds the scales of casts.
@@ -67,6 +69,7 @@ class OpPrices {
   const FrameworkProfile* framework_;
   HostPrices host_;
   double host_factor_, pace_;
+  double cast_bytes_;  // per weight of a product and micro-batch
 };
 
 }  // namespace orrery

@@ -3,6 +3,7 @@
 #include "model/price/op_shape.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/plan/ir/usage.h"
 
@@ -29,10 +30,21 @@ double OperandBytes(const ir::Program& program, const ir::Op& op) {
   return bytes;
 }
 
+double RowBytes(std::initializer_list<double> elements, double element_bytes) {
+  double bytes = 16;
+  for (const double row : elements) {
+    while (std::fmod(row * element_bytes, bytes) != 0 && bytes > 1) bytes /= 2;
+  }
+  return bytes;
+}
+
 GemmShape MatmulShape(const ir::Program& program, const ir::Op& op) {
   GemmShape shape{op.attrs.Get(Attr::kM), op.attrs.Get(Attr::kN), op.attrs.Get(Attr::kK), 1.0,
                   ElementBytes(program, op.in.front())};
   shape.product = static_cast<ProductType>(op.attrs.Int(Attr::kProduct));
+  const bool ta = op.attrs.Get(Attr::kTransA) != 0, tb = op.attrs.Get(Attr::kTransB) != 0;
+  shape.row_bytes =
+      RowBytes({ta ? shape.m : shape.k, tb ? shape.k : shape.n, shape.n}, shape.element_bytes);
   if (shape.product == ProductType::kPlain) return shape;
   if (shape.product == ProductType::kNvfp4) shape.element_bytes /= 2;  // two numbers per element
   shape.result_bytes = ElementBytes(program, op.out.front());
@@ -81,30 +93,58 @@ AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op) {
 
 namespace {
 
-// Bytes per element where each operation of a chain is a kernel that reads and writes its operands, over those of one
-// kernel for all: calib/DERIVATIONS.md, section 2.6.
-TrafficShape Eager(OpKind kind, TrafficShape shape) {
-  switch (kind) {
+// Bytes per element of a chain over those of its operands read and written once, in 16 bits: calib/DERIVATIONS.md, section
+// 2.6. `plain`: everything in 16 bits; `autocast`: norms and residuals in fp32, products in 16 bits.
+TrafficShape Chained(const ir::Op& op, TrafficShape shape) {
+  // The gradient of a norm may add that of the residual.
+  const double sum = op.attrs.Get(Attr::kAdd) != 0 ? 1 : 0;
+  const double norm = 4, norm_bwd = 6 + 2 * sum, norm_wgrad = 4, residual = 6;
+  switch (op.kind) {
     case OpKind::kRmsNorm:
+      shape.plain.eager_norm = 40 / norm;
+      shape.autocast = {2 / norm, 14 / norm, 34 / norm};
+      break;
+    case OpKind::kLayerNorm:
+      shape.autocast = {2 / norm, 14 / norm, 14 / norm};
+      break;
     case OpKind::kQkNorm:
-      shape.eager_norm = 40.0 / 4;
+      shape.plain.eager_norm = shape.autocast.eager_norm = 40 / norm;
       break;
     case OpKind::kRmsNormBwd:
+      shape.plain.eager_norm = 68.0 / 6;
+      shape.autocast = {(12 + 4 * sum) / norm_bwd, (24 + 12 * sum) / norm_bwd,
+                        (68 + 12 * sum) / norm_bwd};
+      break;
+    case OpKind::kLayerNormBwd:
+      shape.autocast = {(12 + 4 * sum) / norm_bwd, (24 + 12 * sum) / norm_bwd,
+                        (24 + 12 * sum) / norm_bwd};
+      break;
     case OpKind::kQkNormBwd:
-      shape.eager_norm = 68.0 / 6;
+      shape.plain.eager_norm = shape.autocast.eager_norm = 68.0 / 6;
       break;
     case OpKind::kRmsNormWgrad:
+      shape.plain.eager_norm = 16 / norm_wgrad;
+      shape.autocast = {6 / norm_wgrad, 8 / norm_wgrad, 16 / norm_wgrad};
+      break;
+    case OpKind::kLayerNormWgrad:
+      shape.autocast = {6 / norm_wgrad, 8 / norm_wgrad, 8 / norm_wgrad};
+      break;
     case OpKind::kQkNormWgrad:
-      shape.eager_norm = 16.0 / 4;
+      shape.plain.eager_norm = shape.autocast.eager_norm = 16 / norm_wgrad;
+      break;
+    case OpKind::kBiasResidual:
+      shape.autocast = {10 / residual, 10 / residual, 10 / residual};
       break;
     case OpKind::kRope:
-      shape.eager = 20.0 / 4;
+      shape.plain = {1, 20.0 / 4, 20.0 / 4};
+      shape.autocast = {1, 48.0 / 4, 48.0 / 4};
       break;
     case OpKind::kSwiglu:
-      shape.eager = 10.0 / 6;
+      shape.plain = shape.autocast = {1, 10.0 / 6, 10.0 / 6};
       break;
     case OpKind::kSwigluBwd:
-      shape.eager = 18.0 / 10;
+      shape.plain = {1, 18.0 / 10, 18.0 / 10};
+      shape.autocast = {1, 26.0 / 10, 26.0 / 10};
       break;
     default:
       break;
@@ -129,11 +169,11 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
       return TrafficShape{2.0 * ViewBytes(program, op.out.front()), kernel};
     // Queries and keys alone: read and written; backward reads both and writes one.
     case OpKind::kQkNorm:
-      return Eager(op.kind, {2.0 * ViewBytes(program, op.out[1]), kernel});
+      return Chained(op, {2.0 * ViewBytes(program, op.out[1]), kernel});
     case OpKind::kQkNormBwd:
-      return Eager(op.kind, {3.0 * ViewBytes(program, op.in[1]), kernel});
+      return Chained(op, {3.0 * ViewBytes(program, op.in[1]), kernel});
     case OpKind::kQkNormWgrad:
-      return Eager(op.kind, {2.0 * ViewBytes(program, op.in[2]), kernel});
+      return Chained(op, {2.0 * ViewBytes(program, op.in[2]), kernel});
     // Keys and values alone: read and written.
     case OpKind::kKeyValues:
       return TrafficShape{
@@ -164,7 +204,7 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
     case OpKind::kPosBwd:
       return TrafficShape{3.0 * ViewBytes(program, op.in.back()), kernel};
     default:
-      return Eager(op.kind, {OperandBytes(program, op), kernel});
+      return Chained(op, {OperandBytes(program, op), kernel});
   }
 }
 

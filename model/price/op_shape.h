@@ -2,6 +2,7 @@
 // Shapes of a plan's ops as OpCost takes them: read off attributes and operand views, nothing stored.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <variant>
 
@@ -15,6 +16,8 @@ double ElementBytes(const ir::Program& program, ir::ViewId view);
 double ViewBytes(const ir::Program& program, ir::ViewId view);
 double OperandBytes(const ir::Program& program, const ir::Op& op);  // inputs and outputs
 
+// The largest power of two, at most 16, that divides the bytes of each of these rows.
+double RowBytes(std::initializer_list<double> elements, double element_bytes);
 GemmShape MatmulShape(const ir::Program& program, const ir::Op& op);
 // Of the rank that has most to do: in a ring without zigzag the last one sees all keys at each step.
 AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op);

@@ -456,25 +456,5 @@ TEST(Program, LinksNeitherMpiNorCuda) {
   }
 }
 
-// RMS norms, rotations and gates are chains; layer norms and GELU are kernels of every library.
-TEST(Facts, WithoutACompilerChainsRunOperationByOperation) {
-  const auto compute = [](const std::string& model, const std::string& facts) {
-    std::vector<std::string> words = {
-        "predict", "--model",       model,  "--topology",     "dgx-h100", "--nodes",
-        "1",       "--framework",   "fsdp", "--dp",           "8",        "--zero",
-        "3",       "--micro-batch", "1",    "--global-batch", "8",        "--json"};
-    if (!facts.empty()) words.insert(words.end(), {"--fact", facts});
-    const Outcome outcome = RunPlan(words);
-    EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-    return nlohmann::json::parse(outcome.out)["prediction"]["breakdown"]["compute_s"].get<double>();
-  };
-  const double at_once = compute("llama2-7b", "");
-  EXPECT_EQ(compute("llama2-7b", "compile=on"), at_once);
-  const double apart = compute("llama2-7b", "compile=off");
-  EXPECT_GT(apart, 1.01 * at_once);
-  EXPECT_GT(compute("llama2-7b", "compile=off,fused_norm=off"), 1.03 * apart);
-  EXPECT_EQ(compute("gpt2-xl", "compile=off,fused_norm=off"), compute("gpt2-xl", ""));
-}
-
 }  // namespace
 }  // namespace orrery

@@ -113,6 +113,9 @@ TEST(CaseRows, TheSourceTellsTensorFlowFromPyTorch) {
   const CaseRow row = ReadFrom("examples TensorFlow/BERT/README.md L1", Row("dgx1-v100", "ddp"));
   EXPECT_EQ(row.framework, "tensorflow");
   EXPECT_THAT(row.notes, testing::Contains(HasSubstr("Horovod")));
+  const CaseRow apex =
+      ReadFrom("examples PyTorch/LanguageModeling/BERT/README.md L1", Row("dgx1-v100", "ddp"));
+  EXPECT_EQ(apex.framework, "ddp@2020");
 }
 
 TEST(CaseRows, TheSourceTellsNeMoFromMegatron) {

@@ -219,5 +219,28 @@ TEST(Kernels, ProductsAndAttentionOfOneB200) {
   }
 }
 
+// One H100 SXM5, each weight predicted from the others. Rows of 30,522 and 50,257 columns tell what narrow loads cost.
+TEST(Kernels, ProductsOfOneH100) {
+  const FitInputs inputs =
+      LoadInputs({std::string(ORRERY_SOURCE_DIR) + "/calib/data/h100-kernels.csv"});
+  ASSERT_EQ(inputs.kernels.size(), 496U);
+  ProfileStore store;
+  FitFlags flags;
+  flags.gpus = {"h100-sxm5-80gb"};
+  flags.free = {"gpu:gemm_efficiency_bf16", "gpu:gemm_k_overhead", "gpu:wave_quantisation",
+                "gpu:gemm_aligned_4", "gpu:gemm_aligned_2"};
+  const FitJob job = JobOf(flags, &store);
+  const KernelSource source(inputs.kernels, job.kernels_of, &store);
+  const Evidence evidence({&source}, store);
+  Fitter fitter(evidence, MakeParameters(job.requests, &store), {});
+  const FitResult result = fitter.Fit();
+  const std::vector<ShapeTable> tables = FitShapeTables(
+      source, result.error, LeaveGroupsOut(evidence, Holdout::kModel, &fitter).error);
+  ASSERT_EQ(tables.size(), 1U);
+  EXPECT_TRUE(tables[0].used);
+  EXPECT_EQ(tables[0].points, 440);  // of 482: products of narrow rows stand in no table
+  EXPECT_LT(tables[0].table_error, 0.06) << RenderShapeTables(tables);
+}
+
 }  // namespace
 }  // namespace orrery

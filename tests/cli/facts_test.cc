@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Facts of a framework's release: what they do to the time of a step.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+// RMS norms, rotations and gates are chains; layer norms and GELU are kernels of every library.
+TEST(Facts, WithoutACompilerChainsRunOperationByOperation) {
+  const auto compute = [](const std::string& model, const std::string& facts) {
+    std::vector<std::string> words = {
+        "predict", "--model",       model,  "--topology",     "dgx-h100", "--nodes",
+        "1",       "--framework",   "fsdp", "--dp",           "8",        "--zero",
+        "3",       "--micro-batch", "1",    "--global-batch", "8",        "--json"};
+    if (!facts.empty()) words.insert(words.end(), {"--fact", facts});
+    const Outcome outcome = RunPlan(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+    return nlohmann::json::parse(outcome.out)["prediction"]["breakdown"]["compute_s"].get<double>();
+  };
+  const double at_once = compute("llama2-7b", "");
+  EXPECT_EQ(compute("llama2-7b", "compile=on"), at_once);
+  const double apart = compute("llama2-7b", "compile=off");
+  EXPECT_GT(apart, 1.01 * at_once);
+  EXPECT_GT(compute("llama2-7b", "compile=off,fused_norm=off"), 1.03 * apart);
+  EXPECT_EQ(compute("gpt2-xl", "compile=off,fused_norm=off"), compute("gpt2-xl", ""));
+}
+
+// One H100, plain PyTorch 2: 36.4 ms compiled, 53.8 eager (calib/data/published_runs.csv, h100torch).
+TEST(Facts, AutocastAndCompilerSetTheTrafficOfAStep) {
+  const auto step = [](const std::string& framework, const std::string& facts) {
+    std::vector<std::string> words = {
+        "predict", "--model",     "gpt2-medium", "--topology",      "aws-p5", "--nodes",
+        "1",       "--framework", framework,     "--micro-batch",   "16",     "--global-batch",
+        "16",      "--seq-len",   "1024",        "--gpus-per-node", "1",      "--json"};
+    if (!facts.empty()) words.insert(words.end(), {"--fact", facts});
+    const Outcome outcome = RunPlan(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+    return nlohmann::json::parse(outcome.out)["prediction"]["step_time_s"].get<double>();
+  };
+  const double eager = step("ddp", "");
+  const double blocks = step("ddp", "compile=on");
+  const double whole = step("ddp", "compile=on,compile_loss=on");
+  EXPECT_LT(whole, 0.95 * blocks);
+  EXPECT_LT(blocks, 0.97 * eager);
+  EXPECT_LT(step("ddp", "compile=on,autocast=off"), 0.99 * blocks);  // casts and fp32 residuals
+  EXPECT_LT(step("ddp", "padded_vocab=on"), 0.9 * eager);            // 50,257 columns
+}
+
+}  // namespace
+}  // namespace orrery
