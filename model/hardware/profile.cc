@@ -234,6 +234,12 @@ double GpuProfile::AttentionBackward(AttentionKernel kernel) const {
   return attention_backward;
 }
 
+double GpuProfile::AttentionRamp(AttentionKernel kernel, bool backward) const {
+  const bool fa2 = kernel == AttentionKernel::kFa2 || kernel == AttentionKernel::kFa2Deterministic;
+  return backward && fa2 && attention_ramp_backward_fa2 > 0 ? attention_ramp_backward_fa2
+                                                            : attention_ramp;
+}
+
 double GpuProfile::GemmEfficiency(Precision precision) const {
   switch (precision) {
     case Precision::kFp32:

@@ -90,7 +90,10 @@ struct GpuProfile {
   // Fused attention forward over the peak, long sequences, by kernel; 0: the kernel does not run here.
   double attention_triton = 0, attention_fa2 = 0, attention_fa3 = 0, attention_fa4 = 0,
          attention_cudnn = 0;
-  double attention_ramp = 0;      // keys after which a row has half of that rate, causal
+  double attention_ramp = 0;               // keys after which a row has half of that rate, causal
+  double attention_ramp_backward_fa2 = 0;  // of its backward pass; 0: attention_ramp
+  double attention_narrow =
+      0;  // rate with heads of 64 over that with heads of 128; 0: not known, taken as 1
   double attention_backward = 0;  // backward efficiency over forward efficiency
   // The same of one kernel; 0: attention_backward.
   double attention_backward_fa2 = 0, attention_backward_fa3 = 0, attention_backward_fa4 = 0,
@@ -138,6 +141,7 @@ struct GpuProfile {
   double AttentionRate(AttentionKernel kernel) const;
   // Backward efficiency of that kernel over its forward efficiency.
   double AttentionBackward(AttentionKernel kernel) const;
+  double AttentionRamp(AttentionKernel kernel, bool backward) const;  // keys
   // Seconds of a collective inside a node, between two measured numbers of ranks interpolated in
   // log(time) over log(ranks), beyond them as at the nearest. nullopt: not measured.
   std::optional<double> MeasuredCollective(std::string_view collective, int ranks,

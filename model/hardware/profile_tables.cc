@@ -45,6 +45,8 @@ const ConstantRow<Gpu> kGpu[] = {
     {"attention_fa4", &Gpu::attention_fa4, 0, 1, kOptional},
     {"attention_cudnn", &Gpu::attention_cudnn, 0, 1, kOptional},
     {"attention_ramp", &Gpu::attention_ramp, 0, 1e4, kOptional},
+    {"attention_ramp_backward_fa2", &Gpu::attention_ramp_backward_fa2, 0, 1e4, kOptional},
+    {"attention_narrow", &Gpu::attention_narrow, 0.2, 1, kOptional},
     {"attention_backward", &Gpu::attention_backward, 0.05, 1.5},
     {"attention_backward_fa2", &Gpu::attention_backward_fa2, 0.05, 1.5, kOptional},
     {"attention_backward_fa3", &Gpu::attention_backward_fa3, 0.05, 1.5, kOptional},

@@ -29,6 +29,17 @@ constexpr double kFlashTiles = 3, kFlashBackwardTiles = 2;
 // Ramp of attention without a mask over the causal one: 200 over 1100 keys of FlashAttention 4 on B200 (calib/data/b200-attention.csv).
 constexpr double kFullRamp = 0.2;
 
+// FlashAttention is compiled for these sizes of heads; others are padded (Dao-AILab/flash-attention, HEADDIM_SWITCH).
+double WidthOf(AttentionKernel kernel, double head_dim) {
+  const bool flash = kernel == AttentionKernel::kFa2 ||
+                     kernel == AttentionKernel::kFa2Deterministic ||
+                     kernel == AttentionKernel::kFa3;
+  if (!flash) return head_dim;
+  for (const double size : {32.0, 64.0, 96.0, 128.0, 192.0, 256.0})
+    if (head_dim <= size) return size;
+  return head_dim;
+}
+
 }  // namespace
 
 OpCost::OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precision precision)
@@ -125,17 +136,31 @@ double OpCost::Attention(const AttentionShape& s) const {
   return AttentionFormula(s) * factors_->Factor(table, shape);
 }
 
+// Powers of two cost exponentials per product: narrow heads have more of them. Linear in the scores' share, 64 over 128.
+double OpCost::NarrowShare(double width) const {
+  if (gpu_->attention_narrow <= 0) return 1;
+  constexpr double kWide = 128, kMost = 3;  // as 32
+  return 1 - (1 - gpu_->attention_narrow) * std::clamp(kWide / width - 1, 0.0, kMost);
+}
+
 double OpCost::AttentionFormula(const AttentionShape& s) const {
   const double pairs = s.batch * s.heads * s.seq_q * s.seq_kv;
   if (s.flash && attention_rate_ > 0) {
     // What a row of the scores costs besides its keys (prologue, tiles on the diagonal) counts as so many keys more; without
     // a mask rows are longer and tiles full.
-    const double ramp = gpu_->attention_ramp * (s.causal ? 1.0 : kFullRamp) / s.seq_kv;
-    const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0) * (1.0 + ramp);
+    const double ramp =
+        gpu_->AttentionRamp(*attention_, s.backward) * (s.causal ? 1.0 : kFullRamp) / s.seq_kv;
+    const double width = WidthOf(*attention_, s.head_dim);
+    const double flops = 4.0 * pairs * width * (s.causal ? 0.5 : 1.0) * (1.0 + ramp);
     const double tiles = s.batch * s.heads * std::ceil(s.seq_q / kFlashRows);
     const double lack = (s.backward ? kFlashBackwardTiles : kFlashTiles) * Units() / tiles;
-    const double forward = flops * std::hypot(1.0, lack) / attention_rate_;
-    return s.backward ? kFlashBackwardFlops * forward / attention_backward_ : forward;
+    const double forward = flops * std::hypot(1.0, lack) / (attention_rate_ * NarrowShare(width));
+    const double products =
+        s.backward ? kFlashBackwardFlops * forward / attention_backward_ : forward;
+    const double operands =
+        s.backward ? 8 : 4;  // queries, keys, values, context; and their gradients
+    const double bytes = operands * s.batch * s.heads * s.seq_q * s.head_dim * s.element_bytes;
+    return std::hypot(products, bytes / stream_rate_);  // short rows: memory beside products
   }
   const GemmShape scores{s.seq_q, s.seq_kv, s.head_dim, s.batch * s.heads, s.element_bytes};
   const GemmShape context{s.seq_q, s.head_dim, s.seq_kv, s.batch * s.heads, s.element_bytes};

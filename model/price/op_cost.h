@@ -106,6 +106,7 @@ class OpCost {
   double CacheFactor(double bytes) const;
   double Alignment(const GemmShape& shape) const;
   double AttentionFormula(const AttentionShape& shape) const;
+  double NarrowShare(double width) const;
 
   const GpuProfile* gpu_;
   const FrameworkProfile* framework_;

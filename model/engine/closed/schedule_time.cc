@@ -11,27 +11,30 @@ double ScheduleClock::Transfer(int one, int other) const {
 
 // The first gather of the stage's next pass beside this one, which runs from `start` to `end`: as soon as its slot is free, the
 // gather before has ended and the host has issued it. Returns the seconds that kernels lose to it.
-double ScheduleClock::GatherAhead(const PassGraph::Pass& pass, const WorkTimes& work, double start,
-                                  double end, StageClock* clock) const {
-  if (work.layer > 0) {
-    for (double& free : clock->slots) free = std::min(end, std::max(free, end - work.layer));
-    clock->gathered = end - work.layer;
+double ScheduleClock::GatherAhead(const PassGraph::Pass& pass, double start, double end) {
+  Ring& ring = rings_[pass.stage];
+  const GatherTimes& own = gathers_[pass.work];
+  ring.ahead = 0;
+  if (own.last_slot < 0) return 0;
+  if (own.layer > 0) {
+    for (double& free : ring.slots) free = std::min(end, std::max(free, end - own.layer));
+    ring.gathered = end - own.layer;
   }
-  double& held = clock->slots[static_cast<std::size_t>(work.last_slot)];
+  double& held = ring.slots[static_cast<std::size_t>(own.last_slot)];
   held = end;
   if (pass.next < 0) return 0;
-  const WorkTimes& next = works_[static_cast<std::size_t>(pass.next)];
-  if (next.gather <= 0 || next.first_slot < 0 || next.first_slot == work.last_slot) return 0;
-  const double free = clock->slots[static_cast<std::size_t>(next.first_slot)];
-  const double from = std::max(std::max(free, clock->gathered), clock->issued);
-  clock->ahead = std::clamp(end - from, 0.0, next.gather);
-  const double beside = std::max(0.0, from + clock->ahead - std::max(from, start));
-  const double lost = beside / next.gather * next.gather_lost;
+  const GatherTimes& next = gathers_[static_cast<std::size_t>(pass.next)];
+  if (next.gather <= 0 || next.first_slot < 0 || next.first_slot == own.last_slot) return 0;
+  const double free = ring.slots[static_cast<std::size_t>(next.first_slot)];
+  const double from = std::max(std::max(free, ring.gathered), stages_[pass.stage].issued);
+  ring.ahead = std::clamp(end - from, 0.0, next.gather);
+  const double beside = std::max(0.0, from + ring.ahead - std::max(from, start));
+  const double lost = beside / next.gather * next.lost;
   held += lost;
   return lost;
 }
 
-template <bool kParts>
+template <bool kParts, bool kAhead>
 void ScheduleClock::Walk() {
   for (std::size_t k = 1; k < graph_->passes.size(); ++k) {
     const PassGraph::Pass& pass = graph_->passes[k];
@@ -50,7 +53,7 @@ void ScheduleClock::Walk() {
     const bool waits = times_.host_waits && (pass.loads || pass.receives);
     if (work.early > 0 && pass.receives) {
       const double issued = work.early_host;
-      const double ahead = clock.ahead;
+      const double ahead = kAhead ? rings_[pass.stage].ahead : 0;
       const double early = work.early - ahead;
       const double begin = std::max(clock.free, clock.issued);
       if (kParts && pass.stage == times_.watched && begin > clock.free)
@@ -68,7 +71,8 @@ void ScheduleClock::Walk() {
       device -= work.early;
       host -= issued;
       behind -= std::max(work.early, issued);
-      clock.gathered = begin + std::max(0.0, work.gather - ahead);
+      if (kAhead)
+        rings_[pass.stage].gathered = begin + std::max(0.0, gathers_[pass.work].gather - ahead);
     }
     const double start = std::max(std::max(clock.free, arrival), clock.issued);
     const double begun = waits ? start : clock.issued;
@@ -86,9 +90,7 @@ void ScheduleClock::Walk() {
       if (issued > start + device) gaps_.push_back({start + device, issued, true, issued});
       if (end > issued) gaps_.push_back({issued, end, false, issued});
     }
-    double lost = 0;
-    clock.ahead = 0;
-    if (work.last_slot >= 0) lost = GatherAhead(pass, work, start, end, &clock);
+    const double lost = kAhead ? GatherAhead(pass, start, end) : 0;
     end += lost;
     clock.free = end;
     latest_[pass.work] = {start, end};
@@ -114,12 +116,17 @@ void ScheduleClock::Run() {
                pass.early[kind],
                pass.early_host[kind],
                pass.gathered[kind],
-               kind == PassCall::kBackward ? pass.after : 0.0,
-               pass.gather[kind],
-               pass.gather_lost,
-               pass.layer[kind],
-               pass.first_slot[kind],
-               pass.last_slot[kind]};
+               kind == PassCall::kBackward ? pass.after : 0.0};
+  }
+  gathers_.clear();
+  const bool ahead = std::ranges::any_of(
+      times_.passes, [](const PassSeconds& pass) { return pass.last_slot[0] >= 0; });
+  if (ahead) {
+    rings_.assign(p, {});
+    for (const PassSeconds& pass : times_.passes)
+      for (std::size_t kind = 0; kind < 3; ++kind)
+        gathers_.push_back({pass.gather[kind], pass.gather_lost, pass.layer[kind],
+                            pass.first_slot[kind], pass.last_slot[kind]});
   }
   for (int stage = 0; stage < p; ++stage) {
     for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));
@@ -129,7 +136,10 @@ void ScheduleClock::Run() {
   left_.resize(graph_->passes.size());
   arrived_.resize(graph_->passes.size());
   done_[0] = left_[0] = arrived_[0] = 0;
-  parts_ ? Walk<true>() : Walk<false>();
+  if (ahead)
+    parts_ ? Walk<true, true>() : Walk<false, true>();
+  else
+    parts_ ? Walk<true, false>() : Walk<false, false>();
   end_ = 0;
   for (const StageClock& clock : stages_) end_ = std::max(end_, clock.free);
 }

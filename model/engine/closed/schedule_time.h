@@ -96,20 +96,21 @@ class ScheduleClock {
     double sent = 0;    // which travels from then on
   };
   struct StageClock {
-    double free = 0;                // the device
-    double issued = 0;              // the host: all passes so far
+    double free = 0;    // the device
+    double issued = 0;  // the host: all passes so far
+  };
+  // Of a stage, where gathers run ahead.
+  struct Ring {
     std::array<double, 3> slots{};  // free again
     double gathered = 0;            // the last gather has ended
     double ahead = 0;               // seconds of the next pass's first gather that have gone by
   };
 
   void Run();
-  template <bool kParts>
+  template <bool kParts, bool kAhead>
   void Walk();
   double Transfer(int one, int other) const;
-  struct WorkTimes;
-  double GatherAhead(const PassGraph::Pass& pass, const WorkTimes& work, double start, double end,
-                     StageClock* clock) const;
+  double GatherAhead(const PassGraph::Pass& pass, double start, double end);
   void FindMessages();
   ScheduleTime Between(double from, double to, bool unsent = false) const;
   double BusyOf(int stage) const;
@@ -122,12 +123,16 @@ class ScheduleClock {
   PassGraphs graphs_;
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
+  std::vector<Ring> rings_;
   struct WorkTimes {
     double device = 0, host = 0, behind = 0, early = 0, early_host = 0, gathered = 0, after = 0;
-    double gather = 0, gather_lost = 0, layer = 0;
+  };
+  struct GatherTimes {
+    double gather = 0, lost = 0, layer = 0;
     int first_slot = -1, last_slot = -1;
   };
   std::vector<WorkTimes> works_;              // by PassGraph::Pass::work
+  std::vector<GatherTimes> gathers_;          // likewise, where gathers run ahead
   std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop
   double end_ = 0;                            // of all stages
   std::vector<Interval> latest_;              // by PassGraph::Pass::work: the last one of it
