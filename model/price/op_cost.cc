@@ -80,8 +80,9 @@ double OpCost::CacheFactor(double bytes) const {
 // Rows at multiples of 16 bytes are what bulk copies of tiles and wide loads need; others go through narrower ones.
 double OpCost::Alignment(const GemmShape& s) const {
   if (s.row_bytes >= 16 || framework_->preset->padded_vocab) return 1;
-  if (s.row_bytes >= 8) return std::sqrt(gpu_->gemm_aligned_4);
-  return s.row_bytes >= 4 ? gpu_->gemm_aligned_4 : gpu_->gemm_aligned_2;
+  if (s.row_bytes < 4) return gpu_->gemm_aligned_2;
+  const double four = gpu_->gemm_aligned_4;
+  return s.row_bytes >= 8 ? std::sqrt(four) : four;
 }
 
 double OpCost::Gemm(const GemmShape& s) const {
@@ -138,9 +139,9 @@ double OpCost::Attention(const AttentionShape& s) const {
 
 // Powers of two cost exponentials per product: narrow heads have more of them. Linear in the scores' share, 64 over 128.
 double OpCost::NarrowShare(double width) const {
-  if (gpu_->attention_narrow <= 0) return 1;
   constexpr double kWide = 128, kMost = 3;  // as 32
-  return 1 - (1 - gpu_->attention_narrow) * std::clamp(kWide / width - 1, 0.0, kMost);
+  const double narrow = gpu_->attention_narrow;
+  return narrow <= 0 ? 1 : 1 - (1 - narrow) * std::clamp(kWide / width - 1, 0.0, kMost);
 }
 
 double OpCost::AttentionFormula(const AttentionShape& s) const {

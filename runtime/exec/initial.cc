@@ -188,7 +188,9 @@ void InitialUnit(const InitialFrom& from, const ir::Plan& plan, const ir::Unit& 
     const int64_t begin = std::max(segment.offset, first);
     const int64_t end =
         std::min(segment.offset + segment.elements, first + static_cast<int64_t>(out.size()));
-    const bool drawn = source.init == ir::Init::kNormal && given == nullptr;
+    // Rows that pad a table are zeros, see ValueOf().
+    const bool drawn =
+        source.init == ir::Init::kNormal && given == nullptr && source.real_rows == 0;
     const uint64_t key = drawn ? KeyOf(from, source) : 0;
     for (int64_t at = begin; at < end; ++at) {
       const int64_t global = piece.Global(at - segment.offset);
