@@ -178,7 +178,19 @@ std::vector<Node> Node::Elements() const {
 }
 
 std::optional<std::string> Node::ScalarText(const YamlTree& tree, const std::string& name) const {
-  if (tree.kind == YamlTree::Kind::kScalar) return tree.text;
+  if (tree.kind == YamlTree::Kind::kScalar) {
+    // What a file calls itself is printed: it must not steer a terminal.
+    const auto steers = [](unsigned char c) {
+      return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+    };
+    const auto at = std::ranges::find_if(tree.text, steers);
+    if (at == tree.text.end()) return tree.text;
+    Record(tree.where,
+           fmt::format("{}holds the control character 0x{:02x}", Named(name),
+                       static_cast<unsigned char>(*at)),
+           "");
+    return std::nullopt;
+  }
   Record(tree.where,
          fmt::format("{}expected a single value, found {}", Named(name), Describe(tree)), "");
   return std::nullopt;

@@ -223,7 +223,7 @@ TEST(Tokens, DaysAreOfTheOrderOfRanksThatIsGiven) {
   const json answer = json::parse(RunPlan(With(in_order, {"--json"})).out);
   const json& run = answer["training"]["runs"][0];
   const json& placed = answer["ranked"][0]["placement"];
-  EXPECT_EQ(run["step_time_s"], placed["step_time_s"]);
+  EXPECT_DOUBLE_EQ(run["step_time_s"].get<double>(), placed["step_time_s"].get<double>());
   EXPECT_GT(run["time_s"].get<double>(), 1.05 * plain["time_s"].get<double>());
   EXPECT_THAT(Folded(RunPlan(in_order).out),
               HasSubstr("Days and cost of row 1 are in the order of ranks of --placement"));

@@ -74,6 +74,14 @@ TEST(Offers, TheTemplateIsAnOffer) {
   EXPECT_DOUBLE_EQ(offer.prices[0].price.value, 36);
 }
 
+TEST(Offers, RefuseNamesThatSteerATerminal) {
+  std::string text = OfferTemplate(), errors;
+  const std::string name = "my-vendor-h100";
+  text.replace(text.find(name), name.size(), R"("red \x1b[31m")");
+  Read(text, &errors);
+  EXPECT_THAT(errors, HasSubstr("holds the control character 0x1b"));
+}
+
 TEST(Offers, TheNewestOfARegionAndTheCheapestOfRegionsCount) {
   const Offer offer =
       Read(kHead + Price("on-demand", "30", "east", "2025-01-01") +
