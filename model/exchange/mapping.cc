@@ -83,10 +83,12 @@ std::optional<Value> ReadChoices(const Field& field, const Cell& cell,
     const Setting* other = settings.Find(choice.settings.front().first);
     if (other != nullptr) RefuseValue(field, cell, *other);
   }
-  for (const Choice& choice : cell.choices) {
-    if (choice.settings.empty()) return Value{choice.value, {}, ""};
-  }
-  return std::nullopt;
+  // What no setting says is the choice without one; where several are, the program decides and the files say nothing.
+  const auto silent = [](const Choice& choice) { return choice.settings.empty(); };
+  const auto only = std::ranges::find_if(cell.choices, silent);
+  if (only == cell.choices.end() || std::ranges::count_if(cell.choices, silent) > 1)
+    return std::nullopt;
+  return Value{only->value, {}, ""};
 }
 
 std::optional<Value> ReadKey(const Cell& cell, const SettingIndex& settings) {
