@@ -15,7 +15,8 @@ WatchFlags::WatchFlags()
           {"plan watch train.log --against plan.json",
            "plan watch train.log --against plan.json --once --json",
            "plan watch train.log --against plan.json --stop && echo fine"}) {
-  set.Positional(&log, "LOG", "the job's log; it may still grow, or have yet to come", Words::kFile);
+  set.Positional(&log, "LOG", "the job's log; it may still grow, or have yet to come",
+                 Words::kFile);
   set.Value(&against, "--against", "FILE",
             "JSON of `plan`, `plan predict` or `plan simulate`; of several layouts the first",
             Words::kFile);
