@@ -137,7 +137,8 @@ double OpCost::Attention(const AttentionShape& s) const {
   return AttentionFormula(s) * factors_->Factor(table, shape);
 }
 
-// Powers of two cost exponentials per product: narrow heads have more of them. Linear in the scores' share, 64 over 128.
+// The softmax takes one exponential per score whatever the width of a head, so narrow heads spend a larger share of their
+// time in it. Linear in 128 / width - 1, which is 1 for heads of 64.
 double OpCost::NarrowShare(double width) const {
   constexpr double kWide = 128, kMost = 3;  // as 32
   const double narrow = gpu_->attention_narrow;
@@ -158,8 +159,8 @@ double OpCost::AttentionFormula(const AttentionShape& s) const {
     const double forward = flops * std::hypot(1.0, lack) / (attention_rate_ * NarrowShare(width));
     const double products =
         s.backward ? kFlashBackwardFlops * forward / attention_backward_ : forward;
-    const double operands =
-        s.backward ? 8 : 4;  // queries, keys, values, context; and their gradients
+    // Queries, keys, values, context, and their gradients; keys that heads share are counted for each.
+    const double operands = s.backward ? 8 : 4;
     const double bytes = operands * s.batch * s.heads * s.seq_q * s.head_dim * s.element_bytes;
     return std::hypot(products, bytes / stream_rate_);  // short rows: memory beside products
   }
