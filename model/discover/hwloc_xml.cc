@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/base/xml_tree.h"
 #include "model/discover/known_devices.h"
@@ -25,6 +26,26 @@ std::string InfoOf(const XmlElement& object, std::string_view name) {
   return "";
 }
 
+// As the machine's list of PCI ids has it, else as the driver says.
+std::string NameOfGpu(const XmlElement& pci) {
+  std::string name = InfoOf(pci, "PCIDevice");
+  for (const XmlElement& child : pci.children) {
+    if (name.empty() && HwlocText(child, "type") == "OSDev") name = InfoOf(child, "GPUModel");
+  }
+  return name;
+}
+
+// Lanes of 64 GT/s have flits (242 of 256 bytes, as in hwloc's pci-common.c), yet files of hwloc 2.10
+// count them at 128b/130b: "126.030769" are 16 such lanes. Up to 63 GB/s it may as well be a wider
+// link of 32 GT/s.
+BytesPerSecond LinkRate(const XmlElement& pci) {
+  const double rate = pci.Number("pci_link_speed", 0, 1e4) * 1e9;
+  const double lanes = rate / (64e9 / 8 * 128 / 130);
+  const bool coded = rate > 1.01 * PcieRate("32", 16).value && lanes < 64.5 &&
+                     std::abs(lanes - std::round(lanes)) < 1e-3;
+  return coded ? PcieRate("64", static_cast<int>(std::lround(lanes))) : BytesPerSecond(rate);
+}
+
 class HwlocReader {
  public:
   explicit HwlocReader(Observed* seen) : seen_(seen) {}
@@ -33,7 +54,7 @@ class HwlocReader {
     for (const XmlElement& machine : root.children) {
       if (machine.name != "object") continue;
       const std::string product = InfoOf(machine, "DMIProductName");
-      if (!product.empty() && product.size() < 64) seen_->SayMachine(product, machine.where);
+      if (NamesMachine(product)) seen_->SayMachine(product, machine.where);
       if (InfoOf(machine, "Architecture") == "aarch64")
         seen_->SayCpu(HostKind::kArm, machine.where);
       Walk(machine, "", "", "");
@@ -41,6 +62,9 @@ class HwlocReader {
     if (tree_.devices.empty())
       Refuse(root.where, "no GPU and no NIC in this topology",
              "lstopo --of xml --whole-io writes them");
+    if (nvswitches_ > 0)
+      seen_->notes.push_back(fmt::format("{} NVLink switch{} ({})", nvswitches_,
+                                         nvswitches_ == 1 ? "" : "es", PlaceText(nvswitch_where_)));
     if (tree_.hosts.empty()) tree_.hosts.push_back("0");
     for (PcieDevice& device : tree_.devices) {
       if (device.host.empty()) device.host = tree_.hosts.front();
@@ -83,6 +107,8 @@ class HwlocReader {
     // "0302 [10de:20b0] [10de:134f] a1"
     const std::string type = HwlocText(pci, "pci_type");
     const std::string kind = type.substr(0, 4), id = type.size() > 15 ? type.substr(6, 9) : "";
+    if (kind == "0680" && id.starts_with("10de:") && nvswitches_++ == 0)
+      nvswitch_where_ = pci.where;
     if (!IsGpuClass(kind) && !IsNicClass(kind)) return;
     if (tree_.devices.size() >= kMostDevices)
       Refuse(pci.where, fmt::format("more than {} devices", kMostDevices));
@@ -94,24 +120,28 @@ class HwlocReader {
     const bool own_bus = !bus.empty() && bus.find(":[00") == std::string::npos;
     device.group = !group.empty() ? group : own_bus ? bus : "";
     device.where = pci.where;
-    if (pci.Find("pci_link_speed") != nullptr)
-      device.pcie = BytesPerSecond(pci.Number("pci_link_speed", 0, 1e4) * 1e9);
+    if (pci.Find("pci_link_speed") != nullptr) device.pcie = LinkRate(pci);
     if (device.nic) {
       device.network = NetworkOfPci(id, kind);
       for (const XmlElement& child : pci.children) {
         if (HwlocText(child, "type") == "OSDev") device.name = HwlocText(child, "name");
       }
     } else {
+      const std::string name = NameOfGpu(pci);
       device.kind = GpuOfPci(id);
+      if (device.kind.empty()) device.kind = GpuOfName(name);
       if (device.kind.empty() && !seen_->unknown_gpu)
         seen_->unknown_gpu = Fact<std::string>{
-            fmt::format("{} (PCI device {})", InfoOf(pci, "PCIDevice"), id), pci.where};
+            name.empty() ? "PCI device " + id : fmt::format("{} (PCI device {})", name, id),
+            pci.where};
     }
     tree_.devices.push_back(std::move(device));
   }
 
   Observed* seen_;
   PcieTree tree_;
+  int nvswitches_ = 0;
+  Location nvswitch_where_;
 };
 
 }  // namespace

@@ -44,6 +44,9 @@ const std::vector<NameRow>& NameRows() {
       {{"GB300"}, "gb300-per-gpu"},
       {{"GB200"}, "gb200-per-gpu"},
       {{"GH200", "96"}, "gh200-96gb"},
+      {{"GH200", "120"}, "gh200-96gb"},  // 120 and 480 GB are its CPU's memory
+      {{"GH200", "480"}, "gh200-96gb"},
+      {{"GH200"}, ""},
       {{"B300"}, "b300-sxm-288gb"},
       {{"B200"}, "b200-sxm-180gb"},
       {{"H200", "NVL"}, "h200-nvl-141gb"},
@@ -121,6 +124,15 @@ bool IsGpuClass(std::string_view pci_class) {
 
 bool IsNicClass(std::string_view pci_class) { return pci_class.starts_with("02"); }
 
+bool NamesMachine(std::string_view product) {
+  constexpr std::string_view kGuests[] = {"Virtual Machine", "KVM",      "Google Compute Engine",
+                                          "OpenStack",       "HVM domU", "VMware",
+                                          "Standard PC"};
+  return !product.empty() && product.size() < 64 &&
+         std::ranges::none_of(kGuests,
+                              [&](std::string_view one) { return product.starts_with(one); });
+}
+
 std::string NetworkOfPci(std::string_view id, std::string_view pci_class) {
   if (id.starts_with("1d0f:efa")) return "efa";
   if (pci_class.starts_with("0207")) return "infiniband";
@@ -147,6 +159,16 @@ BytesPerSecond PcieRate(std::string_view speed, int width) {
   // 8b/10b up to 5 GT/s, 128b/130b to 32, no line code but flits (242 of 256 bytes) above.
   const double code = transfers <= 5 ? 0.8 : transfers <= 32 ? 128.0 / 130.0 : 242.0 / 256.0;
   return BytesPerSecond(transfers * 1e9 / 8 * code * width);
+}
+
+BytesPerSecond PcieOf(std::string_view gpu) {
+  const auto is = [&](auto... family) { return (gpu.starts_with(family) || ...); };
+  if (is("v100")) return PcieRate("8", 16);
+  if (is("a100", "a10g", "l40s", "mi250x", "gaudi-hl205", "gaudi2")) return PcieRate("16", 16);
+  if (is("h100", "h20", "h800", "gh200", "b200", "gb200", "mi3", "gaudi3"))
+    return PcieRate("32", 16);
+  if (is("b300")) return PcieRate("64", 16);
+  return {};
 }
 
 }  // namespace orrery::discover

@@ -18,6 +18,9 @@ std::string GpuOfPci(std::string_view id);
 std::string GpuOfName(std::string_view name);
 bool IsGpuClass(std::string_view pci_class);  // "0302", "0380" or "1200" and below
 bool IsNicClass(std::string_view pci_class);  // "02.."
+// Of what the firmware calls a machine. false: nothing, or what a hypervisor calls every guest, such
+// as "Virtual Machine".
+bool NamesMachine(std::string_view product);
 // Fabric profile of a NIC by its id and class: "efa", "infiniband", "tcp"; "": it may be several.
 std::string NetworkOfPci(std::string_view id, std::string_view pci_class);
 
@@ -30,5 +33,7 @@ LinkFact NvLinkOf(std::string_view gpu);
 
 // "32.0 GT/s PCIe" and a width: the rate per direction after encoding; 0: not said.
 BytesPerSecond PcieRate(std::string_view speed, int width);
+// Of 16 lanes of a GPU of the catalogue, as its vendor's data sheet has them; 0: not known.
+BytesPerSecond PcieOf(std::string_view gpu);
 
 }  // namespace orrery::discover

@@ -145,7 +145,7 @@ void ReadMachine(const std::string& root, Observed* seen) {
   }
   seen->cores.reset();
   const std::string product = TextOf(sys / "class" / "dmi" / "id" / "product_name");
-  if (!product.empty() && product.size() < 64)
+  if (NamesMachine(product))
     seen->SayMachine(product, AtFile(sys / "class" / "dmi" / "id" / "product_name"));
   ReadInfiniband(sys / "class" / "infiniband", seen);
   const Location where = AtFile(sys / "bus" / "pci" / "devices");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -242,9 +243,23 @@ void ReadComment(const SourcePtr& source, Observed* seen) {
   }
 }
 
+// "ndv5" of "ndv5-topo.xml", as Azure calls its files (Azure/azhpc-images, topology/) after a series
+// of machines; "": of none.
+std::string AzureSeriesOf(std::string_view name) {
+  const std::size_t end = name.find("-topo.");
+  if (end == std::string_view::npos) return "";
+  std::size_t begin = end;
+  while (begin > 0 && std::isalnum(static_cast<unsigned char>(name[begin - 1])) != 0) --begin;
+  const std::string_view word = name.substr(begin, end - begin);
+  if (!word.starts_with("ndv") && !word.starts_with("ncv")) return "";
+  return WholeOf(word.substr(3)) ? std::string(word) : "";
+}
+
 // AWS calls its files after the machine: "p5.48xl-topo.xml", "p4d-24xl-topo.xml".
 void ReadFileName(const SourcePtr& source, Observed* seen) {
   std::string name = std::filesystem::path(source->name).filename().string();
+  if (const std::string series = AzureSeriesOf(name); !seen->machine && !series.empty())
+    return seen->SayMachine(series, {source, 0, 0});
   name = name.substr(0, name.find("xl-topo"));
   const std::size_t cut = name.find_last_of(".-");
   if (seen->machine || cut == std::string::npos || cut == 0 || name.size() > 32 ||

@@ -21,6 +21,21 @@ std::string NameOfMachine(const std::string& product, const std::vector<std::str
   return "";
 }
 
+// Azure's files are named after a series: ndv4-topo.xml is for machines of A100 40 and 80 GB,
+// ndv5-topo.xml for those of H100 and H200.
+struct Series {
+  const char* name;
+  std::vector<std::string> topologies;
+};
+const std::vector<Series>& AzureSeries() {
+  static const std::vector<Series> series = {
+      {"ndv2", {"azure-nd-v2"}},
+      {"ndv4", {"azure-nd-a100-40", "azure-nd-a100-80"}},
+      {"ndv5", {"azure-nd-h100", "azure-nd-h200"}},
+  };
+  return series;
+}
+
 // Read once: a topology is some milliseconds.
 const std::vector<TopologySpec>& Catalogue() {
   static const std::vector<TopologySpec> specs = [] {
@@ -51,12 +66,23 @@ int Likeness(const Observed& seen, const std::string& gpu, const TopologySpec& s
 
 }  // namespace
 
-std::optional<TopologySpec> NearestTopology(const Observed& seen, const std::string& gpu) {
-  const std::vector<std::string> names = TopologyNames();
-  if (seen.machine) {
-    if (const std::string name = NameOfMachine(seen.machine->value, names); !name.empty())
-      return LoadTopology(name);
+std::vector<std::string> NamedTopologies(const Observed& seen) {
+  if (!seen.machine) return {};
+  for (const Series& one : AzureSeries()) {
+    if (seen.machine->value == one.name) return one.topologies;
   }
+  const std::string name = NameOfMachine(seen.machine->value, TopologyNames());
+  if (name.empty()) return {};
+  return {name};
+}
+
+std::optional<TopologySpec> NearestTopology(const Observed& seen, const std::string& gpu) {
+  const std::vector<std::string> named = NamedTopologies(seen);
+  for (const std::string& name : named) {
+    TopologySpec spec = LoadTopology(name);
+    if (spec.gpu == gpu) return spec;
+  }
+  if (!named.empty()) return LoadTopology(named.front());
   std::optional<TopologySpec> best;
   int most = 0;
   for (const TopologySpec& spec : Catalogue()) {

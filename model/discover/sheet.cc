@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <map>
 
+#include "model/hardware/catalog.h"
+
 namespace orrery::discover {
 namespace {
 
@@ -50,6 +52,7 @@ std::string Plain(std::string_view text) {
 void Sheet::Resolve() {
   notes_ = seen_.notes;
   FindGpu();
+  named_ = NamedTopologies(seen_);
   nearest_ = NearestTopology(seen_, gpu_.value == kUnknownGpu ? "" : gpu_.value);
   if (!seen_.unnamed.empty()) NameDevices();
   if (gpu_.value.empty() && IsCpuMachine())
@@ -62,7 +65,18 @@ void Sheet::Resolve() {
 // NICs that were seen, tell which.
 bool Sheet::NearestKnowsNics() const {
   if (!nearest_) return false;
-  return seen_.machine || (seen_.tree && !NicsOf(seen_.tree->value).empty()) || seen_.nic_rate;
+  return !named_.empty() || (seen_.tree && !NicsOf(seen_.tree->value).empty()) || seen_.nic_rate;
+}
+
+// Behind a GPU taken from the machine's name: what else machines of that name have.
+std::string Sheet::OtherGpus() const {
+  std::string text;
+  for (const std::string& name : named_) {
+    if (name != nearest_->name)
+      text += fmt::format("; {} may be {}, too: --gpu {}", seen_.machine->value, name,
+                          LoadTopology(name).gpu);
+  }
+  return text;
 }
 
 void Sheet::FindGpu() {
@@ -85,7 +99,7 @@ void Sheet::FindGpu() {
 // alone, which some providers list without the GPUs.
 void Sheet::NameDevices() {
   const std::size_t gpus = nearest_ ? static_cast<std::size_t>(nearest_->node.gpus) : 0;
-  const bool known = nearest_ && seen_.machine && seen_.tree->value.devices.empty();
+  const bool known = nearest_ && !named_.empty() && seen_.tree->value.devices.empty();
   const bool nics_alone = known && NicsPerSwitch(seen_.unnamed) == NicsPerSwitch(nearest_->node);
   if (!nics_alone && (!known || seen_.unnamed.size() != gpus + nearest_->node.nics.size()))
     Refuse(seen_.unnamed.front().where,
@@ -108,7 +122,7 @@ void Sheet::FindCounts() {
   const bool cpus = IsCpuMachine();
   if (gpu_.value.empty()) {
     if (nearest_)
-      gpu_ = {nearest_->gpu, AsNearest(), true};
+      gpu_ = {nearest_->gpu, AsNearest() + OtherGpus(), true};
     else
       gpu_ = {kUnknownGpu, "no source names it: --gpu NAME, `plan list gpus`", true};
   }
@@ -218,7 +232,7 @@ void Sheet::FindNicRate(const std::vector<const IbDevice*>& used) {
   } else if (NearestKnowsNics() && !nearest_->node.nics.empty()) {
     nic_rate_ = {nearest_->node.nic_rate, AsNearest(), true};
   } else {
-    nic_rate_ = {BytesPerSecond(12.5e9), "no source gives it", true};
+    nic_rate_ = {BytesPerSecond(12.5e9), "not given by any source", true};
   }
 }
 

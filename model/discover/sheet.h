@@ -36,6 +36,7 @@ class Sheet {
   Observed seen_;  // completed: devices without a class find theirs
   const Choices& choices_;
   std::optional<TopologySpec> nearest_;
+  std::vector<std::string> named_;  // NamedTopologies()
   std::vector<std::string> notes_;
   Known<std::string> gpu_, profile_;
   Known<int64_t> gpus_, nics_, nodes_, max_nodes_;
@@ -51,6 +52,7 @@ class Sheet {
   void FindNicRate(const std::vector<const IbDevice*>& used);
   void FindProfile();
   bool NearestKnowsNics() const;
+  std::string OtherGpus() const;
 };
 
 std::string Gbps(BytesPerSecond rate);  // "400Gbps"

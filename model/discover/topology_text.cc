@@ -120,10 +120,14 @@ class Writer : private Sheet {
     } else if (gpus_.value == 1) {
       Line("  scale_up: {kind: none}", gpus_.from, gpus_.assumed, "node.scale_up");
     } else {
-      AssumedScaleUp(nearest_ && nearest_->node.gpus == gpus_.value
-                         ? nearest_
-                         : SameNode(gpu_.value, gpus_.value));
+      AssumedScaleUp(LikeNode());
     }
+  }
+
+  // What lies between the GPUs and CPUs of a node goes with both, whatever the network.
+  std::optional<TopologySpec> LikeNode() const {
+    return nearest_ && nearest_->node.gpus == gpus_.value ? nearest_
+                                                          : SameNode(gpu_.value, gpus_.value);
   }
 
   void MeshLines(const std::vector<MeshLink>& mesh, const std::string& from) {
@@ -176,6 +180,8 @@ class Writer : private Sheet {
       return slowest;
     }
     if (nearest_) return {nearest_->node.pcie_rate, AsNearest(), true};
+    if (const BytesPerSecond own = PcieOf(gpu_.value); own.value > 0)
+      return {own, "16 lanes of such a GPU, no source gives it", true};
     return {BytesPerSecond(15.75e9), "PCIe 3 x16, no source gives it", true};
   }
 
@@ -216,6 +222,10 @@ class Writer : private Sheet {
     }
     const Known<BytesPerSecond> rate = PcieOfGpus();
     Line("    rate: " + GBps(rate.value), rate.from, rate.assumed, "node.pcie.rate");
+    // Grace and its GPUs: no program that is read here shows their link.
+    if (const auto like = LikeNode(); like && like->node.gpu_to_host.value > 0)
+      Line("    gpu_to_host: " + GBps(like->node.gpu_to_host), "as " + like->name, true,
+           "node.pcie.gpu_to_host");
     const bool whole =
         seen_.tree && static_cast<int64_t>(GpusOf(seen_.tree->value).size()) == gpus_.value;
     std::vector<Row> rows = whole ? TreeRows() : std::vector<Row>();
@@ -289,6 +299,13 @@ class Writer : private Sheet {
     if (hosts < 2) return;
     if (nearest_ && nearest_->node.between_hosts.value > 0) {
       Line("    between_hosts: " + GBps(nearest_->node.between_hosts), AsNearest(), true,
+           "node.pcie.between_hosts");
+      return;
+    }
+    // Only where the catalogue names the CPUs: those of one GPU differ.
+    if (const auto like = LikeNode(); like && seen_.cpu && like->node.cpu == seen_.cpu->value &&
+                                      like->node.between_hosts.value > 0) {
+      Line("    between_hosts: " + GBps(like->node.between_hosts), "as " + like->name, true,
            "node.pcie.between_hosts");
       return;
     }

@@ -29,6 +29,10 @@ struct Discovered {
 // Throws InputError: too little is known, or sources contradict one another.
 Discovered WriteTopology(const Observed& seen, const Choices& choices);
 
+// Names in the catalogue that the vendor's name of the machine means; several where such machines
+// differ in their GPU, the first is taken where nothing tells it. Empty: the name is not known.
+std::vector<std::string> NamedTopologies(const Observed& seen);
+
 // The topology of the catalogue whose machines these are: by the vendor's name of the machine, else
 // by GPU, GPUs and NICs. nullopt: none.
 std::optional<TopologySpec> NearestTopology(const Observed& seen, const std::string& gpu);

@@ -2,6 +2,7 @@
 // Files of other programs become topologies: counts, links, rates, hosts, and what is assumed.
 #include <fmt/format.h>
 
+#include "model/discover/known_devices.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster_file.h"
 #include "tests/discover/testing.h"
@@ -67,7 +68,8 @@ TEST(Discover, ReadsTheTreeOfANode) {
 
 TEST(Discover, EveryLineHasASourceOrIsAssumed) {
   for (const Discovered& made :
-       {Discover({Sample("hwloc.xml")}), Discover({Sample("topology.conf"), Sample("nodes.txt")}),
+       {Discover({Sample("hwloc.xml")}), Discover({Sample("hwloc-grace.xml")}),
+        Discover({Sample("topology.conf"), Sample("nodes.txt")}),
         Discover({Sample("aws-topology.json")}), Discover({Sample("nccl-log.txt")})}) {
     std::istringstream lines(made.yaml);
     for (std::string line; std::getline(lines, line);) {
@@ -127,6 +129,71 @@ TEST(Discover, ManagementDevicesAreNoNics) {
   EXPECT_THAT(made.notes, Contains(HasSubstr("infiniband devices next to more NICs of efa")));
 }
 
+// Two CPUs of two GPUs each; some NICs are on ports without a GPU. The file does not show the links
+// between GPUs and CPUs, and its machine is called what every guest is called.
+TEST(Discover, ReadsNodesOfGrace) {
+  const Discovered made = Discover({Sample("hwloc-grace.xml")});
+  const NodeSpec& node = made.spec.node;
+  EXPECT_EQ(made.spec.name, "discovered");
+  EXPECT_EQ(made.nearest, "");  // no topology has so many NICs
+  EXPECT_EQ(made.spec.gpu, "gb200-per-gpu");
+  EXPECT_EQ(node.gpus, 4);
+  EXPECT_EQ(node.nics.size(), 6u);
+  EXPECT_EQ(node.cpu, HostKind::kArm);
+  EXPECT_EQ(node.domain_nodes, 18);
+  ASSERT_EQ(node.pcie.size(), 5u);
+  EXPECT_THAT(node.pcie[0].gpus, ElementsAre(0));
+  EXPECT_THAT(node.pcie[0].nics, ElementsAre(0));
+  EXPECT_THAT(node.pcie[2].gpus, testing::IsEmpty());
+  EXPECT_THAT(node.pcie[2].nics, ElementsAre(1, 2));
+  EXPECT_EQ(node.pcie[3].host, 1);
+  EXPECT_NEAR(node.pcie_rate.value, 63.02e9, 1e7);
+  EXPECT_DOUBLE_EQ(node.gpu_to_host.value, 224e9);
+  EXPECT_DOUBLE_EQ(node.between_hosts.value, 63e9);
+  EXPECT_THAT(made.yaml, AllOf(HasSubstr("gpu_to_host: 224GB/s  # assumed: as "),
+                               HasSubstr("rate not given by any source, count is of hwloc-grace")));
+}
+
+// The driver's name where the PCI id is not known; 64 GT/s as hwloc 2.10 writes it.
+TEST(Discover, ReadsNewGpusAndLinksOfHwloc) {
+  const char* text =
+      "<topology version=\"2.0\"><object type=\"Machine\"><object type=\"Package\">"
+      "<object type=\"PCIDev\" pci_busid=\"0000:58:00.0\" pci_type=\"0302 [10de:ffff] [10de:20e6] "
+      "a1\" pci_link_speed=\"126.030769\"><object type=\"OSDev\" name=\"card0\" "
+      "osdev_type=\"1\"/><object type=\"OSDev\" name=\"opencl0d0\" osdev_type=\"5\"><info "
+      "name=\"GPUModel\" value=\"NVIDIA B300 SXM6 AC\"/></object></object>"
+      "<object type=\"PCIDev\" pci_busid=\"0000:ab:00.0\" pci_type=\"0680 [10de:22a3] [10de:1796] "
+      "a1\" pci_link_speed=\"3.938462\"/></object></object></topology>";
+  const Discovered made = Discover({Made("b300.xml", text)});
+  EXPECT_EQ(made.spec.gpu, "b300-sxm-288gb");
+  EXPECT_NEAR(made.spec.node.pcie_rate.value, PcieRate("64.0 GT/s PCIe", 16).value, 1e7);
+  EXPECT_THAT(made.notes, Contains("1 NVLink switch (b300.xml:1)"));
+}
+
+// A machine whose name is not known tells nothing of its network.
+TEST(Discover, UnknownNamesOfMachinesTellNoNetwork) {
+  std::string text =
+      "<topology version=\"2.0\"><object type=\"Machine\"><info name=\"DMIProductName\" "
+      "value=\"Model 9000\"/>";
+  for (int i = 1; i <= 8; ++i)
+    text += fmt::format(
+        "<object type=\"PCIDev\" pci_busid=\"0000:{}0:00.0\" pci_type=\"0302 [10de:2330] "
+        "[10de:16c1] a1\"/>",
+        i);
+  const Discovered made = Discover({Made("h100.xml", text + "</object></topology>")});
+  EXPECT_EQ(made.spec.name, "model-9000");
+  EXPECT_EQ(made.spec.node.gpus, 8);
+  EXPECT_TRUE(made.spec.node.nics.empty());
+  EXPECT_EQ(made.spec.fabric_profile, "nvlink-only");
+}
+
+TEST(Discover, TellsGraceHopperFromHopper) {
+  EXPECT_EQ(GpuOfName("NVIDIA GH200 480GB"), "gh200-96gb");
+  EXPECT_EQ(GpuOfName("NVIDIA GH200 120GB"), "gh200-96gb");
+  EXPECT_EQ(GpuOfName("NVIDIA GH200 144G HBM3e"), "");
+  EXPECT_EQ(GpuOfName("NVIDIA H200"), "h200-sxm-141gb");
+}
+
 TEST(Discover, TakesNicsWithoutGpusFromTheNamedMachine) {
   std::string text = "<!-- Made for `p5.48xlarge`. --><system version=\"1\">";
   const auto cpu = [&](int host, int switches, int nics) {
@@ -173,6 +240,51 @@ TEST(Discover, TakesTheMachineFromTheNameOfAwsFiles) {
   EXPECT_EQ(made.spec.gpu, "h100-sxm5-80gb");
   EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
   EXPECT_EQ(made.spec.node.nics.size(), 32u);
+}
+
+TEST(Discover, TakesTheSeriesFromTheNameOfAzureFiles) {
+  const auto file = [](const char* name, int switches, int gpus) {
+    return Made(name, NodeXml(2, switches, gpus, 1, "0x020700", "0xffff", 0));
+  };
+  const Discovered a100 = Discover({file("/x/ndv4-topo.xml", 4, 1)});
+  EXPECT_EQ(a100.spec.name, "ndv4");
+  EXPECT_EQ(a100.nearest, "azure-nd-a100-40");
+  EXPECT_EQ(a100.spec.gpu, "a100-sxm4-40gb");
+  EXPECT_EQ(a100.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_EQ(a100.spec.node.nics.size(), 8u);
+  EXPECT_DOUBLE_EQ(a100.spec.node.nic_rate.value, 25e9);
+  // Files of that name are on machines with either GPU: the line says so, --gpu decides.
+  EXPECT_THAT(a100.assumed, Contains("gpu: as azure-nd-a100-40; ndv4 may be azure-nd-a100-80, too: "
+                                     "--gpu a100-sxm4-80gb"));
+  const Discovered larger =
+      Discover({file("ndv4-topo.xml", 4, 1)}, {"", "a100-sxm4-80gb", std::nullopt});
+  EXPECT_EQ(larger.nearest, "azure-nd-a100-80");
+  EXPECT_THAT(larger.yaml, Not(HasSubstr("may be")));
+
+  const Discovered h100 = Discover({file("images_topology_ndv5-topo.xml", 4, 1)});
+  EXPECT_EQ(h100.spec.gpu, "h100-sxm5-80gb");
+  EXPECT_DOUBLE_EQ(h100.spec.node.nic_rate.value, 50e9);
+  EXPECT_THAT(h100.yaml, HasSubstr("ndv5 may be azure-nd-h200, too: --gpu h200-sxm-141gb"));
+
+  const Discovered v100 = Discover({file("ndv2-topo.xml", 1, 4)});
+  EXPECT_EQ(v100.spec.gpu, "v100-sxm2-32gb");
+  EXPECT_EQ(v100.spec.node.intra, IntraLink::kCubeMesh);
+  EXPECT_DOUBLE_EQ(v100.spec.node.nic_rate.value, 12.5e9);
+  EXPECT_EQ(Discover({file("ndvx-topo.xml", 1, 4)}).spec.gpu, kUnknownGpu);
+}
+
+// A series without a topology: its GPU is in the file, the PCIe link of such a GPU is its vendor's.
+TEST(Discover, ReadsTheSeriesOfAzureWithoutATopology) {
+  const Discovered made = Discover({Made(
+      "ncv4-topo.xml",
+      "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0001:00:00.0\" class=\"0x030200\" "
+      "vendor=\"0x10de\" device=\"0x20b5\" link_speed=\"\" link_width=\"0\"><gpu dev=\"0\" "
+      "sm=\"80\"/></pci></cpu></system>")});
+  EXPECT_EQ(made.spec.name, "ncv4");
+  EXPECT_EQ(made.nearest, "");
+  EXPECT_EQ(made.spec.gpu, "a100-pcie-80gb");
+  EXPECT_NEAR(made.spec.node.pcie_rate.value, 31.51e9, 1e7);
+  EXPECT_THAT(made.assumed, Contains(HasSubstr("node.pcie.rate: 16 lanes of such a GPU")));
 }
 
 TEST(Discover, TakesTheMeshOfTheSameNode) {
