@@ -13,8 +13,25 @@ log="$build/setup.log"
 say() { printf 'orrery: %s\n' "$*" >&2; }
 
 # wait_for_lock: one build of a folder at a time; the lock is open as 9.
+# While it waits it shows the counter of the build that runs.
 wait_for_lock() {
-  flock -n 9 || { say "waiting for the build that runs" && flock 9; }
+  ! flock -n 9 || return 0
+  say "waiting for the build that runs"
+  until flock -w 2 9; do
+    counter=$(sed -n 's/^\[\([0-9]*\/[0-9]*\)\].*/\1/p' "$log" 2>/dev/null | tail -n 1)
+    [ -z "$counter" ] || show_counter "$counter"
+  done
+  [ ! -t 2 ] || printf '\r                \r' >&2
+}
+
+# show_counter N/M: in place on a terminal, else a line for each tenth of the way.
+show_counter() {
+  if [ -t 2 ]; then
+    printf '\r  [%s] ' "$1" >&2
+  elif [ $((10 * ${1%/*} / ${1#*/})) -gt "${said:-0}" ]; then
+    said=$((10 * ${1%/*} / ${1#*/}))
+    say "  [$1]"
+  fi
 }
 
 fail_with_log() {
@@ -122,8 +139,7 @@ configure() {
   printf '%s\n' "$root" >"$build/.root"
 }
 
-# Shows how far ninja is, on standard error: "[12/80]" in place on a terminal, else a line for each
-# tenth of the way. The whole output goes to the log.
+# Shows how far ninja is, on standard error. The whole output goes to the log.
 follow() {
   said=0
   while IFS= read -r line; do
@@ -132,12 +148,7 @@ follow() {
       '['[0-9]*/[0-9]*']'*) counter=${line%%]*} && counter=${counter#[} ;;
       *) continue ;;
     esac
-    if [ -t 2 ]; then
-      printf '\r  [%s] ' "$counter" >&2
-    elif [ $((10 * ${counter%/*} / ${counter#*/})) -gt "$said" ]; then
-      said=$((10 * ${counter%/*} / ${counter#*/}))
-      say "  [$counter]"
-    fi
+    show_counter "$counter"
   done
   [ ! -t 2 ] || printf '\r                \r' >&2
 }

@@ -78,7 +78,7 @@ std::vector<int64_t> GroupRoutes::Walk(const std::vector<int64_t>& local, bool b
     walk = Follow((*chains)[static_cast<std::size_t>(channel)], local);
   } else {
     const auto start = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(channel) % walk.size());
-    std::ranges::rotate(walk, walk.begin() + start);
+    std::rotate(walk.begin(), walk.begin() + start, walk.end());
   }
   if (backwards) std::ranges::reverse(walk);
   return walk;

@@ -323,10 +323,9 @@ std::vector<std::string> FactNames() {
 
 void SetFacts(std::string_view assignments, FrameworkPreset* preset) {
   std::vector<std::pair<std::string, std::string>> facts;
-  for (const std::string_view piece :
-       std::views::split(assignments, ',') | std::views::transform([](auto&& part) {
-         return std::string_view(part.begin(), part.end());
-       })) {
+  for (std::string_view rest = assignments; !rest.empty();) {
+    const std::string_view piece = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), piece.size() + 1));
     const std::size_t at = piece.find('=');
     if (at != std::string_view::npos) {
       facts.emplace_back(piece.substr(0, at), piece.substr(at + 1));

@@ -235,7 +235,7 @@ std::vector<Order> CutOpen(const std::vector<Order>& rings, int count) {
   for (int i = 0; !rings.empty() && i < count; ++i) {
     Order chain = rings[Index(i) % rings.size()];
     const auto start = std::ranges::find(chain, i % static_cast<int>(chain.size()));
-    std::ranges::rotate(chain, start);
+    std::rotate(chain.begin(), start, chain.end());
     chains.push_back(std::move(chain));
   }
   return chains;

@@ -14,6 +14,8 @@ template <class... Ts>
 struct Overloaded : Ts... {
   using Ts::operator()...;
 };
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
 
 // Kernel and host times at this site over those elsewhere.
 double SiteFactor(const FrameworkProfile& framework) { return framework.site_factor; }

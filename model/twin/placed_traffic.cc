@@ -116,7 +116,7 @@ std::vector<std::vector<double>> PlacedTraffic::SlowReplicas(std::span<const dou
     }
   }
   std::ranges::sort(of);
-  of.erase(std::ranges::unique(of).begin(), of.end());
+  of.erase(std::unique(of.begin(), of.end()), of.end());
   const auto beaten = [&of](const std::vector<double>& one) {
     return std::ranges::any_of(of, [&](const std::vector<double>& other) {
       return other != one && std::ranges::equal(one, other, std::less_equal<>());

@@ -29,11 +29,13 @@ tool() {
 tool cmake <<'T'
 case "$*" in *syntax*) build=build-syntax ;; *dev*) build=build-dev ;; *quick*) build=build/quick ;; *) build=build ;; esac
 mkdir -p $build
+echo "CMAKE_CXX_COMPILER:FILEPATH=/usr/bin/${CXX:-clang++}" >$build/CMakeCache.txt
 for name in plan plan-bench plan-simulate plan-validate; do echo "build bin/$name: phony"; done >$build/build.ninja
 T
 tool ninja <<'T'
 sleep 0.05
 case "$2" in */quick) ;; *) while [ -e "$work/slow" ]; do sleep 0.1; done && [ ! -e "$work/full" ] || { echo "No space left"; exit 1; } ;; esac
+[ ! -e "$work/no-clang" ] || [ "${2%/quick}" = "$2" ] || [ -n "$CXX" ] || { echo "error: a compiler's own"; exit 1; }
 [ ! -e "$work/broken" ] || { echo "error: no such luck"; exit 1; }
 for step in 1 2 3 4 5; do echo "[$step/5] compiling"; done
 mkdir -p "$2/bin"
@@ -236,7 +238,14 @@ expect "answers go on" "$work/elsewhere|list|" "$out"
 expect_text "and say so" "which failed before (build/setup.log)" "$(cat "$work/err")"
 rm "$work/full" && flock "$repo/build/.lock" true && "$repo/plan" list >/dev/null 2>&1
 expect "until it can be built" yes "$(comes "$repo/build/.built/plan" && echo yes)"
-for how in "CI=1 predict" "ORRERY_NO_BACKGROUND=1 predict" "X= sweep" "X= --version"; do
+# clang++ builds the first answer where it can, else g++.
+rm -rf "$repo/build" && : >"$work/calls.ninja" && touch "$work/no-clang"
+out=$("$repo/plan" version 2>"$work/err")
+expect "an answer without clang++'s help" "$work/elsewhere|version|" "$out"
+expect_text "says so" "once more with g++" "$(cat "$work/err")"
+rm "$work/no-clang" && expect "then follows the optimised program" yes "$(comes "$repo/build/.built/plan" && echo yes)"
+expect "built after both" "build/quick build/quick build" "$(ninjas)"
+for how in "CI=1 predict" "ORRERY_NO_BACKGROUND=1 predict" "X= sweep" "ORRERY_NO_BACKGROUND=1 --version"; do
   rm -rf "$repo/build" && : >"$work/calls.ninja"
   env "${how% *}" "$repo/plan" "${how#* }" >/dev/null 2>&1
   expect "waits for the optimised program: $how" build "$(ninjas)"
@@ -259,6 +268,7 @@ out=$("$repo/check" --all 2>/dev/null)
 expect "check --all" 0 $?
 expect_text "every file and header alone" "build-syntax -j" "$(grep ' all headers' "$work/calls.ninja")"
 expect_text "sanitizers" "build-dev -j" "$(grep 'build-dev' "$work/calls.ninja")"
+expect_text "the first answer's program" "build/quick -j" "$(grep 'build/quick' "$work/calls.ninja")"
 expect_text "the archive" "build-static -j" "$(tail -n 1 "$work/calls.ninja")"
 expect_text "the sample of a grid that runs whole is left out" "build --parallel" "$(grep -e '-LE sample' "$work/calls.ctest")"
 expect_text "what took how long" "build (sanitizers)" "$out"
