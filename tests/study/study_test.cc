@@ -246,7 +246,9 @@ TEST(RowOfLine, KnowsWholeRowsAlone) {
     for (std::size_t cut = 0; cut < line.size(); ++cut) {
       const int64_t found = RowOfLine(study, line.substr(0, cut));
       // Cut in its last cell a reason is shorter, and cannot be told from another.
-      if (found != -1) EXPECT_GT(cut, line.rfind(',')) << line.substr(0, cut);
+      if (found != -1) {
+        EXPECT_GT(cut, line.rfind(',')) << line.substr(0, cut);
+      }
     }
     EXPECT_EQ(RowOfLine(study, line + ",x"), -1);
     EXPECT_EQ(RowOfLine(study, line + "\r"), line.back() == ',' ? -1 : row);
