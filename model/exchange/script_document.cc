@@ -119,7 +119,10 @@ Settings SettingsOf(const Words& words, std::size_t program) {
     option = IsOption(word.text);
     plain.push_back(word);
   }
-  for (Setting& setting : OptionsOf(plain)) settings.push_back(std::move(setting));
+  // mpirun's "-x NAME", once per variable, is nothing that a program is given.
+  for (Setting& setting : OptionsOf(plain)) {
+    if (setting.key != "x") settings.push_back(std::move(setting));
+  }
   return settings;
 }
 

@@ -140,6 +140,10 @@ class Lexer {
         Next();
       }
     }
+    // The 2 of "2>&1" names what is redirected.
+    if ((Here() == '<' || Here() == '>') && token.pieces.empty() && !plain.text.empty() &&
+        plain.text.find_first_not_of("0123456789") == std::string::npos)
+      return;
     flush();
     if (at_ == Position(token.where)) Next();  // never stand still
     out_.tokens.push_back(std::move(token));

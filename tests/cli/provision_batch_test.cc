@@ -32,8 +32,8 @@ TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
     EXPECT_EQ(advised["answers"][i]["time_s"], given["answers"][i]["time_s"]);
   }
   // A list is of its numbers alone.
-  for (const json& row : JsonOf(With(words, {"--global-batch", "384,400"}))["answers"])
-    EXPECT_EQ(row["plan"]["global_batch"], 384);
+  const json listed = JsonOf(With(words, {"--global-batch", "384,400"}));
+  for (const json& row : listed["answers"]) EXPECT_EQ(row["plan"]["global_batch"], 384);
 }
 
 // 2,048 sequences are a little more than the range of 14.9 T tokens, and divide over 16,384 GPUs as nothing below does.

@@ -101,7 +101,8 @@ TEST_F(OpCostTest, PrecisionSetsThePeak) {
 // One H100, 8,192 x 768 times 768 x vocabulary and its two gradients: 15.4 ms with 50,257 columns. Megatron pads them.
 TEST_F(OpCostTest, RowsThatWideLoadsCannotReadAreSlow) {
   const GpuProfile h100 = LoadGpuProfile("h100-sxm5-80gb");
-  const OpCost plain(h100, LoadFrameworkProfile("ddp"), Precision::kBf16);
+  const FrameworkProfile ddp = LoadFrameworkProfile("ddp");
+  const OpCost plain(h100, ddp, Precision::kBf16);
   const auto three = [](const OpCost& cost, double vocab, double row_bytes) {
     double time = 0;
     for (GemmShape shape :

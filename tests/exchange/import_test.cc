@@ -125,6 +125,14 @@ TEST(ImportMegatron, UnevenStagesAreRead) {
             "1,2x4,3");
 }
 
+// "-x NAME" of mpirun, once for each variable.
+TEST(ImportMegatron, VariablesOfMpirunAreNoSettings) {
+  const Imported read =
+      Read("x.sh", "mpirun -np 8 -x MASTER_ADDR -x NCCL_DEBUG=INFO $EXTRA -x PATH " +
+                       std::string(kSmall) + "--pipeline-model-parallel-size 2");
+  EXPECT_EQ(Text(read, "pp"), "2");
+}
+
 TEST(ImportMegatron, ContradictionsAreRefusedWithBothPlaces) {
   EXPECT_THAT(Error("x.sh", std::string(kSmall) + "\\\n --bf16 \\\n --fp16"),
               AllOf(HasSubstr("contradicts"), HasSubstr("x.sh:2"), HasSubstr("x.sh:3")));

@@ -60,6 +60,13 @@ TEST(Shell, FollowsTheScriptOfAnInnerShell) {
   EXPECT_EQ(script.commands[1][0].where.line, 2);
 }
 
+TEST(Shell, NumbersInFrontOfRedirectionsAreNoArguments) {
+  EXPECT_THAT(Last("run --tp 2 2>&1"), ElementsAre("run", "--tp", "2"));
+  EXPECT_THAT(Last("run --tp 2 1>out 2>err </dev/null"), ElementsAre("run", "--tp", "2"));
+  EXPECT_THAT(Last("run --tp 2 > out"), ElementsAre("run", "--tp", "2"));
+  EXPECT_THAT(Last("run 2x>out"), ElementsAre("run", "2x"));
+}
+
 TEST(Shell, KnowsTheRestOfAStringWithAnUnknownPart) {
   EXPECT_THAT(Last("H=$(hostname)\nA=\"--tp 2 --addr $H:1 --pp 4\"\nrun $A \"$A\""),
               ElementsAre("run", "--tp", "2", "--addr", "?", "--pp", "4", "?"));

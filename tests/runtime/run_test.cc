@@ -216,6 +216,13 @@ TEST(PlanRun, RunsWhatPlanShowPrinted) {
   const Outcome wrong = Plan("run " + file + " -n 4 --comm local");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("the plan is for 8 ranks, not 4"));
+  std::string many = text.out;
+  for (std::size_t at; (at = many.find("dp=8")) != std::string::npos;)
+    many.replace(at, 4, "dp=4104");
+  WriteText(file, many);
+  const Outcome absurd = Plan("run " + file + " --steps 1");
+  EXPECT_EQ(absurd.code, 2);
+  EXPECT_THAT(absurd.err, HasSubstr("the plan is for 4104 ranks, and a run has at most 4096"));
 }
 
 // mpirun gives every rank a terminal of its own; who reads here is a file.

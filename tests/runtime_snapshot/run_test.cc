@@ -100,6 +100,14 @@ TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
   EXPECT_THAT(done.out, HasSubstr("no steps remain"));
 }
 
+TEST(PlanRunSnapshots, ARunThatGoesOnIsSavedWhereItCameFrom) {
+  const Folder folder;
+  const std::string job = "run --model linear-20-1 --comm local ", where = folder / "s";
+  ASSERT_EQ(Plan(job + "--steps 2 --save " + where).code, 0);
+  ASSERT_EQ(Plan(job + "--steps 5 --resume " + where).code, 0);
+  EXPECT_THAT(StepsIn(where), testing::Contains(5));
+}
+
 TEST(PlanRunSnapshots, FoldersThatCannotBeWrittenAreInputErrors) {
   const Folder folder;
   train::WriteBytes(folder / "file", "");

@@ -227,6 +227,20 @@ TEST_F(SimTest, OneSlowRankHoldsUpTheOthers) {
   EXPECT_THROW(Simulate(plan, options), InputError);
 }
 
+// Other nodes of a cluster may have faster GPUs than the one that prices are of.
+TEST_F(SimTest, FasterRanksWaitForNoKernelOfTheOthersPace) {
+  const ir::Plan plan = Build(Layout(1, 1, 16));
+  UseRanks(16);
+  const StepResult before = Simulate(plan);
+  StepOptions options;
+  options.perturbation.slowdown.assign(16, 0.5);
+  const StepResult after = Simulate(plan, options);
+  EXPECT_NEAR(before.seconds - after.seconds, 0.5 * before.times[5].compute,
+              0.05 * before.times[5].compute);
+  options.perturbation.slowdown.assign(16, 1.0);
+  EXPECT_EQ(Simulate(plan, options).seconds, before.seconds);
+}
+
 TEST_F(SimTest, JitterIsRepeatableAndCostsTime) {
   const ir::Plan plan = Build(Layout(2, 2, 4));
   UseRanks(16);

@@ -23,6 +23,11 @@ class Executor {
       : state_(plan, tasks, table, timeline),
         clock_(&state_, perturbation),
         exchanges_(&state_, &clock_) {
+    for (std::size_t r = 0; r < state_.ranks.size(); ++r) {
+      const std::size_t of_plan = At(table->ranks[r]);
+      if (of_plan < perturbation.slowdown.size())
+        state_.ranks[r].faster = std::min(1.0, perturbation.slowdown[of_plan]);
+    }
     state_.drain = [this] { Drain(); };
   }
 

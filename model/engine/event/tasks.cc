@@ -188,6 +188,7 @@ class StageBuilder {
     task->offload = Offloads(op);
     if (Updates(op)) task->update += seconds;
     task->earliest = std::max(task->earliest, issued_) + seconds;
+    task->issued = issued_;
   }
 
   void AddTask(int32_t i, const ir::Instance& at, const ir::Op& op) {
@@ -201,7 +202,7 @@ class StageBuilder {
     if (Communicates(op)) {
       const auto [share, part] = OwnPart(i);
       lines_.Number(program_, op, share, part, &task);
-      task.earliest = issued_;
+      task.earliest = task.issued = issued_;
     } else {
       AddCompute(Device(at, op), op, &task);
     }

@@ -34,6 +34,7 @@ struct Task {
   double update = 0;   // of them, kernels of the optimizer
   double earliest =
       0;  // compute: ends no earlier; communication: starts no earlier (the host issues it)
+  double issued = 0;  // the part of `earliest` that is the host's alone: when it issues the last op
   int32_t epoch =
       0;  // `earliest` counts from the host's wait of this number, 0: from the step's start
   bool syncs = false;  // the host waits until this task can start, then issues on: opens its epoch

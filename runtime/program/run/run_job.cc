@@ -294,6 +294,9 @@ void CheckRanks(const RunFlags& flags, int64_t asked, const launch::Place& place
                 const RunJob& job) {
   const std::string plan =
       fmt::format("the plan is for {} rank{}", job.ranks(), job.ranks() == 1 ? "" : "s");
+  if (job.ranks() > kMostRunRanks)
+    throw InputError(fmt::format("{}, and a run has at most {}", plan, kMostRunRanks),
+                     "`plan simulate` answers for more");
   if (place.size > 0 && place.size != job.ranks()) {
     throw InputError(
         fmt::format("{}, and {} were started", plan, place.size),
