@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "runtime/train/snapshot/files.h"
 #include "runtime/train/weights/checkpoint.h"
 #include "tests/cli/run_plan.h"
 #include "tests/runtime_weights/testing.h"
@@ -162,6 +163,12 @@ TEST(ExportHf, TakesASnapshotWithoutTraining) {
       Plan(job + "--tp 2 --steps 0 --resume " + (folder / "s") + " --export-hf " + (folder / "b"));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(ReadText(folder / "a/model.safetensors"), ReadText(folder / "b/model.safetensors"));
+  EXPECT_EQ(snapshot::StepsIn(folder / "s"), std::vector<int64_t>{2});
+  ASSERT_EQ(
+      Plan(job + "--dp 1 --steps 3 --resume " + (folder / "s") + " --export-hf " + (folder / "c"))
+          .code,
+      0);
+  EXPECT_THAT(snapshot::StepsIn(folder / "s"), testing::Contains(3));
   const Outcome again = Plan(job + "--steps 1 --export-hf " + (folder / "b"));
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("holds model.safetensors already"));

@@ -102,8 +102,8 @@ void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
   if (flags.save.given) job->save = Path(flags.save.text);
   job->save_every = ReadInteger(flags.save_every, 1, int64_t{1} << 40, &diagnostics).value_or(0);
   diagnostics.ThrowIfAny();
-  // A run that goes on is saved where it came from; one that only exports has nothing new to save.
-  if (job->save.empty() && (job->save_every > 0 || !flags.export_hf.given)) job->save = job->resume;
+  // A run that goes on is saved where it came from; one of no steps only exports.
+  if (job->save.empty() && (job->save_every > 0 || job->steps > 0)) job->save = job->resume;
   if (job->save.empty() && job->save_every > 0)
     Fail(flags.save_every, "--save-every needs a folder", "--save DIR");
   if (!job->resume.empty() && snapshot::StepsIn(job->resume).empty()) {
