@@ -67,7 +67,7 @@ def describe(one, config, batch, device=""):
     short, topology = machine_of(device)
     name = (f"{short}torch-{one.model}-s{one.seq}-b{batch}-{one.precision}-{one.recompute}-{one.compiled}"
             f"-v{config['vocab']}")
-    facts = {"no": "compile=off", "blocks": "compile=on", "whole": "compile=on,compile_loss=on"}[one.compiled]
+    facts = "compile=off" if one.compiled == "no" else "compile=on,compile_loss=on"  # blocks: Trainer compiles the loss, too
     if family == "llama" and one.compiled == "no":
         facts += ",fused_norm=off"  # networks.Norm, operation by operation
     row = {"case": name, "topology": topology, "framework": "ddp+" + facts, "family": family, "window": "step"}
