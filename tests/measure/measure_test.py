@@ -90,6 +90,8 @@ class Cases(unittest.TestCase):
                 row = steps.describe(one, step_cases.config_of(one), one.batches[0])
                 self.assertEqual(set(row) - set(table.STEP_COLUMNS), set())
                 self.assertEqual(list(one.batches), sorted(one.batches))
+                # Trainer compiles the loss with the blocks, too.
+                self.assertEqual("compile_loss=on" in row["framework"], one.compiled != "no")
                 self.assertGreater(step_cases.estimate_s(one), 0)
         small = step_cases.read_model("gpt2-small")
         per_token = step_cases.flops_per_sequence(small, 1024) / 1024
