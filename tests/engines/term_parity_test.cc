@@ -312,6 +312,26 @@ TEST(TermParity, EnginesAgreeWhereReplicasReduceBesideGathers) {
   EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
 }
 
+// What is scattered inside a sharding group is reduced between groups as soon as a unit has its sum, beside the backward
+// pass and not behind it.
+TEST(TermParity, EnginesAgreeWhereShardingGroupsReduceBetweenThem) {
+  ParitySelection selection;
+  selection.models = {"llama2-7b"};
+  selection.topologies = {"aws-p4d", "dgx-h100"};
+  selection.frameworks = {"fsdp", "orrery"};
+  selection.situations = {"zero2", "zero3"};
+  selection.fixed.tp = 1, selection.fixed.dp_outer = 4;
+  ParityTally tally;
+  CompareEngines(selection, [&](const EnginePair& pair) {
+    tally.Add(pair);
+    if (pair.where.find("dgx-h100, fsdp, zero2") == std::string::npos) return;
+    for (const Breakdown* each : {&pair.closed, &pair.event})
+      EXPECT_GT(each->data_hidden, each->data) << pair.where;
+  });
+  EXPECT_GT(tally.plans, 10);
+  EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
+}
+
 // Casts, scales and products in 8 and 4 bits: priced ops of the lowered plan in both engines.
 TEST(TermParity, EnginesAgreeInLowPrecision) {
   ParityTally tally;

@@ -57,6 +57,8 @@ double Fold::Reduction(double parameters) const {
     case PlanOutline::Reduction::kReduceScatter:
       return data_->reduce_scatter.InBuckets(bytes) +
              (outline_.reduces_outer ? data_->outer_all_reduce.InBuckets(bytes / data_->dp) : 0.0);
+    case PlanOutline::Reduction::kBetweenGroups:
+      return data_->outer_all_reduce.InBuckets(bytes / data_->dp);
   }
   return 0;
 }
@@ -80,7 +82,10 @@ double Fold::ExposedReduction(double reduction, double share, double last, doubl
 // beside gathers: behind the first layer of a pass each waits for its weights, which share the links. The stage before
 // waits for it.
 double Fold::HeldBack(double layers, double passes) const {
-  if (!outline_.reduction_overlaps || outline_.reduction == PlanOutline::Reduction::kNone) return 0;
+  if (!outline_.reduction_overlaps) return 0;
+  if (outline_.reduction == PlanOutline::Reduction::kNone ||
+      outline_.reduction == PlanOutline::Reduction::kBetweenGroups)
+    return 0;
   if (!one_communicator_ && (!fetches_ || !outline_.gather_overlaps)) return 0;
   if (outline_.order.fills_bubble) return 0;  // gradients of weights are ready at other times
   // What replicas of all shards add up travels on other links.
@@ -167,11 +172,14 @@ double Fold::TrainedOfChunk(int place) const {
 }
 
 // Seconds of reductions that a second of a backward pass has room for. Gathers of the same pass come first on the links of
-// reductions inside a sharding group: a layer takes both one after the other, or the reductions of both levels.
+// reductions inside a sharding group: a layer takes both one after the other, or the reductions of both levels. What groups
+// reduce between them has a stream of its own.
 double Fold::Rate() const {
   if (outline_.order.fills_bubble) return 1;  // beside gradients of weights nothing else travels
   const double room = BesideLayer(table_.layer.backward, backward_) / std::max(1e-30, backward_);
-  if (!fetches_ || !outline_.gather_overlaps) return room;
+  if (!fetches_ || !outline_.gather_overlaps ||
+      outline_.reduction == PlanOutline::Reduction::kBetweenGroups)
+    return room;
   const double bytes = table_.TrainedOfLayer() * outline_.gradient_bytes;
   const double beside = 1 - Awaited().reductions;
   const double inner = beside * data_->reduce_scatter.InBuckets(bytes);
@@ -313,11 +321,6 @@ void Fold::AddUpdate(StepTime* time) const {
   time->pipeline -= of_pipeline;
   double exposed = reduced.own + of_bubble + of_pipeline;
   double all = Reduction(parameters);
-  if (outline_.scatters_gradients && outline_.reduces_outer) {
-    const double outer = data_->outer_all_reduce.InBuckets(gradients / data_->dp);
-    exposed += outer;
-    all += outer;
-  }
   double gather = 0, awaited_gather = 0, in_forward = 0;
   if (outline_.gathers_at_end && sharded_) {
     const double coded = fullest_layers * table_.coded_parameters;

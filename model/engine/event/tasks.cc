@@ -127,7 +127,9 @@ class StageBuilder {
   void AddInstance(int32_t i) {
     const ir::Instance& at = instances_[At(i)];
     const ir::Op& op = OpOf(at);
-    const bool reduces = op.phase == ir::Phase::kGradReduce && op.stream != 0;
+    // What scatters inside the passes does not wait for their end.
+    const bool reduces =
+        op.phase == ir::Phase::kGradReduce && op.stream != 0 && i > split_.last_pass;
     if (reduces && OwnPart(i).second == Part::kWhole) AddAwaitedReductions(i);
     // Rings inside a pass run on the device alone.
     const bool from_stage = op.kind == OpKind::kRecv && op.phase == ir::Phase::kPipeline;

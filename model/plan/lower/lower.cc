@@ -166,6 +166,7 @@ LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& 
   if (s.offload.on())
     plan.streams.insert(plan.streams.end(), std::begin(kHostStreamNames),
                         std::end(kHostStreamNames));
+  if (ctx.reduces_between_groups()) plan.streams.push_back("dpo");
   plan.micro_batches = static_cast<int>(ctx.micro_batches);
   plan.frame_pool = s.frame_pool;
   if (s.placement) plan.nodes = s.placement->nodes;

@@ -110,18 +110,22 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
       model.layers <= kShortChunk * s.pp * s.vpp)
     outline.gather_slots = s.prefetch + 1;
   outline.scatter_overlaps = s.overlap_grad_reduce;
-  if (replicas && !outline.scatters_gradients) {
+  const bool groups = s.zero > 0 && s.dp_outer > 1;
+  if (groups && outline.scatters_gradients) {
+    outline.reduction = PlanOutline::Reduction::kBetweenGroups;
+  } else if (replicas && !outline.scatters_gradients) {
     outline.reduction =
         s.zero == 0 ? PlanOutline::Reduction::kAllReduce : PlanOutline::Reduction::kReduceScatter;
   }
   // Whole gradients are summed in place: on a stream of its own a layer's sum begins when its last gradient is there,
   // wherever the plan lists it. The shards of ZeRO 1 need memory that the backward pass still holds.
-  outline.reduction_overlaps = s.overlap_grad_reduce && (s.reduce_in_backward || s.zero == 0);
+  outline.reduction_overlaps =
+      s.overlap_grad_reduce && (s.reduce_in_backward || s.zero == 0 || outline.scatters_gradients);
   outline.reduction_in_line = !s.overlap_grad_reduce && s.reduce_in_backward;
   outline.whole_replicas = HoldsWholeReplicas(s);
   outline.gathers_at_end = s.zero == 1 || s.zero == 2;
   outline.end_gather_overlaps = s.overlap_param_gather;
-  outline.reduces_outer = s.zero > 0 && s.dp_outer > 1;
+  outline.reduces_outer = groups;
   outline.shards = s.zero > 0 ? s.dp * s.cp : 1;
   outline.ties_stages = s.pp > 1 && s.schedule != PipelineSchedule::kZeroBubbleV &&
                         model.tied_embeddings && model.family != Family::kMlp && !work.lora.on();

@@ -68,17 +68,18 @@ struct PlanOutline : PipelineLayers {
       0;  // of layers' gathered weights, taken in turn; 0: no ring, or in long chunks
 
   // Once per step.
-  enum class Reduction : unsigned char { kNone, kAllReduce, kReduceScatter };
-  Reduction reduction = Reduction::kNone;  // of gradients that were not scattered inside the passes
-  bool reduction_overlaps = false;         // in the last backward pass; false: after it
-  bool reduction_in_line = false;          // between kernels of the last backward pass
-  bool whole_replicas = true;              // HoldsWholeReplicas()
-  bool gathers_at_end = false;             // weights that the update left sharded
-  bool end_gather_overlaps = true;         // with the next step
-  bool reduces_outer = false;              // what is left between sharding groups
-  double shards = 1;                       // ranks that share optimizer state and update
-  bool ties_stages = false;    // first and last stage add up the gradients of a shared table
-  bool norm_messages = false;  // the update exchanges norms of sharded tensors
+  // Of gradients that were not scattered inside the passes; of those that were, between sharding groups.
+  enum class Reduction : unsigned char { kNone, kAllReduce, kReduceScatter, kBetweenGroups };
+  Reduction reduction = Reduction::kNone;
+  bool reduction_overlaps = false;  // in the last backward pass; false: after it
+  bool reduction_in_line = false;   // between kernels of the last backward pass
+  bool whole_replicas = true;       // HoldsWholeReplicas()
+  bool gathers_at_end = false;      // weights that the update left sharded
+  bool end_gather_overlaps = true;  // with the next step
+  bool reduces_outer = false;       // kReduceScatter: then between sharding groups
+  double shards = 1;                // ranks that share optimizer state and update
+  bool ties_stages = false;         // first and last stage add up the gradients of a shared table
+  bool norm_messages = false;       // the update exchanges norms of sharded tensors
 
   Recompute recompute;
 

@@ -236,8 +236,8 @@ void StageBuilder::MarkHooked() {
 
 ir::Program StageBuilder::Finish(std::vector<ir::Item> schedule) {
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
-    for (std::optional<ir::Op>& add : blocks_[b].pending_adds)
-      if (add) blocks_[b].ops.push_back(std::move(*add));
+    for (std::vector<ir::Op>& pending : blocks_[b].pending_adds)
+      std::ranges::move(pending, std::back_inserter(blocks_[b].ops));
     InsertGathers(blocks_[b]);
     program_.blocks[b].ops = std::move(blocks_[b].ops);
   }

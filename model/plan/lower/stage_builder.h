@@ -110,6 +110,11 @@ struct LowerContext {
                                 (strategy.schedule == PipelineSchedule::kZeroBubbleV ? 4 : 0) +
                                 static_cast<int>(stream));
   }
+  // Of what sharding groups reduce between them: the last one.
+  uint8_t StreamBetweenGroups() const {
+    return static_cast<uint8_t>(StreamOf(HostStream::kDown) +
+                                (strategy.offload.on() ? std::size(kHostStreamNames) : 0));
+  }
   int FirstBackStream() const { return rings_keys() ? kRecvKeys + 1 : kSendKeys; }
   uint16_t ContextAxes() const {  // as a mask; 0: each rank holds whole sequences
     if (strategy.cp == 1) return 0;
@@ -124,6 +129,10 @@ struct LowerContext {
   bool sharded() const { return strategy.zero > 0; }
   // Behind each backward pass, into the shards of the gradients.
   bool scatters() const { return strategy.zero >= 2 && !strategy.reduce_once; }
+  // In the last micro-batch, beside the backward pass, on a stream of its own.
+  bool reduces_between_groups() const {
+    return scatters() && strategy.overlap_grad_reduce && strategy.dp_outer > 1;
+  }
   // Each pass fetches weights before it reads them: gathers them, or copies them from the host.
   bool fetches_weights() const { return strategy.zero == 3 || strategy.offload.weights; }
   // Adapters are cut by columns, and ranks see all rows.
@@ -349,8 +358,8 @@ class StageBuilder {
     int64_t tail_from = 0;  // first element whose raw gradient is partial over the tensor axis
     ir::ViewId weight = -1, grad = -1, grad_shard = -1, master = -1, first_moment = -1,
                second_moment = -1;
-    ir::ViewId tail = -1;  // of `grad`, from tail_from on
-    bool reduced_in_backward = false;
+    ir::ViewId tail = -1;              // of `grad`, from tail_from on
+    bool reduced_in_backward = false;  // what is reduced once per step
   };
   struct Use {
     int unit;
@@ -363,8 +372,9 @@ class StageBuilder {
     std::vector<ir::Op> ops;
     std::array<std::vector<Use>, kUnitKinds> uses;
     std::map<int, ir::ViewId> open_grads;  // unit -> transient gradient
-    // Of reductions that the next unit's backward pass hides; those of codes stand next to the others of their layer.
-    std::array<std::optional<ir::Op>, 2> pending_adds;
+    // Of reductions that the next unit's backward pass hides: the sum, and what sharding groups then reduce between them;
+    // those of codes stand next to the others of their layer.
+    std::array<std::vector<ir::Op>, 2> pending_adds;
     std::vector<uint8_t> use_phase;
   };
 
@@ -411,7 +421,7 @@ class StageBuilder {
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
   void ReduceTail(ir::ViewId tail);
   void ReduceUnit(int unit, uint8_t when);
-  void AddReduced(const UnitState& unit, ir::ViewId reduced);
+  void AddReduced(UnitState* unit, ir::ViewId reduced, bool final_touch);
   void InsertGathers(BlockState& state);
   ir::Op FetchOp(ir::OpKind kind, ir::ViewId to, ir::ViewId from, const ir::Op& reader);
   void EmitFetch(const Use& use, const ir::Op& reader, std::vector<ir::Op>* ops);

@@ -51,10 +51,11 @@ void StageBuilder::EmitEnd() {
   Label(Phase::kGradReduce, ir::Segment::kStep);
   const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
   for (int unit = static_cast<int>(units_.size()) - 1; unit >= 0; --unit) {
-    if (!units_[unit].trained) continue;
+    if (!units_[unit].trained || units_[unit].reduced_in_backward) continue;
     if (ctx_.scatters()) {
-      AllReduce(units_[unit].grad_shard, kGroupDpOuter, stream);
-    } else if (!units_[unit].reduced_in_backward) {
+      AllReduce(units_[unit].grad_shard, kGroupDpOuter,
+                ctx_.reduces_between_groups() ? ctx_.StreamBetweenGroups() : stream);
+    } else {
       ReduceUnit(unit, 0);
     }
   }

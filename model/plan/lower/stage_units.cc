@@ -318,24 +318,35 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
     op.group = kGroupDp;
     op.stream = stream;
     op.tag = next_tag_++;
-    AddReduced(unit, reduced);
+    AddReduced(&unit, reduced, final_touch);
     state.open_grads.erase(index);
   }
   phase_ = before;
 }
 
 // Behind the next reduction (or at the end of the block): put right behind its own, the sum would make compute
-// wait for what runs beside it.
-void StageBuilder::AddReduced(const UnitState& unit, ViewId reduced) {
+// wait for what runs beside it. In the last micro-batch the sum is complete, and sharding groups reduce it between them
+// while earlier layers are still at work, on a stream of their own (PyTorch FSDP: _runtime_utils.py _reduce_grad, torch.distributed.fsdp fully_shard:
+// foreach_reduce; DeepSpeed: zero/mics.py allreduce_mics_shard_grads). PyTorch does so in every micro-batch unless its
+// user accumulates under no_sync.
+void StageBuilder::AddReduced(UnitState* unit, ViewId reduced, bool final_touch) {
   BlockState& state = blocks_[block_];
-  Emit(OpKind::kAdd, {unit.grad_shard}, {unit.grad_shard, reduced},
-       {{Attr::kElements, double(unit.shard)}});
+  const std::size_t first = state.ops.size();
+  Emit(OpKind::kAdd, {unit->grad_shard}, {unit->grad_shard, reduced},
+       {{Attr::kElements, double(unit->shard)}});
   if (!ctx_.strategy.overlap_grad_reduce) return;
-  ir::Op add = std::move(state.ops.back());
-  state.ops.pop_back();
-  std::optional<ir::Op>& pending = state.pending_adds[unit.coded ? 1 : 0];
-  if (pending) state.ops.push_back(std::move(*pending));
-  pending = std::move(add);
+  if (final_touch && ctx_.reduces_between_groups()) {
+    AllReduce(unit->grad_shard, kGroupDpOuter, ctx_.StreamBetweenGroups());
+    state.ops.back().when = ir::kWhenLast;
+    unit->reduced_in_backward = true;
+  }
+  const auto from = state.ops.begin() + static_cast<std::ptrdiff_t>(first);
+  std::vector<ir::Op> added(std::make_move_iterator(from),
+                            std::make_move_iterator(state.ops.end()));
+  state.ops.erase(from, state.ops.end());
+  std::vector<ir::Op>& pending = state.pending_adds[unit->coded ? 1 : 0];
+  std::ranges::move(pending, std::back_inserter(state.ops));
+  pending = std::move(added);
 }
 
 void StageBuilder::ReduceUnit(int index, uint8_t when) {
