@@ -97,7 +97,7 @@ td:not(.n){min-width:8rem;overflow-wrap:anywhere}
  .scroll,.chart{overflow:visible}.chart>svg{min-width:0}details::details-content{content-visibility:visible;display:block;height:auto}
  h2,h3,caption{break-after:avoid}.legend,figcaption{break-before:avoid}
  figure{break-inside:auto}.bars,.chart,.plot,tr{break-inside:avoid}
- table{font-size:8.5pt}td:not(.n){min-width:6.5rem}thead{break-after:avoid}
+ table{font-size:7.5pt}td,th{padding:.2rem}td:not(.n){min-width:3.5rem;overflow-wrap:break-word}thead{break-after:avoid}
  *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 

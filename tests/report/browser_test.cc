@@ -164,8 +164,8 @@ class InTheBrowser : public testing::Test {
           {"provision", "--model", "llama3-8b", "--tokens", "2T", "--deadline", "30d", "--budget",
            "500kUSD"},
           // 32 NICs a node.
-          {"predict", "--model", "llama2-7b", "--topology", "aws-p5", "--nodes", "3", "--recompute",
-           "full"}};
+          {"predict", "--model", "gpt2-xl", "--topology", "aws-p5", "--nodes", "3",
+           "--global-batch", "768"}};
       std::vector<std::string> all;
       for (const std::vector<std::string>& words : commands) {
         all.push_back(fmt::format("{}/page{}.html", ScratchFolder(), all.size()));

@@ -200,6 +200,42 @@ TEST(Cluster, TheFabricStandsBetweenTwoRowsOfNodes) {
   EXPECT_GT(devices.at("n3.gpu0").second, devices.at("n3.nic0").second);
 }
 
+Json TrainingRun() {
+  return Json::parse(
+      R"({"schema": "orrery.run/1", "name": "m", "ranks": 1, "step_time_s": {"median": 1},
+    "steps": [{"step": 1, "seconds": 90, "loss": 10.9776}, {"step": 2, "seconds": 1, "loss": 10.9933}],
+    "breakdown": {"compute_s": 1.25, "bubble_s": 0.25}})");
+}
+
+TEST(Run, SaysLossesInDigitsThatDiffer) {
+  EXPECT_THAT(Page(TrainingRun()), HasSubstr("loss 10.978 to 10.993."));
+}
+
+// Means over steps may come to more than the median step.
+TEST(Run, ItsBarStaysInItsTrack) {
+  const std::string page = Page(TrainingRun());
+  EXPECT_THAT(page, HasSubstr("width=\"833.333\" height=20 class=c0"));
+  EXPECT_THAT(page, Not(HasSubstr("on the GPU that computes longest")));
+}
+
+// The first step may take a thousand times as long: the others would lie on the axis.
+TEST(Run, StepsThatAreFarApartStandOnALogarithmicAxis) {
+  EXPECT_THAT(Page(TrainingRun()), HasSubstr(">10.0 s</text>"));
+  Json even = TrainingRun();
+  even["steps"][0]["seconds"] = 2;
+  EXPECT_THAT(Page(even), HasSubstr(">0 s</text>"));
+}
+
+// A line of the colour of an area would be lost on it.
+TEST(MemoryOverTime, ItsLimitIsSeenOnEveryArea) {
+  Json answer = Prediction("m");
+  answer["prediction"]["memory"] = {{"capacity_bytes", 10}};
+  answer["memory_over_time"] = Json::parse(R"([{"stage": 0, "rank": 0, "seconds": 2, "peak_at_s": 1,
+    "peak_bytes": 20, "time_s": [0, 1], "total_bytes": [20, 20], "series": [{"name": "x", "bytes": [20, 20]}]}])");
+  const std::string page = Page(answer);
+  EXPECT_LT(page.find("<line class=under"), page.find("<line class=limit"));
+}
+
 TEST(Validation, APageOfVeryManyRunsStaysSmall) {
   Json answer = {{"schema", "orrery.validate/1"}, {"sources", Json::array()}};
   for (int i = 0; i < 30'000; ++i)
