@@ -128,7 +128,7 @@ std::string AxisLines(const Chart& chart, const Scale& x, const Scale& y) {
   out += fmt::format("<text x={:.0f} y={:.0f} text-anchor=middle>{}</text>",
                      (kLeft + kWide - kRight) / 2, kHigh - 10, Escape(chart.x.title));
   out += fmt::format(
-      "<text transform=\"translate(24 {:.0f}) rotate(-90)\" text-anchor=middle>{}</text>",
+      "<text transform=\"translate(20 {:.0f}) rotate(-90)\" text-anchor=middle>{}</text>",
       (kTop + kHigh - kBottom) / 2, Escape(chart.y.title));
   return out;
 }
