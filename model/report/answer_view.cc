@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sections of layouts, searches, runs, comparisons and validations.
+// Sections of layouts, searches and several topologies.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "model/base/text.h"
 #include "model/report/figures.h"
@@ -13,18 +14,6 @@
 
 namespace orrery::report {
 namespace {
-
-std::string TickSeconds(double seconds) {
-  // Decades of one axis in one unit.
-  const double decade = std::log10(seconds);
-  if (decade >= 3 && std::abs(decade - std::round(decade)) < 1e-9)
-    return fmt::format("{:.0f} s", seconds);
-  return Format(Seconds(seconds));
-}
-std::string TickLoss(double loss) { return fmt::format("{:.5g}", loss); }
-std::string TickCount(double number) {
-  return number >= 1000 ? Scaled(number) : fmt::format("{:g}", number);
-}
 
 std::string ScalingSection(const Ref& scaling) {
   if (scaling.size() < 2) return "";
@@ -233,6 +222,59 @@ std::string SearchSections(const Ref& answer) {
          Section("assumptions", "What was assumed", Assumptions(answer));
 }
 
+namespace {
+
+// Days against dollars of the best layouts, where all tokens and a price are known.
+std::string DaysAndDollars(const Ref& answer) {
+  const Ref all = answer["topologies"], frontier = answer["frontier"];
+  if (frontier.empty()) return "";
+  std::set<std::size_t> on_it;
+  for (std::size_t i = 0; i < frontier.size(); ++i)
+    on_it.insert(static_cast<std::size_t>(frontier[i].number()));
+  const Ref limits = all[static_cast<std::size_t>(frontier[0].number())]["training"];
+  Chart chart;
+  chart.title = "Cost against days of the best layout on each topology; the frontier stands out";
+  chart.x = DaysAxis(limits["deadline_s"]);
+  chart.y = DollarsAxis(limits["budget_usd"]);
+  std::map<std::string, std::size_t> groups;
+  std::string rows, unpriced;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Ref run = all[i]["training"]["runs"][0], nodes = all[i]["ranked"][0]["nodes"];
+    const std::string name = all[i]["topology"]["name"].text();
+    if (run.empty()) continue;
+    if (!all[i]["training"]["priced"].is_true()) {
+      unpriced += (unpriced.empty() ? "" : ", ") + name + ", " + NodesOf(nodes);
+      continue;
+    }
+    const auto [at, added] = groups.try_emplace(name, groups.size());
+    if (added) chart.groups.push_back(name);
+    const Ref time = run["time_s"], cost = run["cost_usd"], days = run["time_interval_s"],
+              dollars = run["cost_interval_usd"];
+    const bool stands_out = on_it.contains(i);
+    chart.marks.push_back({time, cost,
+                           fmt::format("{}, {}: {}, {}", name, NodesOf(nodes),
+                                       DaysOf(time.number()), DollarsOf(cost.number())),
+                           at->second, !stands_out, stands_out ? dollars[0] : Ref::None(),
+                           stands_out ? dollars[1] : Ref::None()});
+    rows += Row({TextCell(name), NumberCell(nodes, nodes.json().dump()),
+                 NumberCell(time, DaysOf(time.number()), days, DaysSpanOf(days)),
+                 NumberCell(cost, DollarsOf(cost.number()), dollars, DollarsSpanOf(dollars)),
+                 TextCell(stands_out ? "yes" : "no")});
+  }
+  std::string caption =
+      "One mark for each topology and number of nodes; hollow ones are beaten in days and dollars. "
+      "Bars: 80 % interval of the cost.";
+  if (!unpriced.empty()) caption += " Not drawn, without a price: " + unpriced + ".";
+  return Section("frontier", "Days against dollars",
+                 Figure(DrawChart(chart), caption,
+                        HtmlTable("Days and dollars of the best layouts",
+                                  {"topology", "nodes", "days (80 % interval)",
+                                   "cost (80 % interval)", "on the frontier"},
+                                  rows)));
+}
+
+}  // namespace
+
 std::string SeveralSections(const Ref& answer) {
   const Ref all = answer["topologies"];
   std::vector<StepBar> bars;
@@ -282,119 +324,9 @@ std::string SeveralSections(const Ref& answer) {
   if (priced) heads.push_back("per 1e9 tokens");
   if (training) heads = RunHeads(std::move(heads));
   return Section("ranking", "Topologies", HtmlTable("The best layout on each", heads, rows)) +
-         Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
+         DaysAndDollars(answer) + Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
          Section("assumptions", "What was assumed for the best",
                  Assumptions(all[static_cast<std::size_t>(answer["best_index"].number())]));
-}
-
-std::string RunSections(const Ref& answer) {
-  const Ref steps = answer["steps"];
-  Chart times, losses;
-  times.title = "Seconds of each step";
-  times.x = {"step", false, TickCount, 0, "", false};
-  times.y = {"step time", false, TickSeconds, 0, "", true};
-  losses.title = "Loss of each step";
-  losses.x = times.x;
-  losses.y = {"loss", false, TickLoss, 0, "", false};
-  losses.joined = true;
-  times.groups = {"alone on the machine", "disturbed by other programs"};
-  std::string rows;
-  constexpr std::size_t kMostSteps = 500;
-  const std::size_t stride = std::max<std::size_t>(1, (steps.size() + kMostSteps - 1) / kMostSteps);
-  for (std::size_t i = 0; i < steps.size(); i += stride) {
-    const Ref step = steps[i], number = step["step"];
-    times.marks.push_back(
-        {number, step["seconds"],
-         fmt::format("step {}: {}", number.json().dump(), SecondsOf(step["seconds"])),
-         step["disturbed"].is_true() ? std::size_t{1} : std::size_t{0}, false, Ref::None(),
-         Ref::None()});
-    losses.marks.push_back(
-        {number, step["loss"],
-         fmt::format("step {}: loss {}", number.json().dump(), ThreeDigits(step["loss"].number())),
-         0, false, Ref::None(), Ref::None()});
-    rows += Row(
-        {NumberCell(number, number.json().dump()),
-         NumberCell(step["seconds"], SecondsOf(step["seconds"])),
-         NumberCell(step["loss"], fmt::format("{:.6g}", step["loss"].number())),
-         NumberCell(step["gradient_norm"], fmt::format("{:.4g}", step["gradient_norm"].number()))});
-  }
-  const Ref ranks = answer["per_rank"];
-  std::string by_rank;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const Ref rank = ranks[i];
-    by_rank += Row({NumberCell(rank["rank"], rank["rank"].json().dump()),
-                    NumberCell(rank["compute_s"], SecondsOf(rank["compute_s"])),
-                    NumberCell(rank["communicate_s"], SecondsOf(rank["communicate_s"])),
-                    NumberCell(rank["wait_s"], SecondsOf(rank["wait_s"])),
-                    NumberCell(rank["arena_bytes"], BytesOf(rank["arena_bytes"]))});
-  }
-  return Section("steps", "Steps",
-                 Figure(DrawChart(times) + DrawChart(losses), "Time and loss of each step.",
-                        HtmlTable("Steps", {"step", "time", "loss", "gradient norm"}, rows))) +
-         Section("breakdown", "Where the step goes",
-                 BreakdownBars(
-                     {{"median step", answer["breakdown"], answer["step_time_s"]["median"]}})) +
-         Section("ranks", "Ranks",
-                 HtmlTable("Median of each rank",
-                           {"rank", "compute", "communicate", "wait", "arena"}, by_rank));
-}
-
-std::string ComparisonSections(const Ref& answer) {
-  std::string out = Section(
-      "steps", "Both steps",
-      PlainBars({{"predicted", answer["predicted_step_s"], SecondsOf(answer["predicted_step_s"])},
-                 {"measured", answer["measured_step_s"], SecondsOf(answer["measured_step_s"]), 1}},
-                "Time of the step."));
-  out += Section("parts", "Predicted against measured, by part", PartPairs(answer["by_part"]));
-  return out + Section("work", "By kind of work", PartPairs(answer["by_work"]));
-}
-
-std::string ValidationSections(const Ref& answer) {
-  const Ref cases = answer["cases"], sources = answer["sources"];
-  Chart chart;
-  chart.title = "Predicted against measured step time of every run; on the line they are equal";
-  chart.x = {"measured", true, TickSeconds, 0, "", false};
-  chart.y = {"predicted", true, TickSeconds, 0, "", false};
-  chart.diagonal = true;
-  std::map<std::string, std::size_t> groups;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const std::string source = cases[i]["source"].text();
-    const auto [at, added] = groups.try_emplace(source, groups.size());
-    if (added) chart.groups.push_back(source);
-    if (!cases[i]["measured_step_s"].is_number()) continue;
-    chart.marks.push_back({cases[i]["measured_step_s"], cases[i]["predicted_step_s"],
-                           fmt::format("{}: {} measured, {} predicted", cases[i]["case"].text(),
-                                       SecondsOf(cases[i]["measured_step_s"]),
-                                       SecondsOf(cases[i]["predicted_step_s"])),
-                           at->second, false, Ref::None(), Ref::None()});
-  }
-  std::string rows;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const Ref one = sources[i];
-    rows += Row({TextCell(one["source"].text()), NumberCell(one["rows"], one["rows"].json().dump()),
-                 NumberCell(one["predicted"], one["predicted"].json().dump()),
-                 NumberCell(one["mean"], PercentOf(one["mean"])),
-                 NumberCell(one["median"], PercentOf(one["median"])),
-                 NumberCell(one["bias"], PercentOf(one["bias"])),
-                 NumberCell(one["worst"], PercentOf(one["worst"])),
-                 NumberCell(one["inside_80"], PercentOf(one["inside_80"]))});
-  }
-  std::map<std::string, int> refused;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    if (const std::string why = cases[i]["refused"].text(); !why.empty()) ++refused[why];
-  }
-  std::string why;
-  for (const auto& [reason, count] : refused)
-    why += Row({"<td class=n>" + std::to_string(count) + "</td>", TextCell(reason)});
-  return Section("measured", "Predicted against measured",
-                 Figure(DrawChart(chart), "One mark for each run, by source.", "")) +
-         Section("sources", "Errors by source",
-                 HtmlTable("Errors are predicted / measured - 1",
-                           {"source", "rows", "predicted", "mean", "median", "bias", "worst",
-                            "inside 80 %"},
-                           rows)) +
-         Section("refused", "Not predicted",
-                 HtmlTable("Rows without a prediction", {"rows", "reason"}, why));
 }
 
 }  // namespace orrery::report

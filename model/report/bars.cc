@@ -61,9 +61,14 @@ std::string ClassName(std::string key) {
 
 }  // namespace
 
-std::string BreakdownBars(const std::vector<StepBar>& bars) {
+std::string BreakdownBars(const std::vector<StepBar>& bars, const std::string& caption) {
   double scale = 0;
-  for (const StepBar& bar : bars) scale = std::max(scale, bar.total.number());
+  for (const StepBar& bar : bars) {
+    double sum = 0;  // a run's means may come to more than its median step
+    for (const BreakdownTerm& term : BreakdownTerms())
+      sum += std::max(0.0, bar.breakdown[term.key].number());
+    scale = std::max({scale, bar.total.number(), sum});
+  }
   if (!(scale > 0)) return "";
   std::string drawn, legend, rows;
   std::vector<std::string> heads = {"part of the step"};
@@ -90,8 +95,7 @@ std::string BreakdownBars(const std::vector<StepBar>& bars) {
     }
     ++colour;
   }
-  return Figure(Bars(drawn) + "<ul class=legend>" + legend + "</ul>",
-                "Seconds of a step on the GPU that computes longest.",
+  return Figure(Bars(drawn) + "<ul class=legend>" + legend + "</ul>", caption,
                 HtmlTable("Parts of the step", heads, rows));
 }
 
@@ -153,10 +157,12 @@ std::string MemoryBars(const Ref& memory) {
     cells.push_back(NumberCell(stage["live_peak_bytes"], BytesOf(stage["live_peak_bytes"])));
     cells.push_back(TextCell(stage["peak_moment"].text()));
     rows += Row(cells);
-    const std::string limit = fmt::format(
-        "<line class=limit x1=\"{0:.3f}\" x2=\"{0:.3f}\" y2=20 "
-        "vector-effect=non-scaling-stroke></line>",
-        kWidth * capacity(s) / scale);
+    std::string limit;
+    for (const char* line : {"under", "limit"})
+      limit += fmt::format(
+          "<line class={0} x1=\"{1:.3f}\" x2=\"{1:.3f}\" y2=20 "
+          "vector-effect=non-scaling-stroke></line>",
+          line, kWidth * capacity(s) / scale);
     drawn += Bar("stage " + stage["stage"].json().dump(), Stacked(pieces, scale, BytesOf) + limit,
                  BytesOf(stage["live_peak_bytes"]));
   }

@@ -6,12 +6,14 @@
 #include <cmath>
 #include <set>
 
+#include "model/base/text.h"
 #include "model/report/figures.h"
+#include "model/report/short_number.h"
 
 namespace orrery::report {
 namespace {
 
-constexpr double kLeft = 108, kRight = 14, kTop = 16, kBottom = 52, kWide = 640, kHigh = 400;
+constexpr double kLeft = 132, kRight = 14, kTop = 16, kBottom = 52, kWide = 640, kHigh = 400;
 
 // From numbers to the drawing.
 class Scale {
@@ -126,7 +128,7 @@ std::string AxisLines(const Chart& chart, const Scale& x, const Scale& y) {
   out += fmt::format("<text x={:.0f} y={:.0f} text-anchor=middle>{}</text>",
                      (kLeft + kWide - kRight) / 2, kHigh - 10, Escape(chart.x.title));
   out += fmt::format(
-      "<text transform=\"translate(14 {:.0f}) rotate(-90)\" text-anchor=middle>{}</text>",
+      "<text transform=\"translate(20 {:.0f}) rotate(-90)\" text-anchor=middle>{}</text>",
       (kTop + kHigh - kBottom) / 2, Escape(chart.y.title));
   return out;
 }
@@ -141,12 +143,15 @@ std::string Limits(const Chart& chart, const Scale& x, const Scale& y) {
         "text-anchor=end>{5}</text>",
         x.At(chart.x.limit), kTop, bottom, x.At(chart.x.limit) - 5, kTop + 15,
         Escape(chart.x.limit_words));
-  if (chart.y.limit > 0)
+  if (chart.y.limit > 0) {
+    const double line = y.At(chart.y.limit);
+    const double above = line - 5, below = line + 15;
     out += fmt::format(
         "<line class=limit x1={0} x2={1} y1={2:.1f} y2={2:.1f}></line><text class=halo x={3} "
         "y={4:.1f}>{5}</text>",
-        kLeft, kWide - kRight, y.At(chart.y.limit), kLeft + 6, y.At(chart.y.limit) - 5,
+        kLeft, kWide - kRight, line, kLeft + 6, above < kTop + 13 ? below : above,
         Escape(chart.y.limit_words));
+  }
   return out;
 }
 
@@ -212,7 +217,37 @@ std::string Legend(const Chart& chart, const std::vector<const Mark*>& marks) {
   return "<ul class=legend>" + items + "</ul>";
 }
 
+std::string TickDays(double seconds) { return fmt::format("{:g}", seconds / 86400); }
+
 }  // namespace
+
+std::string TickSeconds(double seconds) {
+  // Decades of one axis in one unit.
+  const double decade = std::log10(seconds);
+  if (decade >= 3 && std::abs(decade - std::round(decade)) < 1e-9)
+    return fmt::format("{:.0f} s", seconds);
+  return Format(Seconds(seconds));
+}
+
+std::string TickCount(double number) {
+  return number >= 1000 ? Scaled(number) : fmt::format("{:g}", number);
+}
+
+ChartAxis DaysAxis(const Ref& deadline_s) {
+  return {"days to train",
+          true,
+          TickDays,
+          deadline_s.is_number() ? std::max(0.0, deadline_s.number()) : 0,
+          "deadline",
+          false,
+          86400};
+}
+
+ChartAxis DollarsAxis(const Ref& budget_usd) {
+  return {"cost",    true,
+          DollarsOf, budget_usd.is_number() ? std::max(0.0, budget_usd.number()) : 0,
+          "budget",  false};
+}
 
 std::string DrawChart(const Chart& chart) {
   Range x, y;
@@ -221,7 +256,9 @@ std::string DrawChart(const Chart& chart) {
     if (!Drawable(mark, chart)) continue;
     marks.push_back(&mark);
     x.Add(mark.x.number());
-    y.Add(mark.y.number());
+    for (const Ref& value : {mark.y, mark.low, mark.high}) {
+      if (!chart.y.logarithmic || value.number() > 0) y.Add(value.number());
+    }
   }
   if (marks.empty()) return "";
   if (chart.x.limit > 0) x.Add(chart.x.limit);
@@ -243,7 +280,8 @@ std::string DrawChart(const Chart& chart) {
   std::ranges::stable_sort(marks,
                            [](const Mark* a, const Mark* b) { return a->hollow > b->hollow; });
   return fmt::format(
-      "<div class=chart role=region tabindex=0 aria-label=\"{0}\"><svg viewBox=\"0 0 {1} {2}\" "
+      "<div class=\"chart marks\" role=region tabindex=0 aria-label=\"{0}\"><svg viewBox=\"0 0 {1} "
+      "{2}\" "
       "role=img "
       "aria-label=\"{0}\">{3}{4}{5}</svg></div>{6}",
       Escape(chart.title), kWide, kHigh, body, Marks(marks, to_x, to_y), Limits(chart, to_x, to_y),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes side by side with their devices in rows, the fabric below; links by how busy they are.
+// Nodes with their devices in rows, above and below the fabric, no wider than paper; links by how busy they are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,13 +11,24 @@
 namespace orrery::report {
 namespace {
 
-constexpr double kStep = 46, kLetter = 5.7, kRowHeight = 62, kBoxGap = 26;
-constexpr std::size_t kPerRow = 4;  // nodes
+constexpr double kStep = 46, kLetter = 5.7, kRowHeight = 62, kLineHeight = 34, kBoxGap = 26;
+constexpr double kPaper = 800;          // width that screens and A4 show at a readable size
+constexpr std::size_t kMostInLine = 8;  // devices of a node
 constexpr const char* kRows[] = {"GPU", "scale-up switch", "PCIe switch", "host", "NIC"};
 
 struct Place {
   double x = 0, y = 0;
   double room = kStep;  // width for the device and the gap behind it
+};
+
+// Lines of devices from top to bottom, those of one kind together.
+struct NodeDrawing {
+  struct Line {
+    std::vector<std::size_t> devices;
+    double below = 0;  // distance from the line above
+  };
+  std::vector<Line> lines;
+  double width = 0, height = 0;
 };
 
 // Devices of the cluster on paper.
@@ -34,21 +45,28 @@ class Paper {
         nodes[node].push_back(i);
       }
     }
-    std::size_t count = 0;
-    double x = 0, y = 0, tallest = 0;
-    for (const auto& [node, own] : nodes) {
-      if (count++ % kPerRow == 0 && count > 1) {
-        x = 0;
-        y += tallest + kBoxGap;
-        tallest = 0;
+    double widest = 1;
+    for (const auto& [node, own] : nodes) widest = std::max(widest, Draw(own, false).width);
+    const std::size_t most =
+        std::max<std::size_t>(1, static_cast<std::size_t>((kPaper + kBoxGap) / (widest + kBoxGap)));
+    const std::size_t rows = (nodes.size() + most - 1) / most;
+    const std::size_t in_row = rows == 0 ? 1 : (nodes.size() + rows - 1) / rows;
+    // Half of the rows stand below the fabric, upside down: links to it cross no other node where there are two.
+    const std::size_t above = (rows + 1) / 2;
+    auto at = nodes.begin();
+    for (std::size_t row = 0; row < rows; ++row) {
+      if (row == above) PlaceFabric(fabric);
+      const double top = height == 0 ? 0 : height + kBoxGap;
+      double x = 0;
+      for (std::size_t i = 0; i < in_row && at != nodes.end(); ++i, ++at) {
+        const NodeDrawing drawing = Draw(at->second, row >= above);
+        PlaceNode(at->first, drawing, {x, top});
+        height = std::max(height, top + drawing.height);
+        x += drawing.width + kBoxGap;
+        width = std::max(width, x - kBoxGap);
       }
-      const Place size = PlaceNode(node, own, {x, y});
-      x += size.x + kBoxGap;
-      tallest = std::max(tallest, size.y);
-      width = std::max(width, x - kBoxGap);
     }
-    height = y + tallest;
-    PlaceFabric(fabric);
+    if (rows <= above) PlaceFabric(fabric);
   }
 
   const Place* Find(const std::string& name) const {
@@ -84,32 +102,50 @@ class Paper {
     return name.size() <= most ? name : name.substr(0, most - 1) + "…";
   }
 
-  Place PlaceNode(int64_t node, const std::vector<std::size_t>& own, Place corner) {
-    std::vector<std::vector<std::size_t>> rows;
+  NodeDrawing Draw(const std::vector<std::size_t>& own, bool upside_down) const {
+    NodeDrawing drawing;
+    std::size_t widest = 2;
     for (const char* kind : kRows) {
       std::vector<std::size_t> row;
       for (const std::size_t i : own) {
         if (devices_[i]["kind"].text() == kind) row.push_back(i);
       }
-      if (!row.empty()) rows.push_back(std::move(row));
+      // Neighbours stand below each other: those of one PCIe switch are a column under it.
+      const std::size_t lines = (row.size() + kMostInLine - 1) / kMostInLine;
+      for (std::size_t line = 0; line < lines; ++line) {
+        NodeDrawing::Line drawn;
+        drawn.below = line == 0 ? kRowHeight : kLineHeight;
+        for (std::size_t i = line; i < row.size(); i += lines) drawn.devices.push_back(row[i]);
+        widest = std::max(widest, drawn.devices.size());
+        drawing.lines.push_back(std::move(drawn));
+      }
     }
-    std::size_t widest = 2;
-    for (const auto& row : rows) widest = std::max(widest, row.size());
-    const Place size{static_cast<double>(widest) * kStep + 16,
-                     static_cast<double>(rows.size()) * kRowHeight + 6};
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      for (std::size_t i = 0; i < rows[r].size(); ++i)
-        places_[devices_[rows[r][i]]["name"].text()] = {
-            corner.x +
-                size.x * (static_cast<double>(i) + 0.5) / static_cast<double>(rows[r].size()),
-            corner.y + 40 + static_cast<double>(r) * kRowHeight,
-            size.x / static_cast<double>(rows[r].size())};
+    if (upside_down) {
+      std::ranges::reverse(drawing.lines);
+      // Distances belong to the gaps.
+      for (std::size_t i = drawing.lines.size(); i-- > 1;)
+        drawing.lines[i].below = drawing.lines[i - 1].below;
+    }
+    drawing.width = static_cast<double>(widest) * kStep + 16;
+    drawing.height = 68;
+    for (std::size_t i = 1; i < drawing.lines.size(); ++i) drawing.height += drawing.lines[i].below;
+    return drawing;
+  }
+
+  void PlaceNode(int64_t node, const NodeDrawing& drawing, Place corner) {
+    double y = corner.y + 40;
+    for (std::size_t l = 0; l < drawing.lines.size(); ++l) {
+      const auto& [devices, below] = drawing.lines[l];
+      if (l > 0) y += below;
+      const double room = drawing.width / static_cast<double>(devices.size());
+      for (std::size_t i = 0; i < devices.size(); ++i)
+        places_[devices_[devices[i]]["name"].text()] = {
+            corner.x + room * (static_cast<double>(i) + 0.5), y, room};
     }
     boxes_ += fmt::format(
         "<rect class=frame x={:.0f} y={:.0f} width={:.0f} height={:.0f} rx=6></rect><text x={:.0f} "
         "y={:.0f}>node {}</text>",
-        corner.x, corner.y, size.x, size.y, corner.x + 8, corner.y + 18, node);
-    return size;
+        corner.x, corner.y, drawing.width, drawing.height, corner.x + 8, corner.y + 18, node);
   }
 
   void PlaceFabric(const std::vector<std::size_t>& fabric) {
@@ -208,9 +244,9 @@ std::string ClusterDrawing(const Ref& cluster) {
   const std::string drawing = fmt::format(
       "<div class=chart role=region tabindex=0 aria-label=\"cluster with the load of its "
       "links\"><svg "
-      "viewBox=\"-8 -8 {:.0f} {:.0f}\" style=\"min-width:{:.0f}px;max-width:{:.0f}px\" role=img "
+      "viewBox=\"-8 -8 {:.0f} {:.0f}\" style=\"--least:{:.0f}px;--most:{:.0f}px\" role=img "
       "aria-label=\"The cluster; the table below names the busiest links\">{}</svg></div>{}",
-      paper.width + 16, paper.height + 16, 0.62 * (paper.width + 16), 1.3 * (paper.width + 16),
+      paper.width + 16, paper.height + 16, 0.85 * (paper.width + 16), 1.3 * (paper.width + 16),
       body, legend);
   return Figure(
       drawing,

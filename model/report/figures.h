@@ -18,7 +18,9 @@ struct StepBar {
   Ref breakdown;
   Ref total;
 };
-std::string BreakdownBars(const std::vector<StepBar>& bars);
+std::string BreakdownBars(
+    const std::vector<StepBar>& bars,
+    const std::string& caption = "Seconds of a step on the GPU that computes longest.");
 // Predicted and measured seconds of each part, on one scale: [{work, predicted_s, measured_s}].
 std::string PartPairs(const Ref& parts);
 // Bytes of each stage at its peak by class, against the capacity: "memory" of a prediction.
@@ -33,6 +35,10 @@ struct PlainBar {
 std::string PlainBars(const std::vector<PlainBar>& bars, const std::string& caption);
 
 // charts.cc
+
+// Words of numbers on an axis.
+std::string TickSeconds(double seconds);
+std::string TickCount(double number);
 
 // A mark of a chart: x and y are numbers of the answer.
 struct Mark {
@@ -61,6 +67,9 @@ struct Chart {
   std::string title;                // in words, for readers that see no drawing
 };
 std::string DrawChart(const Chart& chart);
+// Logarithmic, with a dashed line at the deadline or budget; null: there is none.
+ChartAxis DaysAxis(const Ref& deadline_s);
+ChartAxis DollarsAxis(const Ref& budget_usd);
 
 // timeline.cc
 

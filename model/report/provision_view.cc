@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::size_t kMostMarks = 900, kMostPrices = 60;
 
-std::string TickDays(double seconds) { return fmt::format("{:g}", seconds / 86400); }
 std::string TickNodes(double nodes) { return fmt::format("{:g}", nodes); }
 
 std::set<std::size_t> Chosen(const Ref& answer) {
@@ -80,12 +79,8 @@ std::string FrontierSection(const Ref& answer) {
   const Ref rows = answer["answers"], question = answer["question"], frontier = answer["frontier"];
   Chart chart;
   chart.title = "Cost against days of every offer and node count; the frontier stands out";
-  chart.x = {"days to train", true,  TickDays, std::max(0.0, question["deadline_s"].number()),
-             "deadline",      false, 86400};
-  chart.y = {"cost",   true, DollarsOf, std::max(0.0, question["budget_usd"].number()),
-             "budget", false};
-  if (!question["deadline_s"].is_number()) chart.x.limit = 0;
-  if (!question["budget_usd"].is_number()) chart.y.limit = 0;
+  chart.x = DaysAxis(question["deadline_s"]);
+  chart.y = DollarsAxis(question["budget_usd"]);
   std::map<std::string, std::size_t> providers;
   for (std::size_t i = 0; i < std::min(rows.size(), kMostMarks); ++i) {
     const Ref row = rows[i];

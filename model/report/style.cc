@@ -59,10 +59,11 @@ summary{cursor:pointer;color:var(--accent);padding:.4rem 0}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1rem;padding:0;margin:.5rem 0}
 .legend svg{width:.8rem;height:.8rem;display:inline-block;margin-right:.4rem}
 .chart{overflow-x:auto}
-.chart>svg{width:100%;min-width:34rem;max-width:52rem;height:auto}
+.chart>svg{width:100%;min-width:var(--least,34rem);max-width:var(--most,52rem);height:auto}
 .grid{stroke:var(--line);stroke-width:1;opacity:.45}
 .frame{stroke:var(--muted);stroke-width:1;fill:none}
 .limit{stroke:var(--c6);stroke-width:2;stroke-dasharray:6 4}
+.under{stroke:var(--bg);stroke-width:5}
 .ideal{stroke:var(--muted);stroke-width:1.5;stroke-dasharray:4 4;fill:none}
 .interval{stroke:var(--muted);stroke-width:1.5}
 .curve{fill:none;stroke-width:2.5;stroke:var(--c0)}
@@ -74,10 +75,11 @@ svg text.small{font-size:10.5px}
 .load2{stroke:var(--c1);stroke-width:2.4}
 .load3{stroke:var(--c6);stroke-width:3.6}
 .legend svg.key{width:1.6rem}
-.plot{display:grid;grid-template-columns:minmax(4.2rem,9rem) 1fr;gap:0 .5rem}
+.plot{display:grid;grid-template-columns:minmax(4.2rem,9rem) 1fr;gap:0 .5rem;padding-top:.75em}
 .plot svg{width:100%}
 .lanes{display:flex;flex-direction:column;font-size:.8rem;color:var(--muted);text-align:right}
 .lanes span{display:block;overflow:hidden;white-space:nowrap;text-overflow:ellipsis}
+.sent rect{stroke-width:1;vector-effect:non-scaling-stroke}
 .zoomed{background:var(--card);touch-action:pan-y;cursor:grab}
 .axis{grid-column:2;display:flex;justify-content:space-between;font-variant-numeric:tabular-nums}
 .yaxis{display:flex;flex-direction:column;justify-content:space-between;margin:-.75em 0;text-align:right;color:var(--muted);font-size:.85rem}
@@ -88,11 +90,15 @@ button{font:inherit;color:var(--fg);background:var(--card);border:1px solid var(
 .sr{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
 td:not(.n){min-width:8rem;overflow-wrap:anywhere}
 @media screen and (max-width:600px){.bars{display:block}.bar{display:grid;grid-template-columns:1fr auto;gap:.1rem .7rem;margin:.5rem 0}
- .bar svg{grid-column:1/-1;grid-row:2}.axis span:nth-child(even){display:none}body{padding:.7rem}td,th{padding:.25rem .4rem}
- td:not(.n){min-width:11rem}td.name{min-width:5rem}.plot{grid-template-columns:4.2rem 1fr}}
-@media print{body{max-width:none;font-size:11pt}.tools,nav,summary{display:none!important}
+ .bar svg{grid-column:1/-1;grid-row:2}.axis span:nth-child(even){display:none}body{padding:.7rem}
+ table{font-size:.82rem}td,th{padding:.25rem .3rem}td:not(.n){min-width:11rem}td.name{min-width:5rem}
+ .plot{grid-template-columns:4.2rem 1fr}.marks>svg{min-width:0}.marks>svg text{font-size:19px}}
+@media print{body{max-width:none;font-size:11pt}.tools,.tip,nav,summary{display:none!important}
  .scroll,.chart{overflow:visible}.chart>svg{min-width:0}details::details-content{content-visibility:visible;display:block;height:auto}
- section{break-inside:auto}tr{break-inside:avoid}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+ h2,h3,caption{break-after:avoid}.legend,figcaption{break-before:avoid}
+ figure{break-inside:auto}.bars,.chart,.plot,tr{break-inside:avoid}
+ table{font-size:7.5pt}td,th{padding:.2rem}td:not(.n){min-width:3.5rem;overflow-wrap:break-word}thead{break-after:avoid}
+ *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
 // Zoom: the drawing is stretched, so that a window of time is a change of the view box. Arrows, + and -, 0, drag, wheel with
@@ -136,7 +142,8 @@ std::string Palette() {
   std::string rules;
   for (int i = 0; i < 12; ++i) {
     const std::string n = std::to_string(i);
-    rules += ".c" + n + "{fill:var(--c" + n + ")}.s" + n + "{stroke:var(--c" + n + ")}";
+    rules += ".c" + n + "{fill:var(--c" + n + ")}.s" + n + ",.sent .c" + n + "{stroke:var(--c" + n +
+             ")}";
   }
   return rules;
 }

@@ -55,11 +55,19 @@ struct Lanes {
   std::vector<bool> used = std::vector<bool>(kColours, false);
 };
 
-void AddLane(const Ref& lane, double seconds, Lanes* lanes) {
+// "stage 3"; of a measured step with a lane for each rank "rank 3".
+std::string LaneName(const Ref& lane, bool measured) {
+  const char* what = measured ? "rank" : "stage";
+  return fmt::format("{} {}", what, lane[what].json().dump());
+}
+
+void AddLane(const Ref& lane, double seconds, bool measured, Lanes* lanes) {
   const bool compute = lane["compute"].is_true();
   const int height = compute ? kPassHeight : kMessageHeight;
   const Ref spans = lane["spans"];
-  lanes->rects += fmt::format("<g transform=\"translate(0 {})\">", lanes->height);
+  // Messages are seen however short they are.
+  lanes->rects += fmt::format("<g{} transform=\"translate(0 {})\">", compute ? "" : " class=sent",
+                              lanes->height);
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const Ref span = spans[i];
     const double start = kTime * span["start_s"].number() / seconds;
@@ -73,8 +81,7 @@ void AddLane(const Ref& lane, double seconds, Lanes* lanes) {
   lanes->rects += "</g>\n";
   lanes->labels +=
       fmt::format("<span style=\"height:{}px;line-height:{}px\">{}</span>", height + kGap, height,
-                  compute ? Escape(fmt::format("stage {}", lane["stage"].json().dump()))
-                          : Escape(lane["stream"].text()));
+                  Escape(compute ? LaneName(lane, measured) : lane["stream"].text()));
   lanes->height += height + kGap;
 }
 
@@ -100,6 +107,32 @@ std::string LaneTable(const Ref& timeline) {
                    {"stage", "rank", "stream", "marks", "begins", "ends", "busy"}, rows);
 }
 
+std::string Caption(const Ref& timeline) {
+  const bool measured = timeline["measured"].is_true();
+  std::string caption =
+      measured ? fmt::format(
+                     "Step {} as it ran: a lane for each rank and, below it, for its "
+                     "messages. Gaps are waits and the time between ops; a message also "
+                     "holds the wait for its partners.",
+                     timeline["step"].json().dump())
+               : "One simulated step: a lane for each stage and, below it, for its messages. Gaps "
+                 "are waits; a message also holds the wait for its partners.";
+  const std::string what = measured ? "rank" : "stage";
+  std::set<double> shown;
+  for (std::size_t l = 0; l < timeline["lanes"].size(); ++l)
+    shown.insert(timeline["lanes"][l][what].number());
+  if (static_cast<double>(shown.size()) < timeline[what + "s"].number())
+    caption +=
+        fmt::format(" {} of {} {}s.", shown.size(), timeline[what + "s"].json().dump(), what);
+  if (timeline["joined"].number() > 0)
+    caption += fmt::format(" {} passes and messages in the middle of their lanes are joined.",
+                           timeline["joined"].json().dump());
+  if (timeline["clock_error_s"].number() > 0)
+    caption +=
+        fmt::format(" Clocks of the ranks are known to {}.", SecondsOf(timeline["clock_error_s"]));
+  return caption;
+}
+
 constexpr const char* kTools =
     "<div class=tools role=group aria-label=\"zoom of the timeline\">"
     "<button type=button data-key=\"+\" aria-label=\"zoom in\">+</button>"
@@ -116,30 +149,21 @@ std::string Timeline(const Ref& timeline) {
   const double seconds = timeline["seconds"].number();
   if (all.empty() || !(seconds > 0)) return "";
   Lanes lanes;
-  for (std::size_t l = 0; l < all.size(); ++l) AddLane(all[l], seconds, &lanes);
+  const bool measured = timeline["measured"].is_true();
+  for (std::size_t l = 0; l < all.size(); ++l) AddLane(all[l], seconds, measured, &lanes);
   std::string legend;
   for (std::size_t c = 0; c < kColours; ++c) {
     if (lanes.used[c]) legend += LegendItem(c, Words(kPhases[c]));
   }
   const std::string drawing = fmt::format(
       "<div data-zoom=\"{}\">{}<div class=plot><div class=lanes aria-hidden=true>{}</div>"
-      "<svg class=zoomed role=img tabindex=0 aria-label=\"When each stage computes and sends in a "
+      "<svg class=zoomed role=img tabindex=0 aria-label=\"When each {} computes and sends in a "
       "step of {}; the table below says the same\" viewBox=\"0 0 {:.0f} {}\" height={} "
       "preserveAspectRatio=none>{}</svg>{}</div><div class=tip aria-hidden=true></div></div>"
       "<ul class=legend>{}</ul>",
-      seconds, kTools, lanes.labels, Escape(Format(Seconds(seconds))), kTime, lanes.height,
-      lanes.height, lanes.rects, TimeAxis(seconds), legend);
-  std::string caption =
-      "One simulated step: a lane for each stage and, below it, for its messages. Gaps are waits; "
-      "a message also holds the wait for its partners.";
-  std::set<double> stages;
-  for (std::size_t l = 0; l < all.size(); ++l) stages.insert(all[l]["stage"].number());
-  if (static_cast<double>(stages.size()) < timeline["stages"].number())
-    caption += fmt::format(" {} of {} stages.", stages.size(), timeline["stages"].json().dump());
-  if (timeline["joined"].number() > 0)
-    caption += fmt::format(" {} passes and messages in the middle of their lanes are joined.",
-                           timeline["joined"].json().dump());
-  return Figure(drawing, caption, LaneTable(timeline));
+      seconds, kTools, lanes.labels, measured ? "rank" : "stage", Escape(Format(Seconds(seconds))),
+      kTime, lanes.height, lanes.height, lanes.rects, TimeAxis(seconds), legend);
+  return Figure(drawing, Caption(timeline), LaneTable(timeline));
 }
 
 namespace {
@@ -202,10 +226,11 @@ std::string MemoryOfStage(const Ref& stage, const Ref& capacity, double seconds)
         {TextCell(series[s]["name"].text()), NumberCell(bytes[at_peak], BytesOf(bytes[at_peak]))});
   }
   if (limited)
-    areas += fmt::format(
-        "<line class=limit x2={0:.0f} y1=\"{1:.2f}\" y2=\"{1:.2f}\" "
-        "vector-effect=non-scaling-stroke></line>",
-        kTime, 300 * (1 - capacity.number() / height));
+    for (const char* line : {"under", "limit"})  // seen on areas of any colour
+      areas += fmt::format(
+          "<line class={0} x2={1:.0f} y1=\"{2:.2f}\" y2=\"{2:.2f}\" "
+          "vector-effect=non-scaling-stroke></line>",
+          line, kTime, 300 * (1 - capacity.number() / height));
   const std::string drawing = fmt::format(
       "<div class=plot><div class=yaxis aria-hidden=true>{}</div><svg role=img aria-label=\"Bytes "
       "alive on rank {} over a step; the "

@@ -26,13 +26,16 @@ std::string Listed(const std::vector<std::string>& items);
 // The word of each element, or its member `key`.
 std::vector<std::string> TextsIn(const Ref& array, const char* key = nullptr);
 
-// answer_view.cc: sections of a layout, a search, a run, a comparison, a validation.
+// answer_view.cc: sections of a layout, a search, several topologies.
 
 // Timeline, memory over time and cluster, which --html adds to answers about one step; `of`: behind the titles.
 std::string PictureSections(const Ref& answer, const Ref& prediction, const std::string& of);
 std::string PredictionSections(const Ref& answer, const Ref& prediction);
 std::string SearchSections(const Ref& answer);
 std::string SeveralSections(const Ref& answer);  // of several topologies
+
+// measured_view.cc: sections of a run, a comparison, a validation.
+
 std::string RunSections(const Ref& answer);
 std::string ComparisonSections(const Ref& answer);
 std::string ValidationSections(const Ref& answer);

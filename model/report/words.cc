@@ -241,6 +241,11 @@ std::string ProvisionWords(const Ref& answer) {
   return out;
 }
 
+// Steps differ in the third digit.
+std::string LossOf(const Ref& loss) {
+  return loss.is_number() ? fmt::format("{:.5g}", loss.number()) : "-";
+}
+
 std::string RunWords(const Ref& answer) {
   const Ref steps = answer["steps"];
   const Ref first = steps[0]["loss"],
@@ -251,8 +256,7 @@ std::string RunWords(const Ref& answer) {
                   Counted(answer["ranks"].number(), "rank"),
                   SecondsOf(answer["step_time_s"]["median"]), ScaledOf(answer["tokens_per_s"]),
                   answer["rate_of"].text().empty() ? "tokens" : answer["rate_of"].text(),
-                  PercentOf(answer["mfu"]), first.is_number() ? ThreeDigits(first.number()) : "-",
-                  last.is_number() ? ThreeDigits(last.number()) : "-"),
+                  PercentOf(answer["mfu"]), LossOf(first), LossOf(last)),
       true);
   out +=
       Paragraph(fmt::format("{}; device {}, over {}, data {}.", answer["layout"].text(),

@@ -26,7 +26,7 @@ constexpr const char* kProbe = R"js(
  r.load_ms=performance.getEntriesByType('navigation')[0].loadEventEnd;
  r.requests=performance.getEntriesByType('resource').length;
  r.overflow=document.documentElement.scrollWidth-document.documentElement.clientWidth;
- r.width=document.documentElement.clientWidth;
+ r.width=document.documentElement.clientWidth;r.paper=document.documentElement.className.indexOf('paper')>=0;
  var ids={};q('[id]').forEach(function(e){if(ids[e.id])r.wrong.push('twice: '+e.id);ids[e.id]=1;});
  q('svg:not([aria-hidden=true])').forEach(function(e){if(e.getAttribute('role')!='img'||!e.getAttribute('aria-label'))r.wrong.push('svg without a name');});
  q('button').forEach(function(e){if(!(e.getAttribute('aria-label')||e.textContent).trim())r.wrong.push('button without a name');
@@ -47,10 +47,11 @@ constexpr const char* kProbe = R"js(
  function rgb(c){return c.match(/[\d.]+/g).map(Number);}
  function over(c,o,g){var a=(c.length>3?c[3]:1)*o;return 'rgb('+[0,1,2].map(function(i){return a*c[i]+(1-a)*g[i];})+')';}
  function far(c,o,g){if(c=='none')return 1;var a=lum(over(rgb(c),o,rgb(g))),b=lum(g);return (Math.max(a,b)+.05)/(Math.min(a,b)+.05);}
- r.marks=0;q('svg path,svg rect,svg line').forEach(function(e){if(/grid|track/.test(e.getAttribute('class')))return;
+ r.marks=0;q('svg path,svg rect,svg line').forEach(function(e){if(/grid|track|under/.test(e.getAttribute('class')))return;
   var o=1,s=getComputedStyle(e),g=ground(e.ownerSVGElement);for(var p=e;p;p=p.parentElement)o*=getComputedStyle(p).opacity;++r.marks;
   if(Math.max(far(s.fill,o*s.fillOpacity,g),far(s.stroke,o*s.strokeOpacity,g))<3)r.wrong.push('faint '+e.tagName+' '+e.getAttribute('class'));});
- if(r.width>=1200)q('.scroll').forEach(function(e){if(e.clientWidth&&e.scrollWidth>e.clientWidth+1)r.wrong.push('cut: '+e.getAttribute('aria-label'));});
+ if(r.width>=700)q('.chart').forEach(function(e){if(e.clientWidth&&e.scrollWidth>e.clientWidth+1)r.wrong.push('cut: '+e.getAttribute('aria-label'));});
+ if(r.width>=1200||r.paper)q('.scroll').forEach(function(e){if(e.clientWidth&&e.scrollWidth>e.clientWidth+1)r.wrong.push('cut: '+e.getAttribute('aria-label'));});
  var z=document.querySelector('svg.zoomed');
  if(z){var before=z.getAttribute('viewBox'),key=function(k){z.dispatchEvent(new KeyboardEvent('keydown',{key:k,bubbles:true,cancelable:true}));};
   key('+');r.zoomed=z.getAttribute('viewBox')!=before;r.axis=z.parentElement.querySelector('.axis span').textContent;
@@ -59,10 +60,11 @@ constexpr const char* kProbe = R"js(
  document.title='probe '+JSON.stringify(r);if(parent!==window)parent.postMessage(document.title,'*');},0);});</script>
 )js";
 
-// Chromium's windows are at least 500 pixels wide: a phone is a frame in one.
-constexpr const char* kPhone =
-    "<!doctype html><title>phone</title><body style='margin:0'><iframe src='file://{}' "
-    "style='border:0;width:360px;height:780px'></iframe>"
+// Chromium's windows are at least 500 pixels wide: a phone is a frame in one, and so is a sheet of paper.
+constexpr int kPhone = 360, kPaper = 718;  // A4 between Chromium's margins
+constexpr const char* kFrame =
+    "<!doctype html><title>frame</title><body style='margin:0'><iframe src='file://{}' "
+    "style='border:0;width:{}px;height:780px'></iframe>"
     "<script>onmessage=function(e){{document.title=e.data}}</script></body>";
 
 std::string Chromium() {
@@ -85,17 +87,29 @@ std::string CommandLine(const std::string& flags, const std::string& page) {
       ScratchFolder(), Chromium(), flags, page);
 }
 
-Seen Look(const std::string& page, const std::string& flags, bool phone = false) {
+// `width`: of a frame, 0: the window. On paper the rules for it apply.
+Seen Look(const std::string& page, const std::string& flags, int width = 0) {
   const std::string probed = ScratchFolder() + "/probed.html";
   std::string html = ReadText(page);
+  if (width == kPaper) {
+    const std::string_view screen = "@media screen", print = "@media print";
+    for (std::size_t at; (at = html.find(screen)) != std::string::npos;)
+      html.replace(at, screen.size(), "@media speech");
+    const std::size_t at = html.find(print);
+    EXPECT_NE(at, std::string::npos);
+    html.replace(at, print.size(), "@media all")
+        .replace(html.find("<html"), 5, "<html class=paper");
+    for (std::size_t folded = 0; (folded = html.find("<details>", folded)) != std::string::npos;)
+      html.replace(folded, 9, "<details open>");
+  }
   html.insert(html.rfind("</body>"), kProbe);
   WriteText(probed, html);
   const std::string frame = ScratchFolder() + "/frame.html";
-  WriteText(frame, fmt::format(kPhone, probed));
+  WriteText(frame, fmt::format(kFrame, probed, width));
   // A frame answers behind the load of its page; on this clock no time is measured.
   const Outcome outcome =
-      RunShell(phone ? CommandLine(flags + " --virtual-time-budget=20000 --dump-dom", frame)
-                     : CommandLine(flags + " --dump-dom", probed));
+      RunShell(width > 0 ? CommandLine(flags + " --virtual-time-budget=20000 --dump-dom", frame)
+                         : CommandLine(flags + " --dump-dom", probed));
   const std::size_t at = outcome.out.find("<title>probe ");
   if (at == std::string::npos)
     return {json(), "no answer: " + ReadText(ScratchFolder() + "/console")};
@@ -148,7 +162,10 @@ class InTheBrowser : public testing::Test {
            "30B", "--deadline", "3d", "--budget", "5kUSD"},
           {"provision", "--published"},
           {"provision", "--model", "llama3-8b", "--tokens", "2T", "--deadline", "30d", "--budget",
-           "500kUSD"}};
+           "500kUSD"},
+          // 32 NICs a node.
+          {"predict", "--model", "gpt2-xl", "--topology", "aws-p5", "--nodes", "3",
+           "--global-batch", "768"}};
       std::vector<std::string> all;
       for (const std::vector<std::string>& words : commands) {
         all.push_back(fmt::format("{}/page{}.html", ScratchFolder(), all.size()));
@@ -161,24 +178,27 @@ class InTheBrowser : public testing::Test {
   }
 };
 
-TEST_F(InTheBrowser, NothingIsWrongInLightAndDarkAndOnAPhone) {
+TEST_F(InTheBrowser, NothingIsWrongInLightAndDarkOnAPhoneAndOnPaper) {
   for (const std::string& page : Pages()) {
     EXPECT_LE(fs::file_size(page), kMostBytes) << page;
     const std::string desk = "--window-size=1200,900";
-    for (const auto& [look, phone] :
-         {std::pair{desk, false}, {desk + kDark, false}, {desk, true}, {desk + kDark, true}}) {
-      Seen seen = Look(page, look, phone);
+    for (const auto& [look, frame] : {std::pair{desk, 0},
+                                      {desk + kDark, 0},
+                                      {desk, kPhone},
+                                      {desk + kDark, kPhone},
+                                      {desk, kPaper}}) {
+      Seen seen = Look(page, look, frame);
       ASSERT_TRUE(seen.probe.is_object()) << page << look << seen.console;
       EXPECT_EQ(seen.console, "") << page << look;
-      EXPECT_EQ(seen.probe["wrong"], json::array()) << page << look;
+      EXPECT_EQ(seen.probe["wrong"], json::array()) << page << look << frame;
       EXPECT_EQ(seen.probe["requests"], 0) << page;
-      EXPECT_LE(seen.probe["overflow"].get<int>(), 0) << page << look;
-      EXPECT_EQ(seen.probe["width"], phone ? 360 : 1200) << page;
+      EXPECT_LE(seen.probe["overflow"].get<int>(), 0) << page << look << frame;
+      EXPECT_EQ(seen.probe["width"], frame > 0 ? frame : 1200) << page;
       EXPECT_GT(seen.probe["texts"].get<int>(), 5) << page;
-      if (phone) continue;
+      if (frame > 0) continue;
       // Other programs may take the cores for a while.
       for (int i = 0; i < 4 && seen.probe["load_ms"].get<double>() > kMostMilliseconds; ++i)
-        seen = Look(page, look, phone);
+        seen = Look(page, look);
       EXPECT_LE(seen.probe["load_ms"].get<double>(), kMostMilliseconds) << page << look;
       std::printf("%s%s: loaded in %.0f ms\n", page.c_str(), look.c_str(),
                   seen.probe["load_ms"].get<double>());

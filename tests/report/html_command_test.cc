@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <tuple>
 
 #include "tests/cli/run_plan.h"
 #include "tests/report/page_reader.h"
@@ -78,6 +80,10 @@ std::vector<Command> Commands() {
       {"plan of topologies",
        {"--model", "gpt2-xl", "--topology", "aws-p4d,dgx-h100", "--nodes", "1"},
        {"answer", "ranking", "breakdown"}},
+      {"plan of topologies for a run",
+       {"--model", "gpt2-xl", "--topology", "aws-p4d,dgx-h100,aws-p5", "--nodes", "1,2", "--tokens",
+        "30B", "--deadline", "20d", "--budget", "9kUSD"},
+       {"answer", "ranking", "frontier", "breakdown"}},
       {"nothing fits",
        {"--model", "gpt2-xl", "--topology", "aws-p4d", "--nodes", "1", "--memory-limit", "3GiB"},
        {"answer", "memory", "assumptions"},
@@ -97,7 +103,7 @@ std::vector<Command> Commands() {
       {"placement of a search", Joined(kJob, {{"--placement", "search"}}), {"placement"}},
       {"run",
        Joined({"run"}, {kTiny, {"--comm", "local", "--steps", "3"}}),
-       {"answer", "steps", "breakdown", "ranks"}},
+       {"answer", "steps", "breakdown", "timeline", "ranks"}},
       {"compare", {"compare", predicted, measured}, {"answer", "steps", "parts"}},
       {"validate", {"validate", FewRuns()}, {"answer", "measured", "sources"}},
   };
@@ -220,6 +226,122 @@ TEST(Html, TheTimelineHasEveryPassOfEveryStage) {
     EXPECT_NEAR(x, std::stod(value), 1e-6 * timeline["seconds"].get<double>());
   }
   EXPECT_EQ(marks, spans);
+}
+
+const std::pair<Command, Made>& PageOf(const std::string& name) {
+  return *std::ranges::find(Pages(), name, [](const auto& page) { return page.first.name; });
+}
+
+TEST(Html, TheScatterOfAValidationHasATableOfItsData) {
+  const auto& [command, made] = PageOf("validate");
+  std::set<std::string> cells, marks;
+  for (const PageMark& mark : MarksOf(made.html)) {
+    if (mark.section == "measured")
+      (mark.tag == "td" ? cells : marks).insert(mark.attributes.at("data-p"));
+  }
+  int both = 0;
+  for (std::size_t i = 0; i < made.answer["cases"].size(); ++i) {
+    const json& one = made.answer["cases"][i];
+    if (!one["measured_step_s"].is_number() || !one["predicted_step_s"].is_number()) continue;
+    ++both;
+    for (const char* key : {"measured_step_s", "predicted_step_s"})
+      EXPECT_TRUE(cells.contains(fmt::format("/cases/{}/{}", i, key))) << i;
+    EXPECT_TRUE(marks.contains(fmt::format("/cases/{}/predicted_step_s", i))) << i;
+  }
+  EXPECT_GT(both, 5);
+}
+
+// By brute force: no other topology is as fast and as cheap.
+TEST(Html, TopologiesForARunHaveTheirFrontier) {
+  const auto& [command, made] = PageOf("plan of topologies for a run");
+  const json& all = made.answer["topologies"];
+  std::set<std::size_t> expected, drawn;
+  const auto point = [&](std::size_t i) {
+    const json& run = all[i]["training"]["runs"][0];
+    return std::pair(run["time_s"].get<double>(), run["cost_usd"].get<double>());
+  };
+  std::size_t priced = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i]["training"]["priced"]) continue;
+    ++priced;
+    bool beaten = false;
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      if (j == i || !all[j]["training"]["priced"]) continue;
+      beaten = beaten || (point(j).first <= point(i).first && point(j).second <= point(i).second);
+    }
+    if (!beaten) expected.insert(i);
+  }
+  ASSERT_GE(priced, 4u);
+  EXPECT_LT(expected.size(), priced);
+  EXPECT_EQ(made.answer["frontier"].get<std::set<std::size_t>>(), expected);
+  std::size_t marks = 0;
+  for (const PageMark& mark : MarksOf(made.html)) {
+    if (mark.section != "frontier" || mark.tag != "path") continue;
+    ++marks;
+    if (mark.attributes.at("class").find("hollow") == std::string::npos)
+      drawn.insert(
+          std::stoul(mark.attributes.at("data-p").substr(std::string("/topologies/").size())));
+  }
+  EXPECT_EQ(marks, priced);
+  EXPECT_EQ(drawn, expected);
+  // Their lines and names.
+  EXPECT_THAT(made.html, HasSubstr("deadline</text>"));
+  EXPECT_THAT(made.html, HasSubstr("budget</text>"));
+}
+
+// The page of a run shows each op of its trace, at the same time on every rank.
+TEST(Html, TheTimelineOfARunIsItsTrace) {
+  const std::string trace = ScratchFolder() + "/trace.json";
+  const Made made = MakePage(
+      {"", Joined({"run"}, {kTiny, {"--comm", "local", "--steps", "3", "--trace", trace}}), {}});
+  const json& timeline = made.answer["timeline"];
+  EXPECT_EQ(timeline["step"], 3);
+  EXPECT_EQ(timeline["ranks"], 2);
+  EXPECT_EQ(timeline["joined"], 0);
+  using Op = std::tuple<int, std::string, std::string, int, int64_t>;  // to the nanosecond
+  std::multiset<Op> traced, drawn;
+  const auto nanoseconds = [](double seconds) { return std::llround(1e9 * seconds); };
+  const json events = json::parse(ReadText(trace))["traceEvents"];
+  for (const json& event : events) {
+    if (event["ph"] != "X") continue;
+    traced.emplace(event["pid"], event["name"], event["args"]["phase"],
+                   event["args"]["micro_batch"], nanoseconds(1e-6 * event["dur"].get<double>()));
+  }
+  std::set<int> ranks;
+  for (const json& lane : timeline["lanes"]) {
+    ranks.insert(lane["rank"].get<int>());
+    for (const json& span : lane["spans"]) {
+      const double start = span["start_s"], end = span["end_s"];
+      EXPECT_GE(start, 0);
+      EXPECT_LE(end, timeline["seconds"].get<double>() + 1e-12);
+      drawn.emplace(lane["rank"], span["name"], span["phase"], span["micro_batch"],
+                    nanoseconds(end - start));
+    }
+  }
+  EXPECT_EQ(ranks, (std::set<int>{0, 1}));
+  EXPECT_EQ(drawn, traced);
+  std::size_t marks = 0;
+  for (const PageMark& mark : MarksOf(made.html))
+    marks += mark.section == "timeline" && mark.tag == "rect";
+  EXPECT_EQ(marks, drawn.size());
+  EXPECT_THAT(made.html, HasSubstr("Step 3 as it ran: a lane for each rank"));
+}
+
+// Thousands of ops a rank and many ranks: passes, then the first and the last of them.
+TEST(Html, TheTimelineOfALargeRunStaysSmall) {
+  const Made made = MakePage({"",
+                              {"run", "--model", "linear-20-1", "--dp", "4", "--global-batch",
+                               "2048", "--micro-batch", "1", "--steps", "1", "--comm", "local"},
+                              {}});
+  const json& timeline = made.answer["timeline"];
+  std::size_t spans = 0;
+  for (const json& lane : timeline["lanes"]) spans += lane["spans"].size();
+  EXPECT_GT(spans, 100u);
+  EXPECT_LT(spans, 4900u);
+  EXPECT_GT(timeline["joined"].get<int>(), 1000);
+  EXPECT_THAT(made.html, HasSubstr("in the middle of their lanes are joined"));
+  EXPECT_LT(made.html.size(), 2'000'000u);
+  EXPECT_EQ(Differences(made.html, made.answer), "");
 }
 
 TEST(Html, APerturbedStepIsNoDifferenceOfTheEngines) {

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "model/report/markup.h"
@@ -134,6 +136,117 @@ TEST(MemoryOverTime, HasRoundTicksAndNamesTheLimit) {
   const std::string page = Page(answer);
   EXPECT_THAT(page, HasSubstr("<span>100 GiB</span><span>80.0 GiB</span><span>60.0 GiB</span>"));
   EXPECT_THAT(page, HasSubstr("Dashed: the 79.1 GiB of the GPU."));
+}
+
+Json ClusterOf(int nodes, int nics) {
+  Json cluster = {{"nodes", nodes}, {"nodes_shown", Json::array()}, {"links", Json::array()}};
+  const auto device = [&](const std::string& name, const char* kind, int node) {
+    cluster["devices"].push_back({{"name", name}, {"kind", kind}, {"node", node}});
+  };
+  for (int n = 0; n < nodes; ++n) {
+    const std::string at = "n" + std::to_string(n) + ".";
+    cluster["nodes_shown"].push_back(n);
+    for (int i = 0; i < 8; ++i) device(at + "gpu" + std::to_string(i), "GPU", n);
+    device(at + "host0", "host", n);
+    for (int i = 0; i < nics; ++i) device(at + "nic" + std::to_string(i), "NIC", n);
+  }
+  device("leaf0", "switch", -1);
+  cluster["links"].push_back({{"from", "n0.nic0"}, {"to", "leaf0"}, {"bytes", 5}, {"busy", 0.5}});
+  return cluster;
+}
+
+// viewBox of the drawing, and the middle line of each device.
+std::pair<double, std::map<std::string, std::pair<double, double>>> Drawn(const std::string& page) {
+  static const std::regex kBox("viewBox=\"-8 -8 ([0-9]+) ([0-9]+)\""),
+      kDevice("text x=([0-9]+) y=([0-9]+) [^<]*<[^<]*<title>([^,]*),");
+  std::smatch box;
+  std::regex_search(page, box, kBox);
+  std::map<std::string, std::pair<double, double>> devices;
+  for (std::sregex_iterator at(page.begin(), page.end(), kDevice), end; at != end; ++at)
+    devices[(*at)[3]] = {std::stod((*at)[1]), std::stod((*at)[2])};
+  return {std::stod(box[1]), devices};
+}
+
+// Wider than this a screen has to scroll, and A4 shows letters that nobody reads.
+TEST(Cluster, ANodeOfManyNicsIsNoWiderThanAPage) {
+  constexpr double kReadable = 850;
+  for (const auto& [nodes, nics] : {std::pair{3, 32}, {4, 4}, {20, 1}, {1, 72}}) {
+    Json answer = Prediction("m");
+    answer["cluster"] = ClusterOf(nodes, nics);
+    const std::string page = Page(answer);
+    const auto& [width, devices] = Drawn(page);
+    EXPECT_LE(width, kReadable) << nodes << " x " << nics;
+    EXPECT_EQ(devices.size(), static_cast<std::size_t>(nodes * (9 + nics) + 1));
+    std::set<std::pair<double, double>> places;
+    for (const auto& [name, place] : devices) {
+      EXPECT_GE(place.first, 0);
+      EXPECT_LE(place.first, width);
+      EXPECT_TRUE(places.insert(place).second) << name << " stands on another";
+    }
+    // A style of its own would win over the rule for paper.
+    EXPECT_THAT(page, Not(HasSubstr("style=\"min-width")));
+  }
+}
+
+TEST(Cluster, TheFabricStandsBetweenTwoRowsOfNodes) {
+  Json answer = Prediction("m");
+  answer["cluster"] = ClusterOf(4, 4);
+  const auto devices = Drawn(Page(answer)).second;
+  const double fabric = devices.at("leaf0").second;
+  EXPECT_LT(devices.at("n0.nic0").second, fabric);
+  EXPECT_GT(devices.at("n3.nic0").second, fabric);
+  // NICs look to the fabric from both sides.
+  EXPECT_LT(devices.at("n0.gpu0").second, devices.at("n0.nic0").second);
+  EXPECT_GT(devices.at("n3.gpu0").second, devices.at("n3.nic0").second);
+}
+
+Json TrainingRun() {
+  return Json::parse(
+      R"({"schema": "orrery.run/1", "name": "m", "ranks": 1, "step_time_s": {"median": 1},
+    "steps": [{"step": 1, "seconds": 90, "loss": 10.9776}, {"step": 2, "seconds": 1, "loss": 10.9933}],
+    "breakdown": {"compute_s": 1.25, "bubble_s": 0.25}})");
+}
+
+TEST(Run, SaysLossesInDigitsThatDiffer) {
+  EXPECT_THAT(Page(TrainingRun()), HasSubstr("loss 10.978 to 10.993."));
+}
+
+// Means over steps may come to more than the median step.
+TEST(Run, ItsBarStaysInItsTrack) {
+  const std::string page = Page(TrainingRun());
+  EXPECT_THAT(page, HasSubstr("width=\"833.333\" height=20 class=c0"));
+  EXPECT_THAT(page, Not(HasSubstr("on the GPU that computes longest")));
+}
+
+// The first step may take a thousand times as long: the others would lie on the axis.
+TEST(Run, StepsThatAreFarApartStandOnALogarithmicAxis) {
+  EXPECT_THAT(Page(TrainingRun()), HasSubstr(">10.0 s</text>"));
+  Json even = TrainingRun();
+  even["steps"][0]["seconds"] = 2;
+  EXPECT_THAT(Page(even), HasSubstr(">0 s</text>"));
+}
+
+// A line of the colour of an area would be lost on it.
+TEST(MemoryOverTime, ItsLimitIsSeenOnEveryArea) {
+  Json answer = Prediction("m");
+  answer["prediction"]["memory"] = {{"capacity_bytes", 10}};
+  answer["memory_over_time"] = Json::parse(R"([{"stage": 0, "rank": 0, "seconds": 2, "peak_at_s": 1,
+    "peak_bytes": 20, "time_s": [0, 1], "total_bytes": [20, 20], "series": [{"name": "x", "bytes": [20, 20]}]}])");
+  const std::string page = Page(answer);
+  EXPECT_LT(page.find("<line class=under"), page.find("<line class=limit"));
+}
+
+TEST(Validation, APageOfVeryManyRunsStaysSmall) {
+  Json answer = {{"schema", "orrery.validate/1"}, {"sources", Json::array()}};
+  for (int i = 0; i < 30'000; ++i)
+    answer["cases"].push_back({{"case", "run-of-some-length-" + std::to_string(i)},
+                               {"source", "s"},
+                               {"measured_step_s", 1.0 + i / 7.0},
+                               {"predicted_step_s", 1.1 + i / 7.0},
+                               {"interval_s", {0.9 + i / 7.0, 1.2 + i / 7.0}}});
+  const std::string page = Page(answer);
+  EXPECT_LT(page.size(), 2'000'000u);
+  EXPECT_THAT(page, HasSubstr("One mark for one run in 15, by source."));
 }
 
 TEST(Page, SurvivesBytesThatAreNoText) {

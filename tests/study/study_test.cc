@@ -5,12 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <thread>
 
+#include "model/program/plan/study_progress.h"
 #include "model/program/plan/study_report.h"
 
 namespace orrery::cli {
@@ -157,16 +161,19 @@ TEST(Front, IsThatOfBruteForce) {
 
 // As `plan` ranks: below every layout that leaves the margin of memory, however fast.
 TEST(Front, NearlyFullRowsStandBelowAllOthers) {
-  std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 50, 2), Point(2, 10, 1, false)};
+  std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 50, 2), Point(2, 10, 1, false),
+                                    Point(3, 20, 3)};
   points[0].status = RowStatus::kNearlyFull;
   EXPECT_THAT(FrontOf(points, {1, 5}), ElementsAre(1));
-  const Study study = Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,2,4"}});
+  const Study study =
+      Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,2,4,8"}});
   const std::vector<Sensitivity> all = SensitivitiesOf(study, points);
   EXPECT_EQ(all[0].ok, 1);
   EXPECT_EQ(all[0].best, 0);
   EXPECT_EQ(all[1].best, 1);
   EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
-              HasSubstr("3 rows: 2 fit (1 of them nearly full: below all others)"));
+              HasSubstr("4 rows: 3 fit (1 of them nearly full: below all others)"));
+  points.pop_back();
   points[1].status = RowStatus::kDoesNotFit;  // nothing leaves the margin
   EXPECT_THAT(FrontOf(points, {1, 5}), ElementsAre(0));
   EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
@@ -203,11 +210,54 @@ TEST(Sensitivities, CompareValuesWithAllElseAlike) {
   const std::vector<Sensitivity> all = SensitivitiesOf(study, points);
   ASSERT_EQ(all.size(), 4u);
   EXPECT_EQ(all[0].ok, 2);
-  EXPECT_EQ(all[0].best, 2);
+  EXPECT_EQ(all[0].compared, 1);  // with pp 2 it is alone, and no proof of being fast
+  EXPECT_EQ(all[0].best, 1);
   EXPECT_EQ(all[0].slower, 0);
   EXPECT_EQ(all[1].ok, 1);
+  EXPECT_EQ(all[1].compared, 1);
   EXPECT_DOUBLE_EQ(all[1].slower, 1);
   EXPECT_DOUBLE_EQ(all[3].slower, 0.25);  // pp 2
+  EXPECT_EQ(StudyJson(study, points, {}, {1, 5})["sensitivities"][0]["compared"], 1);
+  EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
+              HasSubstr("combinations of the other flags in which this value and another fit"));
+}
+
+// Where one value alone fits, nothing says what the flag changes.
+TEST(Sensitivities, AValueAloneIsNotCompared) {
+  const Study study = Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,2"}});
+  const std::vector<Sensitivity> all =
+      SensitivitiesOf(study, {Point(0, 100, 1, false), Point(1, 80, 1)});
+  EXPECT_EQ(all[1].ok, 1);
+  EXPECT_EQ(all[1].compared, 0);
+  EXPECT_EQ(all[1].best, 0);
+  EXPECT_TRUE(std::isnan(all[1].slower));
+}
+
+// A log gets lines below each other, none of which steers a terminal; rows that were there are no part of the rate.
+TEST(Progress, IsWrittenAsLinesIntoALog) {
+  testing::internal::CaptureStderr();
+  {
+    std::atomic<int64_t> rows = 40;
+    const StudyProgress progress({"plan sweep", 100, 40, false, 0.05}, [&] { return rows += 10; });
+    while (rows < 70) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, testing::StartsWith("plan sweep: 50 of 100 rows, "));
+  EXPECT_THAT(said, testing::ContainsRegex("\nplan sweep: 60 of 100 rows, [0-9]+ rows/s, .* left"));
+  EXPECT_THAT(said, testing::Not(testing::AnyOf(HasSubstr("\r"), HasSubstr("\033"))));
+  EXPECT_TRUE(said.ends_with("left\n")) << said;
+}
+
+TEST(Progress, LeavesNothingOnATerminal) {
+  testing::internal::CaptureStderr();
+  {
+    std::atomic<int64_t> asked = 0;
+    const StudyProgress progress({"plan sweep", 100, 0, true}, [&] { return ++asked; });
+    while (asked < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("\r\033[K1 of 100 rows, 1 rows/s"));
+  EXPECT_TRUE(said.ends_with("\r\033[K")) << said;
 }
 
 TEST(CsvLine, ReadsBackWhatItWrote) {

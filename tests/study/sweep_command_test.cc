@@ -173,6 +173,78 @@ TEST(Sweep, ProcessesOfALauncherShareTheRows) {
   for (const char* quiet : {"1", "2", "3"}) EXPECT_EQ(ReadText(folder + "/said-" + quiet), "");
 }
 
+// More rows than anybody waits for.
+std::string EndlessFolder() {
+  const std::string folder = NewFolder();
+  std::string endless = kStudy;
+  endless.replace(endless.find("64..256"), 7, "1..10000 by 1");
+  WriteText(folder + "/study.yaml", endless);
+  return folder;
+}
+
+// Nobody looks at a terminal there: rank 0 writes lines, which count the rows of all.
+TEST(Sweep, SaysUnderALauncherHowFarAllProcessesAre) {
+  const std::string folder = EndlessFolder();
+  // Until a line names more rows than rank 0 has written; it had fewer when it counted.
+  RunShell(fmt::format(
+      "cd {0}; for r in 1 2 0; do OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_SIZE=3 "
+      "OMPI_COMM_WORLD_RANK=$r $PLAN sweep study.yaml --out rows.csv --threads 1 2>said-$r & "
+      "all=\"$all $!\"; done; for i in $(seq 900); do sleep 0.1; "
+      "said=$(tail -n 1 said-0 | sed 's/[^0-9]*\\([0-9]*\\).*/\\1/'); "
+      "[ \"${{said:-0}}\" -gt \"$(wc -l < rows.csv.parts/rows-0.csv)\" ] && touch counted && "
+      "break; "
+      "done; kill -KILL $all; wait",
+      folder));
+  EXPECT_TRUE(fs::exists(folder + "/counted")) << ReadText(folder + "/said-0");
+  EXPECT_EQ(ReadText(folder + "/said-1") + ReadText(folder + "/said-2"), "");
+  EXPECT_THAT(
+      Lines(folder + "/said-0").back(),
+      testing::ContainsRegex("^plan sweep: [0-9]+ of 720000 rows, [0-9]+ rows/s, .* left$"));
+}
+
+TEST(Sweep, SaysNothingWhereItIsToBeQuiet) {
+  const std::string folder = EndlessFolder();
+  RunShell(fmt::format(
+      "cd {0}; $PLAN sweep study.yaml --out rows.csv --threads 1 --quiet 2>said & pid=$!; "
+      "for i in $(seq 900); do sleep 0.1; [ -s rows.csv.parts/rows-0.csv ] && break; done; "
+      "sleep 4; kill -KILL $pid; wait",
+      folder));
+  EXPECT_GT(Lines(folder + "/rows.csv.parts/rows-0.csv").size(), 0u);
+  EXPECT_EQ(ReadText(folder + "/said"), "");
+}
+
+// Every study of the tree: its values are right, and most of what it asks for can be predicted.
+TEST(Sweep, PredictsTheStudiesOfTheTree) {
+  int studies = 0;
+  for (const auto& entry :
+       fs::directory_iterator(std::string(ORRERY_SOURCE_DIR) + "/scenarios/studies")) {
+    ASSERT_EQ(entry.path().extension(), ".yaml") << entry.path();
+    ++studies;
+    const std::string folder = NewFolder();
+    const Outcome outcome =
+        RunPlan({"sweep", entry.path().string(), "--out", folder + "/rows.csv", "--json"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const json answer = json::parse(outcome.out);
+    EXPECT_EQ(Lines(folder + "/rows.csv").size(), answer["rows"].get<std::size_t>() + 1);
+    EXPECT_GT(answer["front"].size(), 1u) << entry.path();
+    std::size_t refused = 0;
+    for (const json& reason : answer["refused"]) refused += reason["rows"].get<std::size_t>();
+    EXPECT_LT(refused, answer["rows"].get<std::size_t>() / 2) << entry.path();
+  }
+  EXPECT_GE(studies, 1);
+}
+
+// The README's study, and what --template prints, are one file; its command stands in the README as it is.
+TEST(Sweep, PrintsAStudyToStartFrom) {
+  const std::string path = "scenarios/studies/layouts.yaml",
+                    readme = ReadText(std::string(ORRERY_SOURCE_DIR) + "/README.md");
+  const Outcome outcome = RunPlan({"sweep", "--template"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, ReadText(std::string(ORRERY_SOURCE_DIR) + "/" + path));
+  EXPECT_THAT(readme, HasSubstr("`./plan sweep " + path + "`"));
+  EXPECT_THAT(RunPlan({"sweep"}).err, HasSubstr("plan sweep --template"));
+}
+
 // As a container of a training job leaves them.
 TEST(Sweep, ARankByCommonNamesSaysWhereItsRowsAre) {
   const std::string folder = NewFolder();
@@ -314,6 +386,62 @@ TEST(Predict, TakesTheSameLists) {
                      "--html", ScratchFolder() + "/x.html"})
                 .code,
             2);
+}
+
+// Beyond a search's limits a step is not simulated: such rows say so, one by one.
+TEST(Predict, MarksRowsThatAreNotSimulated) {
+  const std::vector<std::string> words = {
+      "predict", "--model",     "gpt3-175b", "--topology",     "dgx-h100", "--nodes",
+      "64",      "--tp",        "8",         "--pp",           "8,16",     "--micro-batch",
+      "1",       "--recompute", "full",      "--global-batch", "256,65536"};
+  const Outcome outcome = RunPlan(words);
+  std::vector<std::string> more = words;
+  more.push_back("--json");
+  const json table = json::parse(RunPlan(more).out)["table"];
+  int closed = 0, simulated = 0;
+  std::istringstream lines(outcome.out);
+  std::string line;
+  while (std::getline(lines, line) && !line.starts_with("  row")) {
+  }
+  for (const json& row : table) {
+    ASSERT_TRUE(std::getline(lines, line));
+    const bool by_events = row["engine"] == "event";
+    (by_events ? simulated : closed) += 1;
+    EXPECT_EQ(line.find("in closed form") == line.npos, by_events) << line;
+  }
+  EXPECT_GT(closed, 0);
+  EXPECT_GT(simulated, 0);
+  EXPECT_THAT(outcome.out, HasSubstr(fmt::format("Step times: {} in closed form, marked so, {} "
+                                                 "simulated",
+                                                 closed, simulated)));
+}
+
+TEST(Predict, SaysThePlacementOfEachRow) {
+  const auto words = [](const std::string& pp, const std::string& placement) {
+    return std::vector<std::string>{
+        "predict", "--model",     "gpt2-xl", "--topology",     "aws-p4d", "--nodes",
+        "2",       "--pp",        pp,        "--zero",         "1",       "--micro-batch",
+        "2",       "--placement", placement, "--global-batch", "64"};
+  };
+  const auto answer = [&](const std::string& pp, const std::string& placement) {
+    std::vector<std::string> all = words(pp, placement);
+    all.push_back("--json");
+    return json::parse(RunPlan(all).out);
+  };
+  const Outcome outcome = RunPlan(words("1,2,4", "search"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("placement"));
+  EXPECT_THAT(outcome.out, testing::AnyOf(HasSubstr("  default\n"), HasSubstr("% less\n")));
+  const json table = answer("1,2,4", "search")["table"];
+  ASSERT_EQ(table.size(), 3u);
+  for (const json& row : table) {
+    ASSERT_TRUE(row["placement"].is_object());
+    EXPECT_EQ(row["placement"], answer(row["flags"]["pp"], "search")["placement"]);
+  }
+  for (const json& row : answer("2,4", "tp-cp-pp-dp")["table"]) {
+    EXPECT_EQ(row["placement"]["placement"], "tp-cp-pp-dp");
+    EXPECT_EQ(row["placement"]["given"], true);
+  }
 }
 
 // Killed, mpirun tells its processes nothing. This one stands for it; its orphans are ours.

@@ -9,6 +9,7 @@
 #include "model/engine/event/task_ops.h"
 #include "model/plan/ir/text_words.h"
 #include "model/program/common/picture_parts.h"
+#include "model/program/common/timeline_lanes.h"
 
 namespace orrery::report {
 namespace {
@@ -16,28 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using sim::At;
 
-constexpr std::size_t kMostStagesShown = 16;
 constexpr std::size_t kLeastStagesShown = 4;
-constexpr std::size_t kMostSpans = 2400;  // of all lanes of passes, and of all of messages
-constexpr double kLongMessage = 0.02;     // of the step
-
-struct Span {
-  double start = 0, end = 0;
-  std::string name, phase;
-  int32_t micro_batch = -1;
-  int passes = 1;
-};
-
-// `count` of `all`, evenly spread, the first and the last among them.
-std::vector<std::size_t> Spread(std::size_t all, std::size_t count) {
-  std::vector<std::size_t> chosen;
-  if (all <= count) {
-    for (std::size_t i = 0; i < all; ++i) chosen.push_back(i);
-    return chosen;
-  }
-  for (std::size_t i = 0; i < count; ++i) chosen.push_back(i * (all - 1) / (count - 1));
-  return chosen;
-}
+constexpr double kLongMessage = 0.02;  // of the step
 
 // The calls of a stream as spans: a call is one pass over a block.
 class Passes {
@@ -49,9 +30,9 @@ class Passes {
 
   const sim::TaskOps& ops() const { return ops_; }
 
-  std::vector<Span> Of(std::size_t rank, std::size_t stream, bool compute) const {
+  std::vector<TimelineSpan> Of(std::size_t rank, std::size_t stream, bool compute) const {
     const sim::StageTasks& tasks = simulation_.tasks().stages[stage_];
-    std::vector<Span> spans;
+    std::vector<TimelineSpan> spans;
     int32_t call = -1;
     std::map<ir::Phase, double> by_phase;
     const auto close = [&] {
@@ -95,38 +76,11 @@ class Passes {
   const sim::TaskOps ops_;
 };
 
-// At most `most` spans: the first and the last of them, those in between as one.
-std::vector<Span> Joined(std::vector<Span> spans, std::size_t most) {
-  std::ranges::stable_sort(spans, {}, &Span::start);
-  if (spans.size() <= most) return spans;
-  const std::size_t edge = std::max<std::size_t>(1, most / 2);
-  Span middle = spans[edge];
-  const std::size_t last = spans.size() - edge;
-  for (std::size_t i = edge + 1; i < last; ++i) {
-    middle.end = std::max(middle.end, spans[i].end);
-    ++middle.passes;
-  }
-  middle.phase = "mixed";
-  middle.micro_batch = -1;
-  spans.erase(spans.begin() + static_cast<std::ptrdiff_t>(edge),
-              spans.begin() + static_cast<std::ptrdiff_t>(last));
-  spans.insert(spans.begin() + static_cast<std::ptrdiff_t>(edge), std::move(middle));
-  return spans;
-}
-
-struct Lane {
-  int stage = 0;
-  int64_t rank = 0;
-  std::string stream;
-  bool compute = false;
-  std::vector<Span> spans;
-};
-
 // Of `stages` stages.
-std::vector<Lane> LanesOf(const sim::Simulation& simulation, const std::vector<std::size_t>& ranks,
-                          std::size_t stages) {
+std::vector<TimelineLane> LanesOf(const sim::Simulation& simulation,
+                                  const std::vector<std::size_t>& ranks, std::size_t stages) {
   const ir::Plan& plan = simulation.plan();
-  std::vector<Lane> lanes;
+  std::vector<TimelineLane> lanes;
   for (const std::size_t chosen : Spread(ranks.size(), stages)) {
     const std::size_t r = ranks[chosen];
     const int64_t rank = simulation.result().ranks[r];
@@ -145,52 +99,21 @@ std::vector<Lane> LanesOf(const sim::Simulation& simulation, const std::vector<s
   return lanes;
 }
 
-// Lanes of passes or of messages, and their spans.
-std::pair<std::size_t, std::size_t> SpansOf(const std::vector<Lane>& lanes, bool compute) {
-  std::size_t count = 0, spans = 0;
-  for (const Lane& lane : lanes) {
-    if (lane.compute != compute) continue;
-    ++count;
-    spans += lane.spans.size();
-  }
-  return {std::max<std::size_t>(1, count), spans};
-}
-
 }  // namespace
 
 Json TimelineJson(const sim::Simulation& simulation, const std::vector<std::size_t>& ranks) {
-  std::vector<Lane> lanes = LanesOf(simulation, ranks, kMostStagesShown);
+  std::vector<TimelineLane> lanes = LanesOf(simulation, ranks, kMostLanesShown);
   // Rather few stages with every pass than many with their edges alone.
   if (const auto [count, spans] = SpansOf(lanes, true); spans > kMostSpans) {
     const std::size_t stages = std::max(kLeastStagesShown, count * kMostSpans / spans);
     if (stages < count) lanes = LanesOf(simulation, ranks, stages);
   }
-  Json json = {{"seconds", simulation.result().seconds},
-               {"stages", simulation.plan().programs.size()},
-               {"joined", 0}};
   int64_t joined = 0;
-  json["lanes"] = Json::array();
-  const std::size_t of_passes = kMostSpans / SpansOf(lanes, true).first,
-                    of_messages = kMostSpans / SpansOf(lanes, false).first;
-  for (Lane& lane : lanes) {
-    Json out = {{"stage", lane.stage},
-                {"rank", lane.rank},
-                {"stream", lane.stream},
-                {"compute", lane.compute}};
-    out["spans"] = Json::array();
-    for (const Span& span : Joined(std::move(lane.spans), lane.compute ? of_passes : of_messages)) {
-      joined += span.passes > 1 ? span.passes : 0;
-      out["spans"].push_back({{"start_s", span.start},
-                              {"end_s", span.end},
-                              {"name", span.name},
-                              {"phase", span.phase},
-                              {"micro_batch", span.micro_batch},
-                              {"passes", span.passes}});
-    }
-    json["lanes"].push_back(std::move(out));
-  }
-  json["joined"] = joined;
-  return json;
+  Json drawn = LanesJson(std::move(lanes), kMostSpans, &joined);
+  return {{"seconds", simulation.result().seconds},
+          {"stages", simulation.plan().programs.size()},
+          {"joined", joined},
+          {"lanes", std::move(drawn)}};
 }
 
 }  // namespace orrery::report

@@ -21,7 +21,7 @@ namespace orrery::report {
 //   "memory_over_time"  [{stage, rank, peak_bytes, peak_at_s, seconds, time_s, total_bytes, series: [{name, bytes}]}]: bytes of the plan's tensors; in each
 //                       interval of time the moment at which most are alive.
 //   "cluster"           {nodes, nodes_shown, devices: [{name, kind, node}], links: [{from, to, bytes, busy, efficiency}]}
-// At most kMostStagesShown stages. The simulation has run with `record` and `keep_links`; `ranks` are indices of
+// At most kMostLanesShown stages. The simulation has run with `record` and `keep_links`; `ranks` are indices of
 // result().ranks, one per stage.
 void AddStepPicture(const sim::Simulation& simulation, const Cluster& cluster,
                     const std::vector<std::size_t>& ranks, nlohmann::ordered_json* json);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,9 +15,11 @@
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
 #include "model/program/common/step_picture.h"
+#include "model/program/common/terminal.h"
 #include "model/program/common/time_report.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/placement_report.h"
+#include "model/program/plan/study_progress.h"
 #include "model/program/plan/study_report.h"
 #include "model/program/plan/study_run.h"
 
@@ -99,6 +102,20 @@ Answer PredictText(const PredictFlags& flags, Engine engine, Window window) {
   return Report(flags, job, prediction, plan);
 }
 
+std::vector<StudyRow> PredictRows(const Study& study, const StudyRunOptions& options) {
+  std::vector<StudyRow> rows(static_cast<std::size_t>(study.rows()));
+  std::atomic<int64_t> done = 0;
+  std::optional<StudyProgress> progress;
+  if (const Terminal& terminal = CurrentTerminal(); !terminal.quiet)
+    progress.emplace(StudyProgressOptions{"plan predict", study.rows(), 0, terminal.shows_progress},
+                     [&] { return done.load(); });
+  RunStudy(study, options, {}, [&](const std::vector<StudyRow>& some) {
+    for (const StudyRow& row : some) rows[static_cast<std::size_t>(row.row)] = row;
+    done += static_cast<int64_t>(some.size());
+  });
+  return rows;
+}
+
 // Flags with several values: one row for each combination, with the engine of a single prediction.
 Answer PredictSeveral(const PredictFlags& flags, const Study& study, Engine engine) {
   constexpr int64_t kMostInMemory = 100'000;
@@ -118,10 +135,7 @@ Answer PredictSeveral(const PredictFlags& flags, const Study& study, Engine engi
   StudyRunOptions options;
   options.engine = engine;
   options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  std::vector<StudyRow> rows(static_cast<std::size_t>(study.rows()));
-  RunStudy(study, options, {}, [&](const std::vector<StudyRow>& some) {
-    for (const StudyRow& row : some) rows[static_cast<std::size_t>(row.row)] = row;
-  });
+  const std::vector<StudyRow> rows = PredictRows(study, options);
   std::vector<StudyPoint> points;
   Refusals refusals;
   for (const StudyRow& row : rows) points.push_back(PointOf(study, row, &refusals));

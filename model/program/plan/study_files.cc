@@ -32,12 +32,12 @@ int FromVariables(std::initializer_list<const char*> names, int otherwise) {
   return otherwise;
 }
 
-// Calls visit(line, where it begins) for each line that has its end.
+// Calls visit(line, where it begins) for each line that has its end, from the one that begins at `at`.
 template <class Visit>
-void ForEachLine(const std::string& path, const Visit& visit) {
+void ForEachLine(const std::string& path, const Visit& visit, int64_t at = 0) {
   std::ifstream file(path, std::ios::binary);
   std::string line;
-  int64_t at = 0;
+  file.seekg(at);
   while (std::getline(file, line) && !file.eof()) {
     visit(line, at);
     at += static_cast<int64_t>(line.size()) + 1;
@@ -83,7 +83,8 @@ StudyFiles::StudyFiles(const Study& study, const Flag& out, const StudyPlace& pl
     : study_(study),
       out_(out),
       how_(std::move(how)),
-      done_(static_cast<std::size_t>(study.rows()), false) {
+      done_(static_cast<std::size_t>(study.rows()), false),
+      seen_(done_) {
   std::error_code error;
   if (fs::is_directory(out.text, error))
     Fail(out, fmt::format("'{}' is a folder", out.text), "--out names a file");
@@ -105,14 +106,8 @@ StudyFiles::StudyFiles(const Study& study, const Flag& out, const StudyPlace& pl
   CheckStudy();
   CutOff(path);
   complete_ = CheckOut();
-  for (const std::string& part : Parts()) {
-    ForEachLine(part, [&](const std::string& line, int64_t) {
-      const int64_t row = RowOfLine(study_, line);
-      if (row < 0 || done_[static_cast<std::size_t>(row)]) return;
-      done_[static_cast<std::size_t>(row)] = true;
-      ++rows_done_;
-    });
-  }
+  rows_done_ = CountRows();
+  done_ = seen_;
 }
 
 StudyFiles::~StudyFiles() {
@@ -193,18 +188,22 @@ void StudyFiles::Append(const std::string& lines) {
   }
 }
 
-int64_t StudyFiles::CountRows() const {
-  std::vector<bool> seen(done_.size(), false);
-  int64_t count = 0;
+int64_t StudyFiles::CountRows() {
+  const std::lock_guard lock(counting_);
   for (const std::string& part : Parts()) {
-    ForEachLine(part, [&](const std::string& line, int64_t) {
-      const int64_t row = RowOfLine(study_, line);
-      if (row < 0 || seen[static_cast<std::size_t>(row)]) return;
-      seen[static_cast<std::size_t>(row)] = true;
-      ++count;
-    });
+    int64_t& from = read_to_[part];
+    ForEachLine(
+        part,
+        [&](const std::string& line, int64_t at) {
+          from = at + static_cast<int64_t>(line.size()) + 1;
+          const int64_t row = RowOfLine(study_, line);
+          if (row < 0 || seen_[static_cast<std::size_t>(row)]) return;
+          seen_[static_cast<std::size_t>(row)] = true;
+          ++rows_seen_;
+        },
+        from);
   }
-  return count;
+  return rows_seen_;
 }
 
 void StudyFiles::Merge() {

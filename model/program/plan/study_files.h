@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -38,8 +39,8 @@ class StudyFiles {
 
   // Whole lines of rows. Safe for concurrent use. Throws InputError: the disk is full.
   void Append(const std::string& lines);
-  // Rows on disk now, of all processes.
-  int64_t CountRows() const;
+  // Rows on disk now, of all processes; reads what was written since the last call. Safe for concurrent use.
+  int64_t CountRows();
   // Writes OUT from the parts and removes them.
   void Merge();
   // Calls visit(line) for each row of OUT, in order.
@@ -60,6 +61,10 @@ class StudyFiles {
   bool complete_ = false;
   std::vector<bool> done_;
   int64_t rows_done_ = 0;
+  std::mutex counting_;  // guards what follows
+  std::vector<bool> seen_;
+  std::map<std::string, int64_t> read_to_;  // by part: bytes
+  int64_t rows_seen_ = 0;
 };
 
 }  // namespace orrery::cli

@@ -10,10 +10,12 @@
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
+#include "model/plan/lower/balance.h"
 #include "model/program/common/job.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
+#include "model/program/plan/placement_report.h"
 
 namespace orrery::cli {
 namespace {
@@ -113,20 +115,37 @@ std::string RefusalText(const Refusals& refusals) {
   return text.empty() ? "" : "\nRefused\n" + text;
 }
 
+constexpr const char* kClosedForm = "in closed form";
+
+// The order of ranks, and what it gains where it was searched for; "": the default, not searched.
+std::string PlacementWords(const StudyRow& row) {
+  if (!row.found) return row.placement;
+  const Strategy& best = row.found->strategy;
+  std::string words = row.placement;
+  if (best.layout != row.found->plain.strategy.layout)
+    words += fmt::format("{}layers {}", words.empty() ? "" : ", ", LayoutWords(*best.layout));
+  return words.empty() ? "default"
+                       : fmt::format("{}: {:.1f} % less", words, 100 * row.found->gain());
+}
+
 std::string SensitivityText(const Study& study, const std::vector<StudyPoint>& points) {
   report::Table table({{"flag"},
                        {"value"},
                        {"rows", true},
                        {"fit", true},
+                       {"compared", true},
                        {"fastest", true},
                        {"slower than the best\nvalue, median", true}});
   for (const Sensitivity& one : SensitivitiesOf(study, points)) {
     const StudyAxis& axis = study.axes()[one.axis];
     table.Row({one.value == 0 ? axis.key : "", axis.values[one.value], std::to_string(one.rows),
-               std::to_string(one.ok), std::to_string(one.best),
+               std::to_string(one.ok), std::to_string(one.compared), std::to_string(one.best),
                std::isfinite(one.slower) ? report::Percent(one.slower) : "-"});
   }
-  return "\nWhat each flag changes (tokens/s, all other flags alike)\n" + table.Text();
+  return "\nWhat each flag changes (tokens/s, all other flags alike)\n" + table.Text() +
+         "  compared: combinations of the other flags in which this value and another fit; "
+         "fastest: "
+         "of\n  these, where none is faster\n";
 }
 
 }  // namespace
@@ -208,6 +227,7 @@ std::vector<Sensitivity> SensitivitiesOf(const Study& study,
     for (std::size_t first = 0; first < by_row.size(); ++first) {
       if (first / stride % count != 0) continue;
       double best = 0;
+      int64_t compared = 0;
       for (std::size_t v = 0; v < count; ++v) {
         const StudyPoint* point = by_row[first + v * stride];
         if (point == nullptr) continue;
@@ -215,10 +235,13 @@ std::vector<Sensitivity> SensitivitiesOf(const Study& study,
         values[v].ok += Fits(point->status);
         if (point->status != ranked) continue;
         best = std::max(best, point->metrics[kRate]);
+        ++compared;
       }
+      if (compared < 2) continue;  // one value alone shows nothing of the flag
       for (std::size_t v = 0; v < count; ++v) {
         const StudyPoint* point = by_row[first + v * stride];
         if (point == nullptr || point->status != ranked) continue;
+        ++values[v].compared;
         slower[v].push_back(best / point->metrics[kRate] - 1);
         if (point->metrics[kRate] == best) ++values[v].best;
       }
@@ -244,9 +267,15 @@ std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows)
   for (const StudyAxis& axis : study.axes()) columns.push_back({axis.key, true});
   for (const char* title : {"step\n(80 % interval)", "tokens/s", "MFU", "memory"})
     columns.push_back({title, true});
+  const bool placed =
+      std::ranges::any_of(rows, [](const StudyRow& row) { return !PlacementWords(row).empty(); });
+  if (placed) columns.push_back({"placement"});
   columns.push_back({""});
   report::Table table(columns);
-  std::size_t simulated = 0, closed = 0;
+  const auto simulated = std::ranges::count(rows, true, &StudyRow::simulated);
+  const auto closed = std::ranges::count_if(rows, [](const StudyRow& row) {
+    return row.status != RowStatus::kRefused && !row.simulated;
+  });
   for (const std::size_t shown : report::ShownRows(rows.size(), kMost, 0)) {
     const StudyRow& row = rows[shown];
     Refusals refusals;
@@ -258,9 +287,13 @@ std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows)
     cells.push_back(known ? report::TimeWithInterval(row.time) : "-");
     for (const std::size_t m : {kRate, kMfu, kMemory})
       cells.push_back(MetricWords(m, point.metrics[m]));
-    cells.push_back(row.status == RowStatus::kOk ? "" : known ? WordOf(row.status) : row.reason);
-    simulated += row.simulated;
-    closed += known && !row.simulated;
+    if (placed) cells.push_back(PlacementWords(row));
+    std::string remark = row.status == RowStatus::kOk ? ""
+                         : known                      ? WordOf(row.status)
+                                                      : row.reason;
+    if (known && !row.simulated && simulated > 0)
+      remark = remark.empty() ? kClosedForm : fmt::format("{}, {}", remark, kClosedForm);
+    cells.push_back(remark);
     table.Row(std::move(cells));
   }
   const std::string more =
@@ -270,8 +303,9 @@ std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows)
   if (closed == 0 && simulated > 0)
     engine = "  Step times are simulated, as of plan predict.\n";
   else if (closed > 0)
-    engine = fmt::format("  Step times: {} in closed form{}.\n", closed,
-                         simulated > 0 ? fmt::format(", {} simulated", simulated) : "");
+    engine = simulated == 0 ? "  Step times are in closed form, none is simulated.\n"
+                            : fmt::format("  Step times: {} {}, marked so, {} simulated.\n", closed,
+                                          kClosedForm, simulated);
   return table.Text() + more + engine + "\n";
 }
 
@@ -289,6 +323,11 @@ nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<Study
     json["layout"] = row.layout;
     json["step_time_interval_s"] = {row.time.low, row.time.high};
     json["engine"] = row.simulated ? "event" : "closed";
+    json["placement"] =
+        row.found ? report::PlacementJson(*row.found)
+        : row.placement.empty()
+            ? nlohmann::ordered_json()
+            : nlohmann::ordered_json({{"placement", row.placement}, {"given", true}});
     Refusals refusals;
     const StudyPoint point = PointOf(study, row, &refusals);
     for (std::size_t m = 0; m < std::size(kMetrics); ++m)
@@ -358,6 +397,7 @@ nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoin
                                      {"value", study.axes()[one.axis].values[one.value]},
                                      {"rows", one.rows},
                                      {"fit", one.ok},
+                                     {"compared", one.compared},
                                      {"fastest", one.best},
                                      {"median_slowdown", one.slower}});
   return json;

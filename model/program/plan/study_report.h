@@ -45,7 +45,8 @@ std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
 struct Sensitivity {
   std::size_t axis = 0, value = 0;
   int64_t rows = 0, ok = 0;  // ok: fit, nearly full or not
-  int64_t best = 0;          // combinations in which no other value is faster
+  int64_t compared = 0;      // combinations in which another value is compared with this one
+  int64_t best = 0;          // of those, in which no other value is faster
   double slower =
       0;  // median of (tokens/s of the best value) / (tokens/s of this one) - 1; NaN: never compared
 };

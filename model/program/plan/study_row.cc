@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "model/plan/lower/names.h"
 #include "model/price/breakdown.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/time_report.h"
@@ -129,7 +130,9 @@ StudyRow StudyPredictor::Predict(int64_t row) {
   out.reason = job.refused;
   if (!job.refused.empty()) return out;
   try {
-    Fill(job, OneStrategy(flags.layout, job.job), &out);
+    const Strategy strategy = OneStrategy(flags.layout, job.job, &out.found);
+    if (strategy.placement) out.placement = PlacementText(*strategy.placement);
+    Fill(job, strategy, &out);
   } catch (const InputError& error) {
     out.reason = error.diagnostics().front().message;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/program/plan/study.h"
+#include "model/twin/placement.h"
 
 namespace orrery::cli {
 
@@ -28,6 +29,8 @@ struct StudyRow {
   bool simulated = false;
   double tokens_per_s = 0, mfu = 0, memory_bytes = 0, capacity_bytes = 0;
   std::optional<double> usd_per_billion_tokens;
+  std::string placement;                 // of its ranks, as --placement has it; "": the default
+  std::optional<PlacementChoice> found;  // by --placement search
 };
 
 // Predicts rows; keeps the job of the last one. For one thread.

@@ -12,8 +12,7 @@ namespace orrery::cli {
 struct StudyRunOptions {
   Engine engine = Engine::kClosed;
   int threads = 1;
-  StudyPlace place;            // of this process; chunks of rows are dealt out to all
-  bool show_progress = false;  // on standard error
+  StudyPlace place;  // of this process; chunks of rows are dealt out to all
 };
 
 // Predicts the rows of this process that `done` lacks (empty: all). `sink` gets each chunk as it is ready, from any thread.

@@ -6,14 +6,18 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
+#include <utility>
 
+#include "model/arch/data_root.h"
 #include "model/base/text.h"
 #include "model/program/common/answer.h"
 #include "model/program/common/names.h"
 #include "model/program/common/terminal.h"
 #include "model/program/common/version.h"
 #include "model/program/plan/commands.h"
+#include "model/program/plan/study_progress.h"
 #include "model/program/plan/study_report.h"
 #include "model/program/plan/study_run.h"
 
@@ -23,7 +27,7 @@ namespace {
 constexpr int kMostThreads = 1024;
 
 struct SweepFlags {
-  Flag study, out, engine, threads, front, json;
+  Flag study, out, engine, threads, front, as_template, json;
   FlagSet set{
       "sweep STUDY.yaml [flags]",
       "Predicts every combination of the values that a study gives to flags of `plan "
@@ -31,7 +35,8 @@ struct SweepFlags {
       "with a shared folder. Started again it goes on where it stopped. Prints the rows that "
       "no other beats and what each flag changes. For Parquet: "
       "pandas.read_csv('study.csv').to_parquet('study.parquet').",
-      {"plan sweep study.yaml", "plan sweep study.yaml --out rows.csv --threads 8",
+      {"plan sweep --template > study.yaml", "plan sweep study.yaml",
+       "plan sweep study.yaml --out rows.csv --threads 8",
        "mpirun -n 64 build/bin/plan sweep study.yaml --out /shared/rows.csv"}};
 
   SweepFlags() {
@@ -58,6 +63,7 @@ struct SweepFlags {
               "figures that the frontier is of (default: tokens_per_s and usd_per_billion_tokens, "
               "gpus where rows lack a price)",
               Words::kList, columns);
+    set.Switch(&as_template, "--template", "print a commented study to start from");
     DeclareJson(&json, &set, "sweep", "frontier and sensitivities");
   }
 };
@@ -86,6 +92,22 @@ Engine ReadEngine(const Flag& flag, Diagnostics* diagnostics) {
   return kEngines[ReadName(flag, {"closed", "event", "auto"}, diagnostics).value_or(0)];
 }
 
+// The study of the catalogue, which says what may stand in one.
+std::string StudyTemplate() {
+  return ReadSource(DataRoot() + "/scenarios/studies/layouts.yaml")->text;
+}
+
+// Rank 0 speaks for all processes.
+std::optional<StudyProgress> ShowProgress(const Study& study, StudyFiles* files,
+                                          const StudyPlace& place) {
+  const Terminal& terminal = CurrentTerminal();
+  if (place.rank != 0 || terminal.quiet) return std::nullopt;
+  return std::optional<StudyProgress>(
+      std::in_place,
+      StudyProgressOptions{"plan sweep", study.rows(), files->rows_done(), terminal.shows_progress},
+      [files] { return files->CountRows(); });
+}
+
 // A process that was not started as one of several would else end without a word.
 Answer OfAnotherRank(const StudyPlace& place, const Flag& out) {
   if (!place.by_common_names) return {};
@@ -95,13 +117,13 @@ Answer OfAnotherRank(const StudyPlace& place, const Flag& out) {
 }
 
 // Until all processes have written their rows. Throws InputError: for a long time nothing came.
-void AwaitOthers(const Study& study, const StudyFiles& files, int processes, const Flag& out) {
+void AwaitOthers(const Study& study, StudyFiles* files, int processes, const Flag& out) {
   constexpr auto kPoll = std::chrono::milliseconds(200);
   constexpr auto kLongest = std::chrono::minutes(5);
   int64_t last = -1;
   auto since = std::chrono::steady_clock::now();
   for (;;) {
-    const int64_t rows = files.CountRows();
+    const int64_t rows = files->CountRows();
     if (rows == study.rows()) return;
     const auto now = std::chrono::steady_clock::now();
     if (rows != last) since = now;
@@ -131,8 +153,10 @@ Description DescribeSweep() { return SweepFlags().set.Describe(); }
 Answer RunSweep(const CommandLine& line, std::size_t first) {
   SweepFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeSweep().help};
+  if (flags.as_template.given) return {ExitCode::kOk, StudyTemplate()};
   if (!flags.study.given)
-    throw InputError({{flags.study.where, "which study?", "plan sweep STUDY.yaml"}});
+    throw InputError({{flags.study.where, "which study?",
+                       "plan sweep STUDY.yaml; plan sweep --template > STUDY.yaml prints one"}});
   Diagnostics diagnostics;
   StudyRunOptions options;
   options.place = FindStudyPlace();
@@ -153,17 +177,17 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   StudyFiles files(
       study, flags.out, options.place,
       fmt::format("engine: {}\nplan: {} {}\n{}", engine, kVersion, kCommit, study.Files()));
-  options.show_progress = options.place.rank == 0 && CurrentTerminal().shows_progress;
   const auto begin = std::chrono::steady_clock::now();
   int64_t predicted = 0;
   if (!files.Complete()) {
+    const auto progress = ShowProgress(study, &files, options.place);
     predicted = RunStudy(study, options, files.done(), [&](const std::vector<StudyRow>& rows) {
       std::string lines;
       for (const StudyRow& row : rows) lines += CsvLine(study, row);
       files.Append(lines);
     });
     if (options.place.rank != 0) return OfAnotherRank(options.place, flags.out);
-    AwaitOthers(study, files, options.place.size, flags.out);
+    AwaitOthers(study, &files, options.place.size, flags.out);
     if (options.place.size > 1) predicted = study.rows() - files.rows_done();
   }
   if (options.place.rank != 0) return OfAnotherRank(options.place, flags.out);

@@ -218,6 +218,25 @@ std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::Lo
   return order;
 }
 
+std::vector<std::size_t> FrontierOf(const std::vector<Compared>& all, const cli::LongRun& run) {
+  std::vector<std::size_t> frontier;
+  std::vector<std::pair<double, double>> points(all.size());  // seconds, dollars
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].result.feasible() || !PriceOf(all[i].job)) continue;
+    const RunEstimate best = EstimateRuns(all[i], run).front();
+    points[i] = {best.time.value, best.cost.value};
+    frontier.push_back(i);
+  }
+  std::ranges::stable_sort(frontier, {}, [&](std::size_t i) { return points[i]; });
+  double least = std::numeric_limits<double>::infinity();
+  std::erase_if(frontier, [&](std::size_t i) {
+    if (points[i].second >= least) return true;
+    least = points[i].second;
+    return false;
+  });
+  return frontier;
+}
+
 std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun& run) {
   const bool long_run = run.conditions.tokens > 0;
   std::vector<Column> columns = {{"", true},

@@ -29,6 +29,8 @@ std::string RunBrief(const Compared& one, const cli::LongRun& run);  // of row 1
 
 // Best first by the objective: those within the deadline and the budget, the others, what fits nowhere.
 std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::LongRun& run);
+// Those with a price whose best layout no other's equals or beats in days and dollars, the fastest first. Needs tokens.
+std::vector<std::size_t> FrontierOf(const std::vector<Compared>& all, const cli::LongRun& run);
 std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun& run);
 
 }  // namespace orrery::report

@@ -66,7 +66,8 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   options.execute.seed = job.seed;
   options.execute.given = job.given.get();
   options.execute.deadline_s = job.timeout_s;
-  options.execute.marks = job.profile || !outcome->observer.trace_file.empty();
+  options.execute.marks =
+      job.profile || !outcome->observer.trace_file.empty() || outcome->observer.wants_timeline;
   const auto accelerator = OpenAccelerator(job, endpoint->rank());
   options.execute.accelerator = accelerator.get();
   RankObserver hook(job, endpoint, observer);
@@ -191,12 +192,16 @@ Answer RunCommand(const CommandLine& line) {
   observer.quiet = (flags.json.given && flags.json.text.empty()) || CurrentTerminal().quiet;
   observer.trace_file = flags.trace.text;
   observer.trace_steps = job.trace_steps;
+  observer.wants_timeline = flags.html.given && !job.graphs;
   if (!(job.comm != Comm::kLocal ? RunAsProcess(&job, &outcome) : RunAsThreads(job, &outcome)))
     return {outcome.peer_failed ? ExitCode{launch::kPeerFailedCode} : ExitCode::kFailure, ""};
   const ExitCode code = CodeOf(job, outcome);
   if (job.place.rank != 0) return {code, ""};
   auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
   if (outcome.profile.steps > 0) record["breakdown"] = report::TimeJson(outcome.profile.breakdown);
+  if (!observer.timeline.is_null()) record["timeline"] = std::move(observer.timeline);
+  if (flags.html.given && job.graphs)
+    record["not_pictured"] = "ops of CUDA graphs are not timed one by one (--cuda-graphs off)";
   if (job.profile) record["profile"] = ProfileJson(outcome.profile);
   return Deliver(code,
                  RunSummary(job, observer.parts, observer.peak_flops_per_s) +

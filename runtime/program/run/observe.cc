@@ -4,13 +4,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
 
 #include "model/price/op_term.h"
-#include "runtime/comm/gather.h"
 #include "runtime/program/run/console.h"
+#include "runtime/program/run/measured_timeline.h"
 
 namespace orrery::cli {
 namespace {
@@ -55,6 +56,7 @@ void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord&
   part_.steps.push_back(record);
   if (!observer_->trace_file.empty() && record.step > job_.steps - observer_->trace_steps)
     traced_.push_back({record.step, executor->spans()});
+  if (observer_->wants_timeline) last_ = {record.step, executor->spans()};
   const bool due = record.step % job_.log_every == 0 || record.step == job_.steps;
   if (part_.rank != 0 || observer_->quiet || !due) return;
   fmt::print("{}", StepLine(job_, record, observer_->peak_flops_per_s));
@@ -67,12 +69,12 @@ void RankObserver::AfterTraining(exec::Executor* executor) {
     for (const std::string& text : texts) observer_->parts.push_back(ReadPart(text));
   }
   if (!observer_->trace_file.empty() && !traced_.empty()) GatherTrace(*executor);
+  if (observer_->wants_timeline && !last_.spans.empty()) GatherTimeline(*executor);
 }
 
-// All times since rank 0's first traced step began, on rank 0's clock.
-void RankObserver::GatherTrace(const exec::Executor& executor) {
-  const auto clocks = comm::CompareClocks(endpoint_, job_.timeout_s);
-  int64_t origin = exec::StepBegin(traced_.front());
+int64_t RankObserver::Origin(int64_t origin, std::vector<comm::ClockOffset>* all) {
+  std::vector<comm::ClockOffset>& clocks = *all;
+  clocks = comm::CompareClocks(endpoint_, job_.timeout_s);
   constexpr int32_t kOriginChannel = 32005;
   if (part_.rank == 0) {
     for (int64_t peer = 1; peer < endpoint_->size(); ++peer) {
@@ -85,12 +87,31 @@ void RankObserver::GatherTrace(const exec::Executor& executor) {
     Wait(endpoint_, endpoint_->Receive(0, kOriginChannel, &origin, sizeof origin).get(),
          job_.timeout_s, "trace");
   }
+  return origin;
+}
+
+// All times since rank 0's first traced step began, on rank 0's clock.
+void RankObserver::GatherTrace(const exec::Executor& executor) {
+  std::vector<comm::ClockOffset> clocks;
+  const int64_t origin = Origin(exec::StepBegin(traced_.front()), &clocks);
   const auto events = comm::GatherText(
       endpoint_,
       exec::TraceEvents(executor.image(), traced_, origin,
                         [this](const ir::Op& op) { return TermNameOf(job_.plan, op); }),
       job_.timeout_s);
   if (part_.rank == 0) WriteTraceFile(observer_->trace_file, job_.digest, events, clocks);
+}
+
+void RankObserver::GatherTimeline(const exec::Executor& executor) {
+  std::vector<comm::ClockOffset> clocks;
+  const int64_t origin = Origin(exec::StepBegin(last_), &clocks);
+  const bool drawn = IsDrawn(part_.rank, endpoint_->size());
+  const auto lanes = comm::GatherText(
+      endpoint_, drawn ? MeasuredLanes(executor.image(), last_.spans, origin) : "", job_.timeout_s);
+  if (part_.rank != 0) return;
+  double error = 0;
+  for (const comm::ClockOffset& clock : clocks) error = std::max(error, clock.error_s);
+  observer_->timeline = MeasuredTimeline(lanes, last_.step, job_.plan.programs.size(), error);
 }
 
 }  // namespace orrery::cli

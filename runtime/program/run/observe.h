@@ -2,9 +2,11 @@
 // Watches a run: prints rank 0's steps, keeps every rank's, gathers them at the end.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "runtime/comm/gather.h"
 #include "runtime/exec/trace_events.h"
 #include "runtime/program/run/record.h"
 
@@ -15,6 +17,8 @@ struct Observer {
   bool quiet = false;
   std::string trace_file;
   int64_t trace_steps = 1;  // the last ones
+  bool wants_timeline = false;
+  nlohmann::ordered_json timeline;  // after the run, of the last step; null: not wanted
   double peak_flops_per_s = 0;
   std::vector<RankPart> parts;  // by rank, after the run
 };
@@ -28,13 +32,17 @@ class RankObserver : public launch::StepHook {
   void AfterTraining(exec::Executor* executor) override;
 
  private:
+  // `begin_ns` of rank 0, on this rank's clock. Rank 0 gets the offsets, too.
+  int64_t Origin(int64_t begin_ns, std::vector<comm::ClockOffset>* clocks);
   void GatherTrace(const exec::Executor& executor);
+  void GatherTimeline(const exec::Executor& executor);
 
   const RunJob& job_;
   comm::Endpoint* endpoint_;
   Observer* observer_;
   RankPart part_;
   std::vector<exec::TracedStep> traced_;
+  exec::TracedStep last_;  // where its timeline is wanted
 };
 
 }  // namespace orrery::cli
