@@ -40,7 +40,9 @@ void OnBusError(int number, siginfo_t* info, void* /*context*/) {
     if (mmap(place, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
       return;
   }
-  sigaction(number, &before, nullptr);  // the same fault again, for whoever had it
+  // The same again, for whoever had it.
+  sigaction(number, &before, nullptr);
+  raise(number);
 }
 
 void TakeBusErrors() {

@@ -47,8 +47,7 @@ RankObserver::RankObserver(const RunJob& job, comm::Endpoint* endpoint, Observer
 void RankObserver::BeforeTraining(exec::Executor* executor) {
   part_.arena_bytes = executor->arena_bytes();
   if (part_.rank != 0 || observer_->quiet) return;
-  fmt::print("{}", RunHeading(job_, part_.host, part_.arena_bytes, observer_->peak_flops_per_s));
-  std::fflush(stdout);
+  Say(stdout, RunHeading(job_, part_.host, part_.arena_bytes, observer_->peak_flops_per_s));
 }
 
 void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord& record) {
@@ -57,8 +56,7 @@ void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord&
     traced_.push_back({record.step, executor->spans()});
   const bool due = record.step % job_.log_every == 0 || record.step == job_.steps;
   if (part_.rank != 0 || observer_->quiet || !due) return;
-  fmt::print("{}", StepLine(job_, record, observer_->peak_flops_per_s));
-  std::fflush(stdout);
+  Say(stdout, StepLine(job_, record, observer_->peak_flops_per_s));
 }
 
 void RankObserver::AfterTraining(exec::Executor* executor) {
