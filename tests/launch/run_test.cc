@@ -95,17 +95,19 @@ TEST(Launch, TheMainNodesEndEndsTheOthers) {
 // Before the command begins: while the nodes are waited for, or tested.
 TEST(Launch, ARequestEndsTheRollCall) {
   for (const std::string stop : {"p0", "p1"}) {
+    const int port = comm::PortOf(comm::Listen(0, true));
     const Outcome outcome = RunShell(fmt::format(
         "cd '{}'; export ORRERY_SECRET=0123456789abcdef0123 NNODES=3 MASTER_ADDR=127.0.0.1 "
-        "MASTER_PORT={}; for i in 0 1; do env NODE_RANK=$i \"$PLAN\" launch --deadline 60s "
-        "2>err.$i >out.$i & eval p$i=$!; done; sleep 2; kill -TERM ${}; kill -TERM ${}; "
+        "MASTER_PORT={}; for i in 0 1; do sleep $i; env NODE_RANK=$i \"$PLAN\" launch --deadline "
+        "60s 2>err.$i >out.$i & eval p$i=$!; done; sleep 2; kill -TERM ${}; kill -TERM ${}; "
         "wait ${}; echo code $?; kill -TERM $p0 $p1 2>/dev/null; wait",
-        ScratchFolder(), comm::PortOf(comm::Listen(0, true)), stop, stop, stop));
+        ScratchFolder(), port, stop, stop, stop));
     EXPECT_EQ(outcome.out, "code 85\n") << Written("err.0") << Written("err.1");
     EXPECT_THAT(Written("err." + stop.substr(1)),
                 HasSubstr("stopped by SIGTERM before the command"));
-    if (stop == "p0")
+    if (stop == "p0") {
       EXPECT_THAT(Written("err.1"), HasSubstr("the main node was stopped by SIGTERM"));
+    }
   }
 }
 
