@@ -49,16 +49,16 @@ class ErrorLines {
 
   // The exit code; why it failed, unless a rank has said so. `signal`: that ended mpirun itself; 0: none did.
   int Conclude(int code, int signal) {
-    if (code == 0 || own_) return code;
+    if (code == 0 || code == kStoppedCode) return code;  // mpirun's banners say nothing of it
     // A request does that to who is only starting: no rank has begun a step then.
     const int by = signal != 0 ? signal : killed_by_;
-    if (SignalSeen() != 0 && (by == SIGTERM || by == SIGUSR1)) {
+    if (!own_ && SignalSeen() != 0 && (by == SIGTERM || by == SIGUSR1)) {
       Print(fmt::format("{}: stopped by {} while ranks were starting; nothing was saved", speaker_,
                         SignalName(SignalSeen())));
       return kStoppedCode;
     }
-    Explain(signal);
-    return code <= 4 || code == kStoppedCode ? code : 1;
+    if (!own_) Explain(signal);
+    return code <= 4 ? code : 1;
   }
 
  private:
