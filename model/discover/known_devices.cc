@@ -143,13 +143,13 @@ std::string NetworkOfPci(std::string_view id, std::string_view pci_class) {
 LinkFact NvLinkOf(std::string_view gpu) {
   // Rate of one link per direction: the vendor's figures, as topologies/*.yaml carry them.
   constexpr double kGb = 1e9;
-  if (gpu.starts_with("v100-sxm")) return {"NVLink2", BytesPerSecond(25 * kGb)};
-  if (gpu.starts_with("a100")) return {"NVLink3", BytesPerSecond(25 * kGb)};
+  if (gpu.starts_with("v100-sxm")) return {"NVLink2", BytesPerSecond(25 * kGb), 6};
+  if (gpu.starts_with("a100")) return {"NVLink3", BytesPerSecond(25 * kGb), 12};
   if (gpu.starts_with("h100") || gpu.starts_with("h20") || gpu.starts_with("h800") ||
       gpu.starts_with("gh200"))
-    return {"NVLink4", BytesPerSecond(25 * kGb)};
+    return {"NVLink4", BytesPerSecond(25 * kGb), 18};
   if (gpu.starts_with("b200") || gpu.starts_with("b300") || gpu.starts_with("gb"))
-    return {"NVLink5", BytesPerSecond(50 * kGb)};
+    return {"NVLink5", BytesPerSecond(50 * kGb), 18};
   return {};
 }
 

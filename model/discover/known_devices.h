@@ -24,10 +24,11 @@ bool NamesMachine(std::string_view product);
 // Fabric profile of a NIC by its id and class: "efa", "infiniband", "tcp"; "": it may be several.
 std::string NetworkOfPci(std::string_view id, std::string_view pci_class);
 
-// NVLink of a GPU of the catalogue: its name and the rate of one link; "": has none.
+// NVLink of a GPU of the catalogue: its name, the rate of one link and their number; "": has none.
 struct LinkFact {
   std::string name;
   BytesPerSecond rate;
+  int links = 0;
 };
 LinkFact NvLinkOf(std::string_view gpu);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -127,8 +128,11 @@ class NcclText {
     const std::string link(text.substr(plus + 2, 3));
     while (!groups_.empty() && groups_.back().first >= plus) groups_.pop_back();
     if (device.starts_with("PCI/")) groups_.emplace_back(plus, device);
-    if (link == "NVL" && !tree_.devices.empty()) return ReadLink(line, device);
-    if (device.starts_with("GPU/") && link == "PCI") return Add(line, device, false);
+    if (link == "NVL") return ReadLink(line, text, device);
+    if (device.starts_with("GPU/") && link == "PCI") {
+      gpu_ = std::string(device);
+      return Add(line, device, false);
+    }
     if (device.starts_with("NET/")) return Add(line, device, true);
   }
 
@@ -146,9 +150,31 @@ class NcclText {
     tree_.devices.push_back(std::move(device));
   }
 
-  // "NVL[240.0]" is the rate of all links together in NCCL's eyes; a number of links it does not say.
-  void ReadLink(const Line& line, std::string_view target) {
-    if (target.starts_with("NVS") && nvswitch_.line == 0) nvswitch_ = At(line);
+  // "NVL[240.0]": the rate of all links to one other device together. Printed below the GPU that has them, where the
+  // other one may still be to come.
+  void ReadLink(const Line& line, std::string_view text, std::string_view target) {
+    const std::size_t open = text.find('['), close = text.find(']');
+    if (gpu_.empty() || open == std::string_view::npos || close < open) return;
+    const std::string rate(text.substr(open + 1, close - open - 1));
+    const double number = std::strtod(rate.c_str(), nullptr);
+    const bool known = target.starts_with("NVS") || target.starts_with("GPU");
+    if (!known || !(number > 0 && number < 1e5) || bundles_.size() >= kMostDevices) return;
+    if (bundles_.empty()) bundles_where_ = At(line);
+    bundles_.push_back({gpu_, target.starts_with("GPU") ? std::string(target) : "", number});
+  }
+
+  // By the places of GPUs in the tree.
+  void SayBundles() {
+    std::map<std::string, int> place;
+    for (const PcieDevice* gpu : GpusOf(seen_->tree->value))
+      place.try_emplace(gpu->bus, static_cast<int>(place.size()));
+    std::vector<NvBundle> bundles;
+    for (const auto& [from, to, rate] : bundles_) {
+      const auto a = place.find(from), b = place.find(to);
+      if (a == place.end() || (!to.empty() && b == place.end())) continue;
+      bundles.push_back({a->second, to.empty() ? -1 : b->second, rate});
+    }
+    seen_->nvlinks = Fact<std::vector<NvBundle>>{std::move(bundles), bundles_where_};
   }
 
   void Finish(const Location& where) {
@@ -161,20 +187,25 @@ class NcclText {
       if (nodes > 0 && ranks_ % nodes == 0 && ranks_ / nodes <= 64)
         seen_->SayGpus(ranks_ / nodes, ranks_where_);
     }
-    if (!tree_.devices.empty()) seen_->SayTree(std::move(tree_), 2, where);
-    if (nvswitch_.line > 0)
-      seen_->notes.push_back(
-          fmt::format("NVSwitch, links per GPU not said ({})", PlaceText(nvswitch_)));
+    if (!tree_.devices.empty()) seen_->SayTree(tree_, 2, where);
+    if (!bundles_.empty() && seen_->tree) SayBundles();
   }
+
+  struct Bundle {
+    std::string from, to;  // names in the tree; to "": the switches
+    double rate;
+  };
 
   SourcePtr source_;
   Observed* seen_;
   std::map<std::string, std::size_t> hosts_;
   std::map<std::string, std::set<int64_t>> of_host_;
   int64_t ranks_ = 0, nodes_ = 0, local_ = 0;
-  Location ranks_where_, nvswitch_;
+  Location ranks_where_, bundles_where_;
   PcieTree tree_;
   bool tree_open_ = false;
+  std::string gpu_;  // the last one in the tree
+  std::vector<Bundle> bundles_;
   std::vector<std::pair<std::size_t, std::string>> groups_;  // column, bridge
 };
 

@@ -285,6 +285,10 @@ void ReadNcclGraphXml(const SourcePtr& source, Observed* seen) {
     Refuse(root.where, fmt::format("<{}> where <graphs> was expected", root.name));
   std::set<std::string> gpus, nics;
   for (const XmlElement& graph : root.children) {
+    // The longest way between two GPUs of a channel: over NVLink, or by way of a GPU in between.
+    const std::string way = AttributeOf(graph, "typeintra");
+    if ((way == "NVL" || way == "NVB") && !seen->nvlinks)
+      seen->nvlinks = Fact<std::vector<NvBundle>>{{}, graph.where};
     for (const XmlElement& channel : graph.children) {
       for (const XmlElement& device : channel.children) {
         if (device.name == "gpu") gpus.insert(device.Text("dev"));

@@ -60,6 +60,12 @@ struct ScaleUp {
   bool operator==(const ScaleUp& other) const;
 };
 
+// NVLinks that NCCL treats as one, with its rate for them.
+struct NvBundle {
+  int from = 0, to = -1;  // GPUs in the order of the source; to -1: the switches
+  double rate = 0;        // GB/s
+};
+
 struct NamedNode {
   std::string name;
   Location where;
@@ -90,6 +96,8 @@ struct Observed {
   int tree_rank = 0;                // how well it knows: 3 NCCL's XML and hwloc, 2 lspci, 1 topo -m
   std::vector<PcieDevice> unnamed;  // devices whose class the source does not say
   std::optional<Fact<ScaleUp>> scale_up;
+  // There are NVLinks, whose number the source does not say. Empty: nor where.
+  std::optional<Fact<std::vector<NvBundle>>> nvlinks;
   std::optional<Fact<HostKind>> cpu;
   std::optional<Fact<BytesPerSecond>> between_hosts;
   std::optional<Fact<std::string>> network;  // id of a fabric profile

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "model/discover/lines.h"
 #include "model/discover/observed.h"
@@ -84,16 +85,20 @@ class Matrix {
     return !same_switch && (cell == "PHB" || cell == "NODE");
   }
 
+  // Near is not all: GPUs with NVLinks show no way over PCIe between them, and the NIC that is near both joins them.
   std::vector<int> Clusters(bool same_switch) const {
-    std::vector<int> of(rows_.size(), -1);
-    int count = 0;
+    std::vector<int> of(rows_.size());
+    std::iota(of.begin(), of.end(), 0);
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-      for (std::size_t j = 0; j < i && of[i] < 0; ++j) {
-        if (Near(i, j, same_switch)) of[i] = of[j];
+      for (std::size_t j = 0; j < i; ++j) {
+        if (Near(i, j, same_switch)) Join(of[j], of[i], &of);
       }
-      if (of[i] < 0) of[i] = count++;
     }
     return of;
+  }
+
+  static void Join(int kept, int old, std::vector<int>* of) {
+    if (kept != old) std::ranges::replace(*of, old, kept);
   }
 
   void AddDevices() {
@@ -127,10 +132,7 @@ class Matrix {
       if (rows_[i].numa.empty()) continue;
       const auto [known, added] = first.try_emplace(rows_[i].numa, (*hosts)[i]);
       if (added) continue;
-      const int old = (*hosts)[i];
-      for (int& host : *hosts) {
-        if (host == old) host = known->second;
-      }
+      Join(known->second, (*hosts)[i], hosts);
     }
   }
 

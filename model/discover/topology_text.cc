@@ -11,6 +11,7 @@
 
 #include "model/discover/fabric_text.h"
 #include "model/discover/known_devices.h"
+#include "model/discover/nccl_links.h"
 #include "model/discover/sheet.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/summary.h"
@@ -99,7 +100,15 @@ class Writer : private Sheet {
     PcieLines(cpus);
   }
 
+  // What a source counts, or what NCCL's rates mean for this GPU.
+  void CountLinks() {
+    if (seen_.scale_up || !seen_.nvlinks || gpu_.value == kUnknownGpu) return;
+    const std::optional<ScaleUp> links = LinksOfRates(seen_.nvlinks->value, gpu_.value);
+    if (links) seen_.scale_up = Fact<ScaleUp>{*links, seen_.nvlinks->where};
+  }
+
   void ScaleUpLines() {
+    CountLinks();
     const LinkFact link = NvLinkOf(gpu_.value);
     const BytesPerSecond rate = link.name.empty() ? BytesPerSecond(25e9) : link.rate;
     const std::string name = link.name.empty() ? "NVLink" : link.name;
@@ -154,8 +163,33 @@ class Writer : private Sheet {
       MeshLines(like->node.mesh, "assumed: as " + like->name);
       made_.assumed.push_back("node.scale_up: as " + like->name);
     } else {
-      Line("  scale_up: {kind: pcie}", "no source shows other links", true, "node.scale_up");
+      UncountedLinks();
     }
+  }
+
+  // NVLinks that a source shows and nobody counts: all of a GPU, to its only neighbour or into switches.
+  void UncountedLinks() {
+    const LinkFact link = NvLinkOf(gpu_.value);
+    if (!seen_.nvlinks) {
+      Line("  scale_up: {kind: pcie}", "no source shows other links", true, "node.scale_up");
+      return;
+    }
+    const std::string name = link.name.empty() ? "NVLink" : link.name;
+    const std::string rate = GBps(link.name.empty() ? BytesPerSecond(25e9) : link.rate);
+    const int links = link.links > 0 ? link.links : 1;
+    const std::string why =
+        fmt::format("NVLinks ({}), their number is not said", PlaceText(seen_.nvlinks->where));
+    if (gpus_.value > 2) {
+      Line(fmt::format("  scale_up: {{kind: nvswitch, link: {}, links_per_gpu: {}, per_link: {}}}",
+                       name, links, rate),
+           why, true, "node.scale_up");
+      return;
+    }
+    made_.yaml += "  scale_up:\n";
+    Line("    kind: cube-mesh", why, true, "node.scale_up");
+    Line("    link: " + name, why, true, "node.scale_up.link");
+    Line("    per_link: " + rate, why, true, "node.scale_up.per_link");
+    MeshLines({{0, 1, links}}, "assumed: " + why);
   }
 
   // The slowest link of a GPU; a note where they differ.

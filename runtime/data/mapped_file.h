@@ -14,6 +14,10 @@ struct MappingError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+struct MappedRange;
+
+// A file that becomes shorter while it is read ends no process: what is gone reads as zeros, and CheckWhole() behind the
+// read says so.
 class MappedFile {
  public:
   // Throws MappingError: not there, not to be read, no regular file.
@@ -24,9 +28,10 @@ class MappedFile {
 
   const std::byte* bytes() const { return bytes_; }  // null: the file is empty
   int64_t size() const { return size_; }             // bytes, when it was mapped
-  // Throws MappingError where the file has become shorter: reading on would end in SIGBUS. What is cut off later in the
-  // same read is not noticed.
+  // Throws MappingError where the file has become shorter since it was mapped. Call it behind each read.
   void CheckWhole() const;
+  bool torn()
+      const;  // something that was read was not there: the part of CheckWhole() that costs nothing
 
  private:
   void Map();
@@ -35,6 +40,7 @@ class MappedFile {
   int file_ = -1;
   const std::byte* bytes_ = nullptr;
   int64_t size_ = 0;
+  MappedRange* range_ = nullptr;
 };
 
 }  // namespace orrery

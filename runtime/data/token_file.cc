@@ -52,9 +52,19 @@ TokenFile::TokenFile(std::string path, int64_t vocab) : path_(std::move(path)), 
   }
   if (file_->size() == 0) Fail("is empty, at byte 0");
   ReadFormat();
+  CheckWhole();
+}
+
+void TokenFile::CheckWhole() const {
+  try {
+    file_->CheckWhole();
+  } catch (const MappingError& error) {
+    throw DataError(fmt::format("{}: {}", path_, error.what()));
+  }
 }
 
 void TokenFile::Fail(const std::string& what) const {
+  if (file_ != nullptr) CheckWhole();  // zeros in place of what is gone are no fault of the format
   throw DataError(fmt::format("{}: {}", path_, what));
 }
 
@@ -107,15 +117,11 @@ uint32_t TokenFile::Token(int64_t index) const {
 }
 
 void TokenFile::Copy(int64_t first, std::span<uint32_t> out) const {
-  try {
-    file_->CheckWhole();
-  } catch (const MappingError& error) {
-    Fail(error.what());
-  }
   const std::byte* from = file_->bytes() + begin_ + first * width_;
   if (width_ == 1) CopyAs<uint8_t>(from, out);
   if (width_ == 2) CopyAs<uint16_t>(from, out);
   if (width_ == 4) CopyAs<uint32_t>(from, out);
+  CheckWhole();
   const auto wrong = std::find_if(out.begin(), out.end(), [&](uint32_t t) { return t >= vocab_; });
   if (wrong != out.end()) FailAt(first + (wrong - out.begin()));
 }

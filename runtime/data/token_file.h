@@ -35,6 +35,7 @@ class TokenFile {
  private:
   void ReadFormat();
   void ReadHeader();
+  void CheckWhole() const;
   uint32_t Token(int64_t index) const;
   [[noreturn]] void Fail(const std::string& what) const;
   [[noreturn]] void FailAt(int64_t index) const;

@@ -25,6 +25,8 @@ class GivenWeights {
  public:
   virtual ~GivenWeights() = default;
   virtual const GivenTensor* Find(const std::string& param) const = 0;  // null: drawn from the seed
+  virtual void CheckWhole() const {
+  }  // behind the last value: throws where what was read is not to be trusted
   virtual uint64_t id() const = 0;  // no two of a process have the same; never 0
 };
 

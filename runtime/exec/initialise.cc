@@ -160,6 +160,7 @@ void Initialise(RankImage* image, const train::InitialFrom& from, double loss_sc
                                     *cast);
     FromNumbers(codes.scales(), image->OnHost(image->Resolve(cast->in.at(1), 0)));
   }
+  if (from.given != nullptr) from.given->CheckWhole();
 }
 
 }  // namespace orrery::exec

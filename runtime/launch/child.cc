@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "model/base/diagnostics.h"
+#include "runtime/launch/stop_request.h"
 
 namespace orrery::launch {
 namespace {
@@ -60,8 +61,8 @@ pid_t StartChild(const std::vector<std::string>& words, const std::function<void
   }
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  for (const int number : {SIGTERM, SIGUSR1, SIGINT}) signal(number, SIG_DFL);
   if (prepare) prepare();
+  ForgetSignals();
   execvp(arguments[0], arguments.data());
   fmt::print(stderr, "cannot start {}: {}\n", all[0], std::strerror(errno));
   std::fflush(stderr);

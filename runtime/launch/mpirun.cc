@@ -35,6 +35,7 @@ class ErrorLines {
                     node, &signal) == 4) {
       killed_ = fmt::format("rank {} on {}: ended by signal {} ({})", rank, node, signal,
                             strsignal(signal));
+      killed_by_ = signal;
       return;
     }
     if (line.starts_with("plan") || line.starts_with("command line:") || line.starts_with("  ")) {
@@ -46,9 +47,22 @@ class ErrorLines {
     if (!banner) rest_.push_back(line);
   }
 
-  // After the end: why it failed, unless a rank has said so. `signal`: that ended mpirun itself; 0: none did.
-  void Conclude(int code, int signal) {
-    if (code == 0 || own_) return;
+  // The exit code; why it failed, unless a rank has said so. `signal`: that ended mpirun itself; 0: none did.
+  int Conclude(int code, int signal) {
+    if (code == 0 || code == kStoppedCode) return code;  // mpirun's banners say nothing of it
+    // A request does that to who is only starting: no rank has begun a step then.
+    const int by = signal != 0 ? signal : killed_by_;
+    if (!own_ && SignalSeen() != 0 && (by == SIGTERM || by == SIGUSR1)) {
+      Print(fmt::format("{}: stopped by {} while ranks were starting; nothing was saved", speaker_,
+                        SignalName(SignalSeen())));
+      return kStoppedCode;
+    }
+    if (!own_) Explain(signal);
+    return code <= 4 ? code : 1;
+  }
+
+ private:
+  void Explain(int signal) const {
     if (signal != 0)
       return Print(
           fmt::format("{}: error: mpirun was ended by signal {} ({}), and its ranks with it",
@@ -56,8 +70,6 @@ class ErrorLines {
     if (!killed_.empty()) return Print(speaker_ + ": error: " + killed_);
     for (const std::string& line : rest_) Print(line);
   }
-
- private:
   static void Print(const std::string& line) {
     fmt::print(stderr, "{}\n", line);
     std::fflush(stderr);
@@ -66,11 +78,13 @@ class ErrorLines {
   std::string speaker_;
   bool own_ = false;
   std::string killed_;
+  int killed_by_ = 0;  // signal
   std::vector<std::string> rest_;
 };
 
 [[noreturn]] void Become(std::vector<std::string> all, const std::string& speaker, int error_end) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ForgetSignals();
   setpgid(0, 0);  // a SIGTERM to the group of the run ends it by way of its ranks
   dup2(error_end, STDERR_FILENO);
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -166,6 +180,7 @@ int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::s
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
+    setenv(kOwnMpirun, "1", 1);
     Become(MpirunWords(mpirun, ranks, words, hosts), speaker, ends[1]);
   }
   close(ends[1]);
@@ -173,13 +188,14 @@ int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::s
   ErrorLines lines(speaker);
   ReadLines(ends[0], &lines);
   close(ends[0]);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  siginfo_t ended{};  // nobody signals a number that is free again
+  while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
   }
   PassSignalsTo(0);
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  lines.Conclude(code, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-  return code <= 4 || code == kStoppedCode ? code : 1;
+  int status = 0;
+  waitpid(child, &status, 0);
+  return lines.Conclude(WIFEXITED(status) ? WEXITSTATUS(status) : 1,
+                        WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }
 
 }  // namespace orrery::launch

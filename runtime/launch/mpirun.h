@@ -12,6 +12,9 @@ namespace orrery::launch {
 
 std::string FindMpirun();  // the path; "" when there is none
 
+// Set for ranks of RunMpirun: a request reaches them by way of it, so that its end is a failure.
+inline constexpr const char* kOwnMpirun = "ORRERY_OWN_MPIRUN";
+
 // Where ranks are started.
 struct RankHosts {
   std::string hostfile;           // slots are filled in its order; empty: here
@@ -26,8 +29,8 @@ std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
 
 // Runs `words` (program first) on `ranks` processes and waits for them. What they
 // write to standard output passes through; of their error output only what they say themselves, or
-// one message when a rank was killed, spoken by `speaker`. SIGTERM and SIGUSR1 go to the ranks, as
-// SIGUSR1. The exit code: theirs where it is 0 to 4 or kStoppedCode, else 1.
+// one message when a rank was killed, spoken by `speaker`. Requests to stop (stop_request.h) go to the ranks. The
+// exit code: theirs where it is 0 to 4 or kStoppedCode, else 1; kStoppedCode, too, where a request came while they started.
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
               const std::string& speaker = "plan run", const RankHosts& hosts = {});
 std::string OwnProgram();  // the path of this process's program, to start it again

@@ -1,34 +1,136 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signal handlers that only note.
+// One thread that waits for signals.
 #include "runtime/launch/stop_request.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
 #include <csignal>
-#include <initializer_list>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <thread>
 
 namespace orrery::launch {
 namespace {
 
-volatile std::sig_atomic_t seen = 0, child_process = 0;
+using Clock = std::chrono::steady_clock;
 
-void Note(int number) {
-  seen = number;
-  if (child_process > 0) kill(child_process, SIGUSR1);
-}
+constexpr auto kOneRequest = std::chrono::seconds(3);
+constexpr auto kJoinTime = std::chrono::seconds(5);
+constexpr auto kStepTime =
+    std::chrono::seconds(20);         // without what started it, for the step to end
+constexpr long kPause = 200'000'000;  // nanoseconds
+
+std::atomic<int> seen{0}, child_process{0}, joining{0};
+std::atomic<int64_t> joining_since{0};  // ticks of Clock
+std::atomic<bool> alone{false}, under_way{false};
+
+class Watcher {
+ public:
+  Watcher(std::string speaker, int other, std::function<void()> act)
+      : speaker_(std::move(speaker)), other_(other), act_(std::move(act)) {
+    sigemptyset(&set_);
+    for (const int number : {SIGTERM, SIGUSR1}) sigaddset(&set_, number);
+    if (other != 0) sigaddset(&set_, other);
+  }
+  const sigset_t& set() const { return set_; }
+
+  [[noreturn]] void Run() {
+    for (;;) {
+      const timespec pause{0, kPause};
+      const int number =
+          seen == 0 ? sigwaitinfo(&set_, nullptr) : sigtimedwait(&set_, nullptr, &pause);
+      if (number == other_ && act_) act_();
+      if (number == SIGTERM || number == SIGUSR1) Take(number);
+      if (seen != 0) Follow();
+    }
+  }
+
+ private:
+  void Take(int number) {
+    const auto now = Clock::now();
+    if (number == SIGTERM && first_term_ == Clock::time_point()) first_term_ = now;
+    if (number == SIGTERM && now - first_term_ > kOneRequest) EndAtOnce();
+    RequestStop(number);
+  }
+
+  // By the signal itself, as whoever waits for this process expects.
+  [[noreturn]] void EndAtOnce() const {
+    if (const int child = child_process; child > 0) kill(child, SIGTERM);
+    signal(SIGTERM, SIG_DFL);
+    kill(getpid(), SIGTERM);
+    pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
+    for (;;) pause();
+  }
+
+  // What a request still waits for.
+  void Follow() {
+    const auto now = Clock::now();
+    if (since_ == Clock::time_point()) since_ = now;
+    if (const int child = child_process; child > 0) kill(child, SIGUSR1);
+    const Clock::time_point joins(Clock::duration(joining_since.load()));
+    if (joining > 0 && now - since_ > kJoinTime && now - joins > kJoinTime)
+      End("while it waited for the others to start; nothing was saved");
+    if (alone && !under_way && now - since_ > kStepTime)
+      End("and its step did not end; nothing was saved");
+  }
+
+  [[noreturn]] void End(const char* when) const {
+    std::fputs(fmt::format("{}: stopped by {} {}\n", speaker_, SignalName(seen), when).c_str(),
+               stderr);
+    std::_Exit(kStoppedCode);
+  }
+
+  std::string speaker_;
+  int other_;
+  std::function<void()> act_;
+  sigset_t set_{};
+  Clock::time_point first_term_, since_;  // of SIGTERM; of any request
+};
 
 }  // namespace
 
-void WatchSignals() {
-  struct sigaction action {};
-  action.sa_handler = Note;
-  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
-  for (const int number : {SIGTERM, SIGUSR1}) sigaction(number, &action, nullptr);
+void WatchSignals(const std::string& speaker, int other, std::function<void()> act) {
+  auto* watcher =
+      new Watcher(speaker, other, std::move(act));  // never freed: its thread has no end
+  pthread_sigmask(SIG_BLOCK, &watcher->set(), nullptr);
+  std::thread([watcher] { watcher->Run(); }).detach();
+}
+
+void RequestStop(int number) {
+  if (number == kLauncherGone) alone = true;
+  int none = 0;
+  seen.compare_exchange_strong(none, number);
+  signal(SIGPIPE,
+         SIG_IGN);  // who reads may have ended already, and the snapshot is still to be written
 }
 
 int SignalSeen() { return seen; }
 
-void PassSignalsTo(int child) {
-  child_process = child;
-  WatchSignals();
+std::string SignalName(int number) {
+  if (number == kLauncherGone) return "the end of what started it";
+  return number == SIGTERM ? "SIGTERM" : "SIGUSR1";
 }
+
+void PassSignalsTo(int child) { child_process = child; }
+
+void ForgetSignals() {
+  for (const int number : {SIGTERM, SIGUSR1, SIGINT, SIGPIPE}) signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+WhileJoining::WhileJoining() {
+  joining_since = Clock::now().time_since_epoch().count();
+  ++joining;
+}
+WhileJoining::~WhileJoining() { --joining; }
+
+void StopIsUnderWay() { under_way = true; }
 
 }  // namespace orrery::launch

@@ -18,16 +18,21 @@ class StopHook : public StepHook {
            std::chrono::steady_clock::time_point begin)
       : endpoint_(endpoint), deadline_s_(deadline_s), limit_s_(time_limit_s), begin_(begin) {}
 
+  void BeforeTraining(exec::Executor* executor) override;
   void AfterStep(exec::Executor* executor, const StepRecord& record) override;
   bool Stops() const override { return why_ != 0; }
   // "SIGTERM", "the time limit"; empty: nobody asked. The same on all ranks.
   std::string why() const;
+  bool at_once() const { return at_once_; }  // before the first step
 
  private:
+  void Agree(int64_t mine);
+
   comm::Endpoint* endpoint_;
   double deadline_s_, limit_s_;
   std::chrono::steady_clock::time_point begin_;
   int64_t why_ = 0;  // a signal's number, or kTimeUp
+  bool at_once_ = false;
 };
 
 }  // namespace orrery::launch

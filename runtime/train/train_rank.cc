@@ -28,7 +28,10 @@ void Loop(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* dat
           const TrainOptions& options, const std::vector<StepHook*>& hooks) {
   exec::Executor executor(plan, endpoint, data, options.execute);
   for (StepHook* hook : hooks) hook->BeforeTraining(&executor);
-  while (executor.steps_done() < options.steps) {
+  const auto stops = [&] {
+    return std::any_of(hooks.begin(), hooks.end(), [](StepHook* hook) { return hook->Stops(); });
+  };
+  while (!stops() && executor.steps_done() < options.steps) {
     data->Prefetch(executor.steps_done() + 1);
     const int64_t switches = InvoluntarySwitches();
     StepRecord record;
@@ -42,8 +45,6 @@ void Loop(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* dat
                       record.step, record.result.loss));
     }
     for (StepHook* hook : hooks) hook->AfterStep(&executor, record);
-    if (std::any_of(hooks.begin(), hooks.end(), [](StepHook* hook) { return hook->Stops(); }))
-      break;
   }
   for (StepHook* hook : hooks) hook->AfterTraining(&executor);
 }

@@ -92,6 +92,25 @@ TEST(Launch, TheMainNodesEndEndsTheOthers) {
   EXPECT_THAT(Written("err.1"), HasSubstr("the main node 127.0.0.1 is gone"));
 }
 
+// Before the command begins: while the nodes are waited for, or tested.
+TEST(Launch, ARequestEndsTheRollCall) {
+  for (const std::string stop : {"p0", "p1"}) {
+    const int port = comm::PortOf(comm::Listen(0, true));
+    const Outcome outcome = RunShell(fmt::format(
+        "cd '{}'; export ORRERY_SECRET=0123456789abcdef0123 NNODES=3 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT={}; for i in 0 1; do sleep $i; env NODE_RANK=$i \"$PLAN\" launch --deadline "
+        "60s 2>err.$i >out.$i & eval p$i=$!; done; sleep 2; kill -TERM ${}; kill -TERM ${}; "
+        "wait ${}; echo code $?; kill -TERM $p0 $p1 2>/dev/null; wait",
+        ScratchFolder(), port, stop, stop, stop));
+    EXPECT_EQ(outcome.out, "code 85\n") << Written("err.0") << Written("err.1");
+    EXPECT_THAT(Written("err." + stop.substr(1)),
+                HasSubstr("stopped by SIGTERM before the command"));
+    if (stop == "p0") {
+      EXPECT_THAT(Written("err.1"), HasSubstr("the main node was stopped by SIGTERM"));
+    }
+  }
+}
+
 TEST(Launch, AStrangerIsNoNode) {
   const Outcome outcome = Launch({"--deadline 3s", "sleep 0; --deadline 3s --nodes 5"});
   EXPECT_EQ(outcome.out, "code 0 3\ncode 1 3\n");
@@ -112,6 +131,12 @@ TEST(Launch, WhatCannotBeMeantIsRefused) {
     more.insert(node.begin(), node.end());
     return more;
   };
+  int files = 0;
+  const auto hosts = [&](const std::string& text) {
+    const std::string path = fmt::format("{}/bad.{}", ScratchFolder(), files++);
+    WriteText(path, text);
+    return path;
+  };
   struct Bad {
     std::vector<std::string> words;
     std::map<std::string, std::string> environment;
@@ -129,6 +154,9 @@ TEST(Launch, WhatCannotBeMeantIsRefused) {
       {{"--start", "everywhere"}, node, "everywhere"},
       {{"--deadline", "0s"}, node, "--deadline is no time"},
       {{"--hosts", "/no/such/file"}, node, "cannot read the hostfile"},
+      {{"--hosts", hosts("nohost.invalid slots=2\n")}, {}, "the first host of '"},
+      {{"--hosts", hosts("localhost slots=1\nlocalhost slots=2\n")}, {}, "has localhost twice"},
+      {{"--out", "/no/such/folder/hosts"}, node, "there is no folder '/no/such/folder'"},
       {{"--at-least", "3"}, node, "3"},
   };
   for (const Bad& c : bad) {

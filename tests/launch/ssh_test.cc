@@ -112,12 +112,12 @@ TEST_F(Ssh, TheCommandsExitCodeComesBackFromAnotherHost) {
 TEST_F(Ssh, ATerminatedRunEndsOnAllHostsWithASnapshot) {
   const std::string run =
       "--deadline 30s --start rank -- \"$PLAN\" run --model linear-20-1 --dp 2 "
-      "--global-batch 24 --steps 100000000 --log-every 100000000 --save s";
+      "--global-batch 24 --steps 100000000 --log-every 100 --save s >said";
   fs::remove_all(ScratchFolder() + "/s");
   const Outcome outcome =
       Launch("node0\nnode1\n", "--main 127.0.0.1 " + run +
-                                   " & p=$!; for i in $(seq 200); do sleep 0.1; [ -e s/.lock ] && "
-                                   "break; done; sleep 1; kill -TERM $p; wait $p; exit $? #");
+                                   " & p=$!; for i in $(seq 300); do sleep 0.1; grep -q 'step  ' "
+                                   "said && break; done; kill -TERM $p; wait $p; exit $? #");
   EXPECT_EQ(outcome.code, 85) << Written("err");
   EXPECT_TRUE(fs::exists(ScratchFolder() + "/s/LATEST"));
 }

@@ -25,6 +25,7 @@ namespace orrery::snapshot {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using testing::AllOf;
 using testing::HasSubstr;
 using train::Folder;
 
@@ -210,6 +211,48 @@ TEST_F(ManifestMutations, WhatCrashedIsRefusedWithItsShardAndParameter) {
   }
   EXPECT_THAT(Use(WithSlice(5, 0)), HasSubstr("rank-00000.shard: "));
   EXPECT_THAT(Use(WithSlice(5, 0)), HasSubstr("copy the snapshot again"));
+}
+
+// Bytes of another type in the room of the right ones: padding hides that they are fewer.
+TEST_F(ManifestMutations, TypesAreThePlans) {
+  const auto place = [](const Json& slice) {
+    const int64_t begin = slice[7], end = slice[8];
+    return (end - begin) * 4 % 64 != 0 && (end - begin) * 2 <= 64 && (end - begin) * 4 <= 64;
+  };
+  int tried = 0;
+  const Json whole = Json::parse(body_);
+  for (const Json& slice : whole["shards"][0]["slices"]) {
+    if (!place(slice)) continue;
+    Json json = whole;
+    for (Json& shard : json["shards"]) {
+      for (Json& one : shard["slices"])
+        if (one[0] == slice[0] && one[1] == slice[1]) one[3] = static_cast<int>(ir::Dtype::kBf16);
+    }
+    // The size of a file is that of its last slice.
+    for (Json& shard : json["shards"]) {
+      const Json& last = shard["slices"].back();
+      const int64_t width = last[3] == static_cast<int>(ir::Dtype::kBf16) ? 2 : 4;
+      if (shard["bytes"] !=
+          last[9].get<int64_t>() + (last[8].get<int64_t>() - last[7].get<int64_t>()) * width)
+        json["shards"] = nullptr;
+      if (json["shards"].is_null()) break;
+    }
+    if (json["shards"].is_null()) continue;
+    ++tried;
+    EXPECT_THAT(Use(json.dump() + "\n"),
+                AllOf(HasSubstr(slice[1].get<std::string>()), HasSubstr("are of type bf16"),
+                      HasSubstr("this plan keeps f32")));
+  }
+  EXPECT_GT(tried, 0);
+}
+
+// Rows that fill up the last shard are legal for a vocabulary alone.
+TEST_F(ManifestMutations, ShapesAreThePlans) {
+  Json json = Json::parse(body_);
+  for (Json& shard : json["shards"]) {
+    for (Json& slice : shard["slices"]) slice[2][0] = slice[2][0].get<int64_t>() + 1;
+  }
+  EXPECT_THAT(Use(json.dump() + "\n"), HasSubstr("and the plan's is ["));
 }
 
 TEST_F(ManifestMutations, ShardsOutsideOfTheFolderAreNotRead) {

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "runtime/train/weights/checkpoint.h"
@@ -108,6 +110,30 @@ TEST(Safetensors, AreRegularFilesAndLinksToThem) {
   EXPECT_THAT(Why(folder / "loop.safetensors"), HasSubstr("there is no '"));
   ASSERT_EQ(mkfifo((folder / "pipe.safetensors").c_str(), 0600), 0);
   EXPECT_THAT(Why(folder / "pipe.safetensors"), HasSubstr("is no regular file"));
+}
+
+TEST(Safetensors, ThatAreCutOffWhileTheyAreReadAreNamed) {
+  const Folder folder;
+  const std::string path = folder / "1.safetensors";
+  constexpr int64_t kElements = 1 << 18;
+  const std::string header = R"({"a":{"dtype":"F32","shape":[262144],"data_offsets":[0,1048576]}})";
+  train::WriteBytes(path, FileOf(header, 4 * kElements));
+  const SafetensorsFile file(path);
+  const Tensor& tensor = file.tensors().at("a");
+  ASSERT_EQ(truncate(path.c_str(), 4096), 0);
+  double sum = 0;
+  for (int64_t i = 0; i < kElements; ++i) {
+    float value = 0;
+    std::memcpy(&value, file.Data(tensor) + 4 * i, sizeof value);
+    sum += double{value};
+  }
+  EXPECT_TRUE(file.torn()) << sum;
+  try {
+    file.CheckWhole();
+    FAIL();
+  } catch (const WeightsError& error) {
+    EXPECT_EQ(error.what(), path + ": has become shorter while it was read, at byte 4096");
+  }
 }
 
 TEST(Safetensors, FoldersWithoutThemSayWhatIsThere) {

@@ -16,7 +16,7 @@ LaunchFlags::LaunchFlags()
           "is; --hosts FILE --ssh starts all of them from here. Between machines all need the same "
           "ORRERY_SECRET. Ends with the exit code of COMMAND, or with 0 when there is none; 1 "
           "failure or the main node is gone, 2 wrong input, 3 too few nodes, or this one came too "
-          "late, 4 this node is bad.",
+          "late, 4 this node is bad, 85 stopped by a signal before COMMAND began.",
           {"plan launch --slots 8 --out hosts -- mpirun --hostfile hosts plan run --model "
            "gpt2-small --dp 16",
            "srun --ntasks-per-node=1 plan launch --check --at-least 30 --start rank -- plan run "

@@ -19,15 +19,22 @@ std::string* message = nullptr;  // never freed: the handler reads it
 
 // The signal comes when the thread of the launcher ends that started this process, too.
 void EndIfAlone(int /*signal*/) {
-  if (getppid() == launcher) return;
+  if (LauncherIsGone()) EndAlone();
+}
+
+}  // namespace
+
+int LauncherSignal() { return SIGRTMIN + 7; }
+
+bool LauncherIsGone() { return message != nullptr && getppid() != launcher; }
+
+void EndAlone() {
   // Most often standard error was a pipe to the launcher.
   signal(SIGPIPE, SIG_IGN);
   const ssize_t ignored = write(STDERR_FILENO, message->data(), message->size());
   static_cast<void>(ignored);
   _exit(kFailed);
 }
-
-}  // namespace
 
 void EndWithLauncher(const std::string& speaker) {
   const char* rank = nullptr;
@@ -39,7 +46,7 @@ void EndWithLauncher(const std::string& speaker) {
   message = new std::string(
       fmt::format("{}: error: what started rank {} (process {}) has ended, so it ends, too\n",
                   speaker, rank, launcher));
-  const int number = SIGRTMIN + 7;
+  const int number = LauncherSignal();
   struct sigaction action = {};
   action.sa_handler = EndIfAlone;
   action.sa_flags = SA_RESTART;

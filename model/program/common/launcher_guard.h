@@ -10,4 +10,10 @@ namespace orrery::cli {
 // one that started it is gone. Elsewhere, and a second time, does nothing. Uses the signal SIGRTMIN + 7.
 void EndWithLauncher(const std::string& speaker);
 
+// For programs that take the signal themselves: its number; whether the launcher is gone (false where there is none); the end
+// that EndWithLauncher gives a process.
+int LauncherSignal();
+bool LauncherIsGone();
+[[noreturn]] void EndAlone();
+
 }  // namespace orrery::cli

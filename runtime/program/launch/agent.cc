@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <optional>
 #include <thread>
 
 #include "runtime/comm/communicator.h"
@@ -25,6 +26,7 @@ class Agent {
                                   std::chrono::duration<double>(settings.deadline_s))) {}
 
   int Run() {
+    std::optional<WhileJoining> joining(std::in_place);
     if (!Come()) return kTooFewCode;
     const ProbeDoors doors(loopback_ ? Loopback::kAlone : Loopback::kNo, settings_.secret,
                            settings_.place.rank());
@@ -39,6 +41,7 @@ class Agent {
                   {"control", control}}}});
     // Those that do not reach the deadline are bad all the same; the main node decides when.
     main_.Send({{"tested", TestJson(RunTests(settings_, until_))}});
+    joining.reset();
     return Listen();
   }
 
@@ -69,9 +72,10 @@ class Agent {
         ended_ = run_->Poll();
         if (ended_ && settings_.start != StartAt::kMain) main_.Send({{"ended", *ended_}});
       }
-      if (const int signal = SignalSeen(); signal != 0 && run_ && !passed_) {
+      if (const int signal = SignalSeen(); signal != 0 && !passed_) {
+        if (!run_) return SayStopped();
         passed_ = true;
-        run_->Stop(signal);
+        run_->Pass(signal);
       }
       if (!main_.open()) return MainIsGone();
       std::this_thread::sleep_for(kLook);
@@ -94,7 +98,8 @@ class Agent {
       if (settings_.command.empty()) return 0;
       run_.emplace(settings_, job);
     } else if (message.contains("stop") && run_) {
-      run_->Stop(message["stop"].get<int>() == SIGUSR1 ? SIGUSR1 : SIGTERM);
+      const int signal = message["stop"].get<int>() == SIGUSR1 ? SIGUSR1 : SIGTERM;
+      message.contains("failed") ? run_->Stop() : run_->Pass(signal);
     } else if (message.contains("end")) {
       return settings_.start == StartAt::kMain ? 0 : ended_.value_or(1);
     }
@@ -104,7 +109,7 @@ class Agent {
   int MainIsGone() {
     Say(fmt::format("error: the main node {} is gone", settings_.place.main));
     if (!run_) return 1;
-    run_->Stop(SIGTERM);
+    run_->Stop();
     while (!run_->Poll()) std::this_thread::sleep_for(kLook);
     return 1;
   }

@@ -105,6 +105,7 @@ Json RollCallJson(const RollCall& call, const Settings& settings);
 std::string ShowText(const Settings& settings);
 // On standard error: "plan launch: TEXT".
 void Say(const std::string& text);
+int SayStopped();  // before the command began; the exit code
 
 // --- main_node.cc, agent.cc: the exit code. `report`: gets the roll call as soon as it is decided,
 // and again when it changes. Throw InputError and comm::CommError.

@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <initializer_list>
+#include <set>
 #include <utility>
 
 #include "model/program/common/launch_flags.h"
@@ -29,6 +33,7 @@ using cli::ExitCode;
 using cli::Flag;
 
 constexpr std::size_t kBehindLaunch = 2;  // plan launch
+constexpr const char* kSpeaker = "plan launch";
 constexpr int64_t kMostNodes = 65536, kMostSlots = 4096;
 
 double ReadSeconds(const Flag& flag, double otherwise, Diagnostics* diagnostics) {
@@ -39,10 +44,41 @@ double ReadSeconds(const Flag& flag, double otherwise, Diagnostics* diagnostics)
   return otherwise;
 }
 
+// A node per line: of two with one name the second would be waited for in vain.
+void CheckOnce(const std::string& file, const std::vector<HostSlots>& hosts) {
+  std::set<std::string> names;
+  for (const HostSlots& host : hosts) {
+    if (!names.insert(host.host).second)
+      throw InputError(fmt::format("the hostfile '{}' has {} twice", file, host.host),
+                       "one line per node, with all its ranks: NAME slots=N");
+  }
+}
+
+// The nodes meet first: a folder that is missing would be found after that.
+void CheckOut(const Flag& out, Diagnostics* diagnostics) {
+  if (!out.given) return;
+  std::error_code error;
+  std::string folder = std::filesystem::path(out.text).parent_path();
+  if (folder.empty()) folder = ".";
+  if (std::filesystem::is_directory(out.text, error)) {
+    diagnostics->Error(out.where, fmt::format("--out: '{}' is a folder", out.text), "a file");
+  } else if (!std::filesystem::is_directory(folder, error)) {
+    diagnostics->Error(out.where, fmt::format("--out: there is no folder '{}'", folder),
+                       "make it first");
+  } else if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    diagnostics->Error(
+        out.where, fmt::format("--out: cannot write into '{}': {}", folder, std::strerror(errno)));
+  }
+}
+
 void ReadPlace(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* diagnostics) {
   NodePlace& place = settings->place;
   if (flags.hosts.given) {
-    cli::AtFlag(flags.hosts, [&] { place = NodeOfHosts(ReadHostfile(flags.hosts.text)); });
+    cli::AtFlag(flags.hosts, [&] {
+      const std::vector<HostSlots> hosts = ReadHostfile(flags.hosts.text);
+      CheckOnce(flags.hosts.text, hosts);
+      place = NodeOfHosts(hosts);
+    });
   } else {
     place = FindNode();
   }
@@ -91,10 +127,15 @@ void CheckPlace(const cli::LaunchFlags& flags, const Settings& settings, Diagnos
                        "one per node: srun --ntasks-per-node=1, mpirun --map-by ppr:1:node, "
                        "torchrun --nproc-per-node 1");
   if (!place.main.empty()) {
-    if (comm::AddressOf(place.main).empty())
-      diagnostics->Error(flags.main.where,
-                         fmt::format("'{}' is no address that can be found", place.main),
-                         "--main HOST: a name or address of the main node");
+    if (comm::AddressOf(place.main).empty()) {
+      const bool first = flags.hosts.given && !flags.main.given;
+      diagnostics->Error(
+          first ? flags.hosts.where : flags.main.where,
+          fmt::format("'{}'{} is no address that can be found", place.main,
+                      first ? fmt::format(", the first host of '{}',", flags.hosts.text) : ""),
+          "--main HOST: a name or address of the main node");
+      return;  // whether it needs a secret is not known
+    }
   }
   const bool alone = place.nodes == 1 || comm::IsLoopback(place.main);
   if (settings.secret.empty() && !alone)
@@ -140,6 +181,7 @@ Settings ReadSettings(const cli::LaunchFlags& flags, std::vector<std::string> co
   settings.late_s = ReadSeconds(flags.late, settings.deadline_s / 2, &diagnostics);
   settings.interface = flags.interface.text;
   settings.names = flags.names.given;
+  CheckOut(flags.hostfile, &diagnostics);
   settings.hostfile = flags.hostfile.text;
   settings.command = std::move(command);
   const auto start = cli::ReadName(flags.start, {"main", "node", "rank"}, &diagnostics);
@@ -202,7 +244,7 @@ Answer LaunchOverSsh(const cli::LaunchFlags& flags, const cli::CommandLine& own,
   }
   if (flags.json.given)
     job.main_words = {flags.json.text.empty() ? "--json" : "--json=" + flags.json.text};
-  WatchSignals();
+  WatchSignals(kSpeaker);
   return {ExitCode{RunOverSsh(job)}, ""};
 }
 
@@ -216,7 +258,7 @@ Answer LaunchCommand(const cli::CommandLine& line) {
   if (flags.ssh.given && !flags.show.given) return LaunchOverSsh(flags, own, command);
   const Settings settings = ReadSettings(flags, std::move(command));
   if (flags.show.given) return {ExitCode::kOk, ShowText(settings)};
-  WatchSignals();
+  WatchSignals(kSpeaker);
   // The command's own output follows: what is found out stands on standard error then.
   bool written = false;
   const auto report = [&](const RollCall& call) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <functional>
+#include <optional>
 
 #include "runtime/comm/communicator.h"
 #include "runtime/launch/stop_request.h"
@@ -58,14 +59,15 @@ class Command {
         if (i != 0) Hear(i);
       if (const int signal = SignalSeen(); signal != 0 && passed == 0) {
         passed = signal;
-        run.Stop(signal);
+        run.Pass(signal);
         ToOthers({{"stop", signal}});
       }
       if (code_ != 0 && until == Clock::time_point::max()) {
         until = Clock::now() + kGrace;
-        if (settings_.start != StartAt::kMain) {
-          run.Stop(SIGTERM);
-          ToOthers({{"stop", SIGTERM}});
+        // Ranks that stop in order do it together: no signal is to meet one that is still writing.
+        if (settings_.start != StartAt::kMain && code_ != kStoppedCode) {
+          run.Stop();
+          ToOthers({{"stop", SIGTERM}, {"failed", true}});
         }
       }
       if (caller_.TurnAwayLate()) changed();
@@ -140,8 +142,15 @@ void TellThoseLeftOut(Caller* caller, bool enough) {
 }  // namespace
 
 int RunMain(const Settings& settings, const std::function<void(const RollCall&)>& report) {
+  std::optional<WhileJoining> joining(
+      std::in_place);  // outlives the caller, whose test may take long
   Caller caller(settings);
   const RollCall& call = caller.Gather();
+  if (SignalSeen() != 0) {
+    caller.TellStopped();
+    return SayStopped();
+  }
+  joining.reset();
   const bool enough = caller.Enough();
   TellThoseLeftOut(&caller, enough);
   if (!enough) {

@@ -66,17 +66,23 @@ std::optional<int> NodeRun::Poll() {
     return end.has_value();
   });
   if (children_.empty()) return code_;
-  if (code_ != 0 && kill_at_ == Clock::time_point::max()) Stop(SIGTERM);
-  if (Clock::now() > kill_at_) Stop(SIGKILL);
+  if (code_ != 0 && code_ != kStoppedCode) Stop();
+  if (Clock::now() > kill_at_) {
+    for (const pid_t child : children_) SignalChild(child, SIGKILL);
+  }
   return {};
 }
 
-void NodeRun::Stop(int signal) {
-  // A second SIGTERM would end at once what is writing its snapshot (stop_request.h).
-  if (signal == SIGTERM && kill_at_ != Clock::time_point::max()) return;
+void NodeRun::Pass(int signal) {
+  // Twice the same would end at once what is writing its snapshot (stop_request.h).
+  if (passed_ == SIGTERM || passed_ == signal) return;
+  passed_ = signal;
   for (const pid_t child : children_) SignalChild(child, signal);
-  if (signal == SIGTERM && kill_at_ == Clock::time_point::max())
-    kill_at_ = Clock::now() + kTermTime;
+}
+
+void NodeRun::Stop() {
+  Pass(SIGTERM);
+  if (kill_at_ == Clock::time_point::max()) kill_at_ = Clock::now() + kTermTime;
 }
 
 }  // namespace orrery::launch

@@ -29,14 +29,15 @@ class NodeRun {
   NodeRun(const Settings& settings, const Assignment& assignment);
   ~NodeRun();  // kills what is left
 
-  // Of the first process that failed, 0 when all ended well; none: they run. After a failure the others
-  // get SIGTERM, and SIGKILL ten seconds later.
+  // Of the first process that failed, 0 when all ended well; none: they run. A failure, which kStoppedCode is not,
+  // stops the others.
   std::optional<int> Poll();
-  void Stop(int signal);  // to all; SIGKILL ten seconds after a SIGTERM
+  void Pass(int signal);  // a request to stop, to all and once: they have all the time they need
+  void Stop();            // SIGTERM to all, and SIGKILL ten seconds later
 
  private:
   std::vector<pid_t> children_;
-  int code_ = 0;
+  int code_ = 0, passed_ = 0;  // passed_: signal
   Clock::time_point kill_at_ = Clock::time_point::max();
 };
 

@@ -210,6 +210,8 @@ int RunOverSsh(const SshJob& job) {
     if (SignalSeen() != 0 && !stopped) {
       stopped = true;
       close_all();
+      for (const auto& node : nodes)
+        if (!node->reached()) node->Kill();
     }
     // Without the main node nobody tells the others the end.
     if (over && (!nodes.front()->reached() || Clock::now() - *over > kShortGrace)) close_all();
@@ -219,7 +221,8 @@ int RunOverSsh(const SshJob& job) {
     }
     std::this_thread::sleep_for(kLook);
   }
-  return nodes.front()->reached() ? nodes.front()->Poll().value_or(1) : kTooFewCode;
+  if (!nodes.front()->reached()) return stopped ? kStoppedCode : kTooFewCode;
+  return nodes.front()->Poll().value_or(1);
 }
 
 }  // namespace orrery::launch

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runtime/launch/stop_request.h"
 #include "runtime/program/launch/launch.h"
 
 namespace orrery::launch {
@@ -124,6 +125,11 @@ std::string ShowText(const Settings& settings) {
 void Say(const std::string& text) {
   fmt::print(stderr, "plan launch: {}\n", text);
   std::fflush(stderr);
+}
+
+int SayStopped() {
+  Say(fmt::format("stopped by {} before the command began", SignalName(SignalSeen())));
+  return kStoppedCode;
 }
 
 }  // namespace orrery::launch

@@ -105,7 +105,7 @@ double Caller::Elapsed() const {
 const RollCall& Caller::Gather() {
   const double reserve = Reserve(settings_.deadline_s);
   Collect(start_ + Length(settings_.deadline_s - reserve));
-  if (launch::SignalSeen() != 0) throw comm::CommError("it was asked to stop");
+  if (launch::SignalSeen() != 0) return call_;
   for (Node& node : call_.nodes) {
     if (node.state == Node::State::kTesting)
       Mark(&node, Node::State::kBad, "its test has not ended in time");
@@ -121,6 +121,13 @@ const RollCall& Caller::Gather() {
     call_.hosts.push_back({settings_.names ? node.host : node.address, node.slots, node.Name()});
   }
   return call_;
+}
+
+void Caller::TellStopped() {
+  const std::string why =
+      fmt::format("the main node was stopped by {}", launch::SignalName(launch::SignalSeen()));
+  for (Channel& channel : channels_)
+    if (channel.open()) channel.Send({{"out", {{"why", why}, {"code", launch::kStoppedCode}}}});
 }
 
 bool Caller::Enough() const {

@@ -17,8 +17,10 @@ class Caller {
  public:
   explicit Caller(const Settings& settings);
 
-  // Waits, tests and probes until all is known or the deadline is near; hosts are the good ones.
+  // Waits, tests and probes until all is known or the deadline is near; hosts are the good ones. Returns early when this process is
+  // asked to stop: TellStopped() then.
   const RollCall& Gather();
+  void TellStopped();
   // False: too few, or the main node is bad.
   bool Enough() const;
 

@@ -3,13 +3,16 @@
 #include "runtime/program/run/console.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "model/base/text.h"
 #include "model/plan/lower/names.h"
 #include "model/program/common/job.h"
 #include "runtime/launch/host_memory.h"
+#include "runtime/launch/stop_request.h"
 
 namespace orrery::cli {
 
@@ -33,6 +36,17 @@ std::string SlowRows(const ir::Plan& plan) {
 }
 
 }  // namespace
+
+void Say(std::FILE* to, const std::string& text) {
+  constexpr int kLook = 50;  // milliseconds
+  pollfd reader{fileno(to), POLLOUT, 0};
+  for (int ready = 0; (ready = poll(&reader, 1, kLook)) <= 0;) {
+    if (ready < 0 && errno != EINTR) break;
+    if (launch::SignalSeen() != 0) return;
+  }
+  std::fputs(text.c_str(), to);
+  std::fflush(to);
+}
 
 std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena_bytes,
                        double peak_flops_per_s) {

@@ -2,11 +2,16 @@
 // What `plan run` prints: a heading, a line per step, a summary. Rank 0 only.
 #pragma once
 
+#include <cstdio>
 #include <string>
 
 #include "runtime/program/run/record.h"
 
 namespace orrery::cli {
+
+// At once, to stdout or stderr. Whoever reads may be gone, or be ended itself and read no more (mpirun): that neither ends a
+// run nor holds up one that is to stop.
+void Say(std::FILE* to, const std::string& text);
 
 std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena_bytes,
                        double peak_flops_per_s);

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "model/program/common/launcher_guard.h"
 #include "model/program/common/program.h"
 #include "model/program/common/terminal.h"
 #include "model/program/common/time_report.h"
@@ -35,17 +37,11 @@ constexpr const char* kSpeaker = "plan run";
 const auto kBegin = std::chrono::steady_clock::now();  // of the process
 
 snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
-  snapshot::HookOptions options{job.save, job.save_every,    job.resume,   job.seed,
-                                job.data, job.facts.samples, job.timeout_s};
-  options.note = [](const std::string& text) {
-    fmt::print(stderr, "plan run: {}\n", text);
-    std::fflush(stderr);
-  };
+  snapshot::HookOptions options{job.save, job.save_every,    job.resume,    job.seed,
+                                job.data, job.facts.samples, job.timeout_s, job.steps};
+  options.note = [](const std::string& text) { Say(stderr, fmt::format("plan run: {}\n", text)); };
   if (quiet) return options;
-  options.progress = [](const std::string& text) {
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
-  };
+  options.progress = [](const std::string& text) { Say(stdout, text + "\n"); };
   return options;
 }
 
@@ -53,8 +49,10 @@ snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
 struct Outcome {
   Observer observer;
   StepProfile profile;
-  std::string stopped;  // why training ended early; empty: it did not
+  std::string stopped;   // why training ended early; empty: it did not
+  bool at_once = false;  // before the first step
   bool peer_failed = false;
+  bool joined = true;  // the other ranks
 };
 
 bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
@@ -93,7 +91,10 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
     outcome->peer_failed = true;
   };
   const bool good = launch::TrainRank(job.plan, endpoint, data.get(), options, hooks);
-  if (endpoint->rank() == 0 || !threads) outcome->stopped = stop.why();
+  if (endpoint->rank() == 0 || !threads) {
+    outcome->stopped = stop.why();
+    outcome->at_once = stop.at_once();
+  }
   return good;
 }
 
@@ -121,13 +122,41 @@ bool RunAsThreads(const RunJob& job, Outcome* outcome) {
   return true;
 }
 
+// The end of a training that was stopped, in words; the run's exit code.
+ExitCode Stopped(const RunJob& job, const std::string& why, bool at_once) {
+  const std::string& from = at_once ? job.resume : job.save;
+  const std::string next = !from.empty() ? fmt::format("continue with --resume {}", from)
+                           : at_once     ? "nothing is saved: it had not begun its first step"
+                                         : "nothing is saved: --save DIR was not given";
+  Say(stderr, fmt::format("plan run: stopped by {}; {}\n", why, next));
+  return ExitCode{launch::kStoppedCode};
+}
+
 bool RunAsProcess(RunJob* job, Outcome* outcome) {
+  std::optional<launch::WhileJoining> joining(std::in_place);
   auto host = ConnectProcess(job->comm, job->place, job->timeout_s, kSpeaker, job->order);
+  outcome->joined = host != nullptr;
   if (host == nullptr) return false;
   job->place.rank = host->rank();
   if (job->place.rank == 0) outcome->observer.peak_flops_per_s = PeakOf(*job);
   if (job->ranks() > 1) host = OverNccl(*job, std::move(host), kSpeaker);
-  return host != nullptr && TrainHere(*job, host.get(), outcome);
+  joining.reset();
+  const bool good = host != nullptr && TrainHere(*job, host.get(), outcome);
+  // MPI cannot be left in order without the mpirun that is gone.
+  if (good && LauncherIsGone() && !outcome->stopped.empty()) {
+    if (job->place.rank == 0) Stopped(*job, outcome->stopped, outcome->at_once);
+    std::fflush(nullptr);
+    std::_Exit(launch::kStoppedCode);
+  }
+  return good;
+}
+
+// Of an mpirun that was started by hand: a second signal ends it at once, before its ranks hear of the first. What they have
+// done is saved then.
+void LauncherEnded() {
+  if (!LauncherIsGone()) return;
+  if (std::getenv(launch::kOwnMpirun) != nullptr) EndAlone();
+  launch::RequestStop(launch::kLauncherGone);
 }
 
 // The same words again, on every rank.
@@ -136,6 +165,8 @@ ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
   for (std::string& word : cli::LooksForRanks()) again.push_back(std::move(word));
   again.insert(again.end(), words.begin() + kBehindRun, words.end());
   std::fflush(nullptr);
+  if (launch::SignalSeen() != 0)
+    return Stopped(job, launch::SignalName(launch::SignalSeen()), true);
   if (!job.placed.empty()) setenv(kHostsArePlaced, "1", 1);
   return static_cast<ExitCode>(launch::RunMpirun(launch::FindMpirun(), job.ranks(), again, kSpeaker,
                                                  {job.hostfile, job.placed}));
@@ -158,16 +189,23 @@ ExitCode CodeOf(const RunJob& job, const Outcome& outcome) {
   // mpirun ends the others when one rank ends with a code: only rank 0, which is the last to be done.
   if (job.place.rank != 0)
     return job.comm == Comm::kMpi ? ExitCode::kOk : ExitCode{launch::kStoppedCode};
-  const std::string next = job.save.empty() ? "nothing is saved: --save DIR was not given"
-                                            : fmt::format("continue with --resume {}", job.save);
-  fmt::print(stderr, "plan run: stopped by {}; {}\n", outcome.stopped, next);
-  return ExitCode{launch::kStoppedCode};
+  return Stopped(job, outcome.stopped, outcome.at_once);
+}
+
+// Ranks that were asked to stop while they met do not come.
+ExitCode FailureOf(const Outcome& outcome) {
+  if (outcome.peer_failed) return ExitCode{launch::kPeerFailedCode};
+  const bool stopped = !outcome.joined && launch::SignalSeen() != 0;
+  return stopped ? ExitCode{launch::kStoppedCode} : ExitCode::kFailure;
 }
 
 Answer RunCommand(const CommandLine& line) {
   RunFlags flags;
   if (flags.set.Parse(line, kBehindRun)) return {ExitCode::kOk, DescribeRun().help};
+  launch::WatchSignals(kSpeaker, LauncherSignal(), LauncherEnded);
   const launch::Place place = launch::FindPlace();
+  // An mpirun that ends closes its pipes first.
+  if (place.launcher == launch::Launcher::kMpi) signal(SIGPIPE, SIG_IGN);
   RunJob job;
   try {
     TakeImports(&flags.job, &flags.layout, false,
@@ -184,7 +222,6 @@ Answer RunCommand(const CommandLine& line) {
   if (flags.supervise.given) return {Supervise(flags, job, line), ""};
   if (job.comm == Comm::kMpi && place.size == 0) return {StartRanks(job, line.words()), ""};
   const std::unique_ptr<snapshot::FolderLock> lock = LockFolder(flags, job);
-  launch::WatchSignals();
   for (const std::string& note : place.rank == 0 ? job.notes : std::vector<std::string>{})
     fmt::print(stderr, "plan run: note: {}\n", note);
   Outcome outcome;
@@ -194,7 +231,7 @@ Answer RunCommand(const CommandLine& line) {
   observer.trace_steps = job.trace_steps;
   observer.wants_timeline = flags.html.given && !job.graphs;
   if (!(job.comm != Comm::kLocal ? RunAsProcess(&job, &outcome) : RunAsThreads(job, &outcome)))
-    return {outcome.peer_failed ? ExitCode{launch::kPeerFailedCode} : ExitCode::kFailure, ""};
+    return {FailureOf(outcome), ""};
   const ExitCode code = CodeOf(job, outcome);
   if (job.place.rank != 0) return {code, ""};
   auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);

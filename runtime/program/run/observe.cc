@@ -48,8 +48,7 @@ RankObserver::RankObserver(const RunJob& job, comm::Endpoint* endpoint, Observer
 void RankObserver::BeforeTraining(exec::Executor* executor) {
   part_.arena_bytes = executor->arena_bytes();
   if (part_.rank != 0 || observer_->quiet) return;
-  fmt::print("{}", RunHeading(job_, part_.host, part_.arena_bytes, observer_->peak_flops_per_s));
-  std::fflush(stdout);
+  Say(stdout, RunHeading(job_, part_.host, part_.arena_bytes, observer_->peak_flops_per_s));
 }
 
 void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord& record) {
@@ -59,8 +58,7 @@ void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord&
   if (observer_->wants_timeline) last_ = {record.step, executor->spans()};
   const bool due = record.step % job_.log_every == 0 || record.step == job_.steps;
   if (part_.rank != 0 || observer_->quiet || !due) return;
-  fmt::print("{}", StepLine(job_, record, observer_->peak_flops_per_s));
-  std::fflush(stdout);
+  Say(stdout, StepLine(job_, record, observer_->peak_flops_per_s));
 }
 
 void RankObserver::AfterTraining(exec::Executor* executor) {

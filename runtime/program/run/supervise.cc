@@ -79,7 +79,9 @@ class Supervisor {
       if (newest > behind) failures = 0;
       behind = newest;
       back_.clear();
+      if (launch::SignalSeen() != 0) return StoppedBetween();
       if (!FindHosts(after_loss)) return ExitCode::kFailure;
+      if (launch::SignalSeen() != 0) return StoppedBetween();
       const End end = Await(Start());
       launch::PassSignalsTo(0);
       // Ended by the supervisor itself, to go on with more hosts.
@@ -107,7 +109,6 @@ class Supervisor {
                       Newest() < 0 ? "from the beginning" : fmt::format("behind step {}", Newest()),
                       failures, most_));
       Pause(failures);
-      if (launch::SignalSeen() != 0) return Code(launch::kStoppedCode);  // between two attempts
     }
   }
 
@@ -115,6 +116,15 @@ class Supervisor {
   // Seconds that a host has to answer.
   static double LimitOf(const RunJob& job) { return std::min(job.timeout_s, kLongestAnswer); }
   static ExitCode Code(int code) { return static_cast<ExitCode>(code); }
+
+  // Before the first attempt, or between two.
+  ExitCode StoppedBetween() const {
+    const std::string next =
+        Newest() < 0 ? "nothing was saved" : fmt::format("continue with --resume {}", job_.save);
+    Say(fmt::format("stopped by {} while no run was under way; {}",
+                    launch::SignalName(launch::SignalSeen()), next));
+    return Code(launch::kStoppedCode);
+  }
 
   int64_t Newest() const {
     const std::vector<int64_t> steps = snapshot::StepsIn(job_.save);
@@ -235,9 +245,8 @@ class Supervisor {
       launch::PassSignalsTo(child);
       return child;
     }
+    // What the supervisor blocks stays blocked until the run watches for it: no request is lost between.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGUSR1, SIG_DFL);
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);

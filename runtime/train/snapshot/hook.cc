@@ -45,7 +45,9 @@ void SnapshotHook::AfterStep(exec::Executor* executor, const launch::StepRecord&
 
 void SnapshotHook::AfterTraining(exec::Executor* executor) {
   Advance(true);
-  if (options_.save.empty() || saved_step_ == executor->steps_done()) return;
+  const bool stopped_at_once =
+      executor->steps_done() == resumed_step_ && resumed_step_ < options_.steps;
+  if (options_.save.empty() || saved_step_ == executor->steps_done() || stopped_at_once) return;
   Begin(executor);
   Advance(true);
 }

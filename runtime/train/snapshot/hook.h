@@ -19,6 +19,7 @@ struct HookOptions {
   std::string data;              // name of the source
   int64_t samples_per_step = 0;  // all ranks
   double deadline_s = 120;
+  int64_t steps = 0;  // of the whole run: one that was stopped before its first step saves nothing
   std::function<void(const std::string&)> note;      // rank 0: what somebody should know
   std::function<void(const std::string&)> progress;  // rank 0: what went well
 };

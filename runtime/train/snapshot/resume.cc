@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds a snapshot that can be used, on all ranks the same, and reads it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "model/plan/ir/text_words.h"
 #include "model/plan/ir/unit_codes.h"
 #include "runtime/comm/gather.h"
 #include "runtime/exec/index.h"
@@ -23,6 +25,10 @@ namespace {
 using exec::At;
 
 constexpr int32_t kSizeChannel = 32006, kTextChannel = 32007;
+
+std::string_view TypeName(ir::Dtype dtype) {
+  return ir::kDtypeWords.at(static_cast<std::size_t>(dtype));
+}
 
 // Rank 0's text to all.
 std::string Tell(comm::Endpoint* endpoint, std::string text, double deadline_s) {
@@ -72,7 +78,9 @@ class Reader {
                            options.seed);
       }
       for (const ShardFile& shard : manifest_.shards) CheckSize(shard);
+      CheckShapes();
       Index();
+      CheckTypes();
       if (std::string missing = Missing(); !missing.empty()) return missing;
       for (std::size_t s = At(rank); s < manifest_.shards.size(); s += At(ranks))
         CheckShard(manifest_.shards[s]);
@@ -110,6 +118,45 @@ class Reader {
   void CheckShard(const ShardFile& shard) const {
     if (HashOfFile(folder_ + "/" + shard.name) != shard.hash)
       throw SnapshotError(fmt::format("{} is torn: its hash differs", shard.name));
+  }
+
+  // Slices that fit the manifest's model need not fit the plan's: other rows would move all that follow.
+  void CheckShapes() const {
+    std::map<std::string, const ir::Param*> params;
+    for (const ir::Param& param : image_->plan->params) params.emplace(param.name, &param);
+    for (const ShardFile& shard : manifest_.shards) {
+      for (const Slice& slice : shard.slices) {
+        const ir::Param& param = *params.at(slice.param);
+        const bool cut = slice.shards > 1 && param.shard_dim >= 0;
+        if (cut && slice.shard_dim != param.shard_dim)
+          throw SnapshotError(fmt::format("{}: {} is cut along dimension {}, and the plan cuts {}",
+                                          shard.name, PlainText(slice.param), slice.shard_dim,
+                                          param.shard_dim));
+        if (param.real_rows == 0 && slice.shape != param.shape)
+          throw SnapshotError(fmt::format("{}: {} is [{}], and the plan's is [{}]", shard.name,
+                                          PlainText(slice.param), fmt::join(slice.shape, ", "),
+                                          fmt::join(param.shape, ", ")));
+      }
+    }
+  }
+
+  // As this rank would have written them.
+  void CheckTypes() const {
+    const auto plain = [](ir::Dtype dtype) {
+      return dtype == ir::Dtype::kTf32 ? ir::Dtype::kF32 : dtype;
+    };
+    for (const Held& held : StateOf(*image_)) {
+      const auto found = sources_.find({held.state, ParamOf(held).name});
+      if (!held.saved || held.cast != nullptr || found == sources_.end()) continue;
+      for (const Source& source : found->second) {
+        if (plain(source.slice->dtype) == plain(held.data.dtype)) continue;
+        throw SnapshotError(fmt::format(
+            "{}: {} of {} are of type {}, and this plan keeps {}; resume with the --precision "
+            "that it was made with",
+            source.shard->name, PlainText(held.state), ParamOf(held).name,
+            TypeName(source.slice->dtype), TypeName(held.data.dtype)));
+      }
+    }
   }
 
   void Index() {

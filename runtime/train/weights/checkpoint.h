@@ -32,6 +32,8 @@ class Checkpoint {
 
   const std::string& path() const { return path_; }  // of the file or the index
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
+  void CheckWhole()
+      const;  // throws WeightsError where a file has become shorter since it was opened
 
  private:
   void ReadIndex(const std::string& path);
@@ -53,6 +55,7 @@ class HfWeights : public train::GivenWeights {
   ~HfWeights() override;
 
   const train::GivenTensor* Find(const std::string& param) const override;
+  void CheckWhole() const override;
   uint64_t id() const override { return id_; }
 
   const HfTensors& table() const { return table_; }

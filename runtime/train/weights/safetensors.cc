@@ -184,7 +184,13 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
   } catch (const MappingError& error) {
     Fail(error.what());
   }
-  Read();
+  try {
+    Read();
+  } catch (const WeightsError&) {
+    CheckWhole();  // zeros in place of what is gone are no fault of the format
+    throw;
+  }
+  CheckWhole();
 }
 
 void SafetensorsFile::CheckWhole() const {

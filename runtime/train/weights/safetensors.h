@@ -62,8 +62,9 @@ class SafetensorsFile {
   const std::byte* Data(const Tensor& tensor) const {
     return file_->bytes() + data_ + tensor.begin;
   }
-  // Throws WeightsError where the file has become shorter: reading on would end in SIGBUS.
+  // Behind a read; throws WeightsError where the file has become shorter.
   void CheckWhole() const;
+  bool torn() const { return file_->torn(); }  // CheckWhole() will throw
 
  private:
   void Read();

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVLinks that NCCL's logs and graphs show without their number, and the classes of nvidia-smi's matrix.
+#include <fmt/format.h>
+
+#include <tuple>
+
+#include "tests/discover/testing.h"
+
+namespace orrery::discover {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+// A log of one node whose GPUs, one on each bridge, have these links; "{}" is not said of any.
+std::string Log(const std::vector<std::vector<std::string>>& links) {
+  std::string text;
+  const auto line = [&](const std::string& what) { text += "n0:1:9 [0] NCCL INFO " + what + "\n"; };
+  line("comm 0x1 rank 0 nranks " + std::to_string(links.size()) +
+       " cudaDev 0 nNodes 1 localRanks " + std::to_string(links.size()) + " localRank 0");
+  line("=== System : maxBw 20.0 totalBw 240.0 ===");
+  line("CPU/0-0 (1/1/2)");
+  for (std::size_t gpu = 0; gpu < links.size(); ++gpu) {
+    line(fmt::format("+ PCI[24.0] - PCI/0-{}000 (1000c01015b31979)", gpu + 1));
+    line(fmt::format("              + PCI[24.0] - GPU/0-{}100 ({})", gpu + 1, gpu));
+    for (const std::string& link : links[gpu]) line("                            + " + link);
+  }
+  line("==========================================");
+  return text;
+}
+
+NodeSpec NodeOf(const std::string& log, const std::string& gpu) {
+  return Discover({Made("job.log", log)}, {"", gpu, std::nullopt}).spec.node;
+}
+
+TEST(NcclLog, RatesOfSwitchesAreNumbersOfLinks) {
+  const std::tuple<const char*, const char*, int> cases[] = {
+      {"NVL[240.0] - NVS/0-0", "a100-sxm4-80gb", 12},
+      {"NVL[264.0] - NVS/0", "a100-sxm4-40gb", 12},
+      {"NVL[370.8] - NVS/0-0", "h100-sxm5-80gb", 18},
+      {"NVL[360.0] - NVS/0", "h100-sxm5-80gb", 18},
+      {"NVL[120.0] - NVS/0", "v100-sxm2-32gb", 6},
+      {"NVL[721.8] - NVS/0-0", "b200-sxm-180gb", 18}};
+  for (const auto& [link, gpu, count] : cases) {
+    SCOPED_TRACE(link);
+    const NodeSpec node = NodeOf(Log({{link}, {link}, {link}, {link}}), gpu);
+    EXPECT_EQ(node.intra, IntraLink::kNvSwitch);
+    EXPECT_EQ(node.links_per_gpu, count);
+  }
+}
+
+TEST(NcclLog, RatesBetweenGpusAreAMesh) {
+  const NodeSpec node = NodeOf(Log({{"NVL[20.0] - GPU/0-2100", "NVL[40.0] - GPU/0-3100"},
+                                    {"NVL[20.0] - GPU/0-1100"},
+                                    {"NVL[40.0] - GPU/0-1100"}}),
+                               "v100-sxm2-16gb");
+  EXPECT_EQ(node.intra, IntraLink::kCubeMesh);
+  ASSERT_EQ(node.mesh.size(), 2u);
+  EXPECT_EQ(node.mesh[0].b, 1);
+  EXPECT_EQ(node.mesh[0].count, 1);
+  EXPECT_EQ(node.mesh[1].b, 2);
+  EXPECT_EQ(node.mesh[1].count, 2);
+}
+
+TEST(NcclLog, ItsLinksAreNamedWithTheirPlaceWhatTheGpuMayBe) {
+  const std::string log =
+      Log({{"NVL[240.0] - NVS/0-0"}, {"NVL[240.0] - NVS/0-0"}, {"NVL[240.0] - NVS/0-0"}});
+  const Discovered known = Discover({Made("job.log", log)}, {"", "a100-sxm4-80gb", std::nullopt});
+  EXPECT_THAT(known.yaml, HasSubstr("links_per_gpu: 12, per_link: 25GB/s}  # job.log:6"));
+  EXPECT_THAT(known.assumed, Not(Contains(HasSubstr("scale_up"))));
+  const Discovered unknown = Discover({Made("job.log", log)});
+  EXPECT_EQ(unknown.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_THAT(unknown.assumed,
+              Contains(HasSubstr("NVLinks (job.log:6), their number is not said")));
+  // No multiple of a link's rate.
+  const Discovered odd =
+      Discover({Made("job.log", Log({{"NVL[33.3] - NVS/0"}, {"NVL[33.3] - NVS/0"}, {}}))},
+               {"", "a100-sxm4-80gb", std::nullopt});
+  EXPECT_EQ(odd.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_THAT(odd.assumed, Contains(HasSubstr("node.scale_up")));
+}
+
+std::string Graph(int gpus, const char* inside) {
+  std::string text = fmt::format(
+      "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" "
+      "speedintra=\"20\" speedinter=\"20\" typeintra=\"{}\" typeinter=\"PIX\"><channel>",
+      inside);
+  for (int gpu = 0; gpu < gpus; ++gpu) text += fmt::format("<gpu dev=\"{}\"/>", gpu);
+  return text + "</channel></graph></graphs>";
+}
+
+TEST(NcclGraph, WaysOverNvLinkAreNoPcie) {
+  const auto of = [](int gpus, const char* inside, const char* gpu) {
+    return Discover({Made("graph.xml", Graph(gpus, inside))}, {"", gpu, std::nullopt});
+  };
+  // As nodes of the catalogue with such GPUs have it.
+  EXPECT_EQ(of(8, "NVL", "h100-sxm5-80gb").spec.node.links_per_gpu, 18);
+  // None has five of them, or two.
+  const Discovered five = of(5, "NVL", "a100-sxm4-80gb");
+  EXPECT_EQ(five.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_EQ(five.spec.node.links_per_gpu, 12);
+  EXPECT_THAT(five.assumed, Contains(HasSubstr("NVLinks (graph.xml:1), their number is not said")));
+  const Discovered two = of(2, "NVB", "a100-pcie-40gb");
+  EXPECT_EQ(two.spec.node.intra, IntraLink::kCubeMesh);
+  ASSERT_EQ(two.spec.node.mesh.size(), 1u);
+  const Discovered pcie = of(5, "PHB", "a100-sxm4-80gb");
+  EXPECT_THAT(pcie.assumed, Contains(HasSubstr("no source shows other links")));
+}
+
+// GPUs with NVLinks and the NICs between them: only the way to a NIC tells the switch.
+TEST(Matrix, DevicesBehindOneNicShareItsSwitch) {
+  for (const std::string near : {"PIX", "PXB"}) {
+    SCOPED_TRACE(near);
+    const std::string n = near;
+    const Discovered made =
+        Discover({Made("topo.txt",
+                       "\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n"
+                       "GPU0\tX\tNV12\tNV12\tNV12\t" +
+                           n +
+                           "\tSYS\t0-31\t0\n"
+                           "GPU1\tNV12\tX\tNV12\tNV12\t" +
+                           n +
+                           "\tSYS\t0-31\t0\n"
+                           "GPU2\tNV12\tNV12\tX\tNV12\tSYS\t" +
+                           n +
+                           "\t32-63\t1\n"
+                           "GPU3\tNV12\tNV12\tNV12\tX\tSYS\t" +
+                           n +
+                           "\t32-63\t1\n"
+                           "NIC0\t" +
+                           n + "\t" + n +
+                           "\tSYS\tSYS\tX\tSYS\n"
+                           "NIC1\tSYS\tSYS\t" +
+                           n + "\t" + n + "\tSYS\tX\n")},
+                 {"", "a100-sxm4-40gb", std::nullopt});
+    const NodeSpec& node = made.spec.node;
+    ASSERT_EQ(node.pcie.size(), 2u) << made.yaml;
+    EXPECT_THAT(node.pcie[0].gpus, ElementsAre(0, 1));
+    EXPECT_THAT(node.pcie[0].nics, ElementsAre(0));
+    EXPECT_GE(node.pcie[0].pcie_switch, 0);
+    EXPECT_THAT(node.pcie[1].gpus, ElementsAre(2, 3));
+    EXPECT_EQ(node.hosts.size(), 2u);
+    EXPECT_EQ(node.links_per_gpu, 12);
+  }
+}
+
+// PHB: by way of the CPU; NODE: by way of two bridges of one; SYS and, in older releases, SOC: to the other.
+TEST(Matrix, WaysOverTheCpuShareNoSwitch) {
+  for (const std::string far : {"SYS", "SOC"}) {
+    const Discovered made = Discover({Made("topo.txt",
+                                           "\tGPU0\tGPU1\tmlx5_0\tmlx5_1\tCPU Affinity\n"
+                                           "GPU0\t X \t" +
+                                               far + "\tPHB\t" + far +
+                                               "\t0-9\n"
+                                               "GPU1\t" +
+                                               far + "\t X \t" + far +
+                                               "\tNODE\t10-19\n"
+                                               "mlx5_0\tPHB\t" +
+                                               far + "\t X \t" + far +
+                                               "\n"
+                                               "mlx5_1\t" +
+                                               far + "\tNODE\t" + far + "\t X \n")},
+                                     {"", "v100-pcie-16gb", std::nullopt});
+    const NodeSpec& node = made.spec.node;
+    ASSERT_EQ(node.pcie.size(), 2u) << made.yaml;
+    EXPECT_EQ(node.pcie[0].pcie_switch, -1);
+    EXPECT_THAT(node.pcie[0].nics, ElementsAre(0));
+    EXPECT_EQ(node.pcie[1].host, 1);
+    EXPECT_EQ(node.intra, IntraLink::kPcie);
+  }
+}
+
+// Switches below switches: the farther devices of one root are no farther than that.
+TEST(Matrix, PixAndPxbOfOneRootMeet) {
+  const Discovered made = Discover({Made("topo.txt",
+                                         "        GPU0  GPU1  GPU2  NIC0  NIC1\n"
+                                         "GPU0     X    PIX   PXB   PXB   NODE\n"
+                                         "GPU1    PIX    X    PXB   PXB   NODE\n"
+                                         "GPU2    PXB   PXB    X    PIX   NODE\n"
+                                         "NIC0    PXB   PXB   PIX    X    NODE\n"
+                                         "NIC1    NODE  NODE  NODE  NODE   X\n")},
+                                   {"", "a100-pcie-80gb", std::nullopt});
+  const NodeSpec& node = made.spec.node;
+  ASSERT_EQ(node.pcie.size(), 2u) << made.yaml;
+  EXPECT_THAT(node.pcie[0].gpus, ElementsAre(0, 1, 2));
+  EXPECT_THAT(node.pcie[0].nics, ElementsAre(0));
+  EXPECT_EQ(node.pcie[1].pcie_switch, -1);
+  EXPECT_EQ(node.hosts.size(), 1u);
+}
+
+}  // namespace
+}  // namespace orrery::discover
