@@ -176,7 +176,7 @@ export MASTER_ADDR MASTER_PORT NNODES="$SLURM_JOB_NUM_NODES"
 srun --export=ALL --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --label \
   bash -c '{1} exec ./train.sh "$@"' train "$@"
 )sh",
-      placed.any() ? fmt::format("sed -n {}p", placed.first() + 1) : "head -n 1",
+      fmt::format("sed -n {}p", placed.first() + 1),  // reads all: a pipe that breaks ends the job
       placed.any() ? R"(read -r -a places <<< "$PLACES"; NODE_RANK="${places[$SLURM_NODEID]}")"
                    : R"(NODE_RANK="$SLURM_NODEID")",
       placed.any() ? PlacesLine(placed, "export ") : "");

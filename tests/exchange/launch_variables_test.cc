@@ -47,7 +47,9 @@ const std::map<std::string, std::string> kPrograms = {
      "[[ \" $* \" == *' --export=ALL '* ]] || exit 9\n"
      "while [[ $1 == --* ]]; do shift; done\n"
      "for node in 0 1; do HOST=h$node SLURM_NODEID=$node \"$@\"; done\n"},
-    {"pbsdsh", "node=$2; shift 3\nenv -i PATH=\"$PATH\" SAID=\"$SAID\" HOST=\"h$node\" \"$@\"\n"},
+    {"pbsdsh",
+     "node=$2; shift 3\nenv -i PATH=\"$PATH\" SAID=\"$SAID\" HOME=\"$PWD/home\" HOST=\"h$node\" "
+     "\"$@\"\n"},
     {"mpirun",
      "names=()\nwhile [[ $1 == -* ]]; do\n  case $1 in\n    -x) names+=(\"$2\") ;;\n"
      "    -np) all=$2 ;;\n  esac\n  shift 2\ndone\n"
@@ -115,6 +117,9 @@ class LaunchVariables : public testing::TestWithParam<Way> {
          {"pretrain_gpt.py", "scripts/training/run_recipe.py", "torchtitan/train.py"})
       WriteProgram(folder_ / "programs" / name, "");
     std::ofstream(folder_ / "hosts") << "h0 slots=2\nh1 slots=2\n";
+    fs::create_directories(folder_ / "home");  // a login shell sets PATH anew
+    std::ofstream(folder_ / "home/.bash_profile")
+        << "PATH=\"" << (folder_ / "bin").string() << ":$PATH\"\n";
     std::ofstream(folder_ / "nodes") << "h0\nh1\n";
     for (const std::string& name : VariablesOf(target))
       wanted_[name] = name.ends_with("_PATH") ? (folder_ / "programs").string() : kAwkward;
