@@ -37,6 +37,7 @@ const auto kBegin = std::chrono::steady_clock::now();  // of the process
 snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
   snapshot::HookOptions options{job.save, job.save_every,    job.resume,   job.seed,
                                 job.data, job.facts.samples, job.timeout_s};
+  options.conditions = ConditionsOf(job);
   options.note = [](const std::string& text) {
     fmt::print(stderr, "plan run: {}\n", text);
     std::fflush(stderr);
