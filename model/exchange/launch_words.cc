@@ -298,10 +298,15 @@ bool IsWhole(const std::string& text) {
 
 std::size_t ProgramOf(const Words& words) {
   const auto value = [&](std::size_t i) { return i > 0 && TakesValue(words[i - 1].text); };
+  // Behind a program -m is an option of its own.
+  const auto scripts = [&](std::size_t end) {
+    return std::ranges::any_of(std::span(words).first(end),
+                               [](const Word& word) { return word.text.ends_with(".py"); });
+  };
   for (std::size_t i = words.size(); i-- > 0;) {
     const std::string& text = words[i].text;
-    const bool module = i > 0 && IsModule(words[i - 1].text);
-    if (module && KindOf(text) == Kind::kNone && !text.empty()) return i;
+    const bool module = i > 0 && words[i - 1].text == "-m";  // --module is torchtitan's own, too
+    if (module && KindOf(text) == Kind::kNone && !text.empty() && !scripts(i)) return i;
     if (text.ends_with(".py") && !value(i)) return i;
     if (text == "torchtitan.train" || text == "train.train") return i;
   }

@@ -62,6 +62,15 @@ TEST(ImportLaunchers, OptionsOfTorchrunMayHoldTheirValues) {
   EXPECT_EQ(Text(read, "micro_batch"), "4");
 }
 
+TEST(ImportLaunchers, ProgramsAreModules) {
+  const auto settings = [](const std::string& command) {
+    const Imported read = Read({{"x.sh", "torchrun --nnodes 1 --nproc-per-node 8 " + command}});
+    return Text(read, "micro_batch");
+  };
+  EXPECT_EQ(settings("-m recipes.finetune --per_device_train_batch_size 4"), "4");
+  EXPECT_EQ(settings("train.py -m base --per_device_train_batch_size 4"), "4");
+}
+
 TEST(ImportLaunchers, MpirunCountsRanks) {
   const auto nodes = [](const std::string& front) {
     const Imported read = Read({{"x.sh", front + " python " + kGpt}});
