@@ -145,6 +145,25 @@ void PrecisionOfTrainer(Settings* settings, std::vector<std::string>* notes) {
   }
 }
 
+// Where settings are those of a Trainer, its defaults hold.
+void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
+  const auto trainer = std::ranges::find_if(
+      *settings, [](const Setting& setting) { return setting.key.starts_with("args."); });
+  if (trainer == settings->end()) return;
+  const Location where = trainer->where;
+  const bool micro = HasKey(*settings, "args.per_device_train_batch_size");
+  const bool steps = HasKey(*settings, "args.gradient_accumulation_steps");
+  if (!micro && !HasKey(*settings, "args.train_batch_size") && steps) {
+    notes->push_back(
+        fmt::format("{}: per_device_train_batch_size 8, the Trainer's default", Place(where)));
+    settings->push_back({"args.per_device_train_batch_size", "8", where, ""});
+  }
+  if (steps) return;
+  const auto file = FindKey(settings, "deepspeed_config.gradient_accumulation_steps");
+  const std::string number = file == settings->end() || file->value == kAuto ? "1" : file->value;
+  settings->push_back({"args.gradient_accumulation_steps", number, where, ""});
+}
+
 void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
   static constexpr std::string_view kTruths[] = {"args.bf16", "args.fp16", "args.tf32",
                                                  "args.gradient_checkpointing"};
@@ -178,22 +197,7 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
         !HasKey(*settings, "args.deepspeed"))
       settings->push_back({"mixed_precision", "no", by.where, "", true});
   }
-  const auto trainer = std::ranges::find_if(
-      *settings, [](const Setting& setting) { return setting.key.starts_with("args."); });
-  if (trainer == settings->end()) return;
-  // Where the settings are those of a Trainer, its defaults hold.
-  const Location where = trainer->where;
-  const bool micro = HasKey(*settings, "args.per_device_train_batch_size");
-  const bool steps = HasKey(*settings, "args.gradient_accumulation_steps");
-  if (!micro && !HasKey(*settings, "args.train_batch_size") && steps) {
-    notes->push_back(
-        fmt::format("{}: per_device_train_batch_size 8, the Trainer's default", Place(where)));
-    settings->push_back({"args.per_device_train_batch_size", "8", where, ""});
-  }
-  if (steps) return;
-  const auto file = FindKey(settings, "deepspeed_config.gradient_accumulation_steps");
-  const std::string number = file == settings->end() || file->value == kAuto ? "1" : file->value;
-  settings->push_back({"args.gradient_accumulation_steps", number, where, ""});
+  AddTrainerDefaults(settings, notes);
 }
 
 // split_points "layers.8", ... as the lists of modules that followed them.
