@@ -7,7 +7,12 @@
 //   time (ms) | forward-compute: 123.4 | backward-compute: 234.5 |
 //   (min, max) time across ranks (ms):
 //       forward-backward ...............: (498.12, 499.87)
+// Memory of the allocator, once behind the first interval and by the first rank of each replica:
+//   [Rank 0] (after 10 iterations) memory (MB) | allocated: 9091.7 | max allocated: 10234.2 | ...
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
 
 #include "calib/import/log_lines.h"
 #include "calib/import/training_log.h"
@@ -38,6 +43,7 @@ class MegatronReader {
 
   TrainingLog Read() {
     ForEachLine(*log_.source, [&](const LogLine& line) { ReadLine(line); });
+    PlacePeaks();
     FinishLog(
         "Megatron-LM prints a line 'iteration N/ M | ... | elapsed time per iteration (ms): T'",
         &log_);
@@ -50,6 +56,8 @@ class MegatronReader {
       in_ranges_ = true;
     } else if (Contains(line.text, "time (ms) |")) {
       ReadTimers(line);
+    } else if (Contains(line.text, "memory (MB) |")) {
+      ReadMemory(line);
     } else if (Contains(line.text, kElapsed) || StartsRow(line.text)) {
       in_ranges_ = false;
       ReadRow(line);
@@ -124,6 +132,35 @@ class MegatronReader {
     if (!any) Garbled(line, "", "a line of timers without one");
   }
 
+  // The largest of what its ranks say stands at the row of the same step.
+  void ReadMemory(const LogLine& line) {
+    LineCursor cursor(line.text);
+    const auto step = cursor.Behind("(after") ? cursor.Whole() : std::nullopt;
+    for (const std::string_view text : SplitAt(line.text, '|')) {
+      const Field field = SplitField(text);
+      if (field.key != "max allocated") continue;
+      const auto mebibytes = AmountIn(field.value);
+      constexpr double kMost = 1e9;  // a pebibyte
+      if (!mebibytes || *mebibytes <= 0 || *mebibytes > kMost)
+        return Garbled(line, text, fmt::format("'{}' is no memory", text.substr(0, 60)));
+      Peak& peak = peaks_[step.value_or(-1)];
+      peak.bytes = std::max(peak.bytes, *mebibytes * 1048576);
+      peak.line = line.number;
+    }
+  }
+
+  // Behind its row, in front of it, or between others where ranks mix their lines.
+  void PlacePeaks() {
+    for (const auto& [step, peak] : peaks_) {
+      StepSample* at = nullptr;
+      for (StepSample& row : log_.steps) {
+        if (at == nullptr || row.step == step || (at->step != step && row.line < peak.line))
+          at = &row;
+      }
+      if (at != nullptr) at->peak_bytes = std::max(at->peak_bytes.value_or(0), peak.bytes);
+    }
+  }
+
   // "forward-compute ....: (1.2, 3.4)": the slowest rank. False: the list has ended.
   bool ReadRange(const LogLine& line) {
     const std::size_t dots = line.text.find("..");
@@ -142,8 +179,14 @@ class MegatronReader {
     return true;
   }
 
+  struct Peak {
+    double bytes = 0;
+    int line = 0;
+  };
+
   TrainingLog log_;
-  bool in_ranges_ = false;  // below the title of a list of timers
+  std::map<int64_t, Peak> peaks_;  // by step
+  bool in_ranges_ = false;         // below the title of a list of timers
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/exchange/bundle.h"
+#include "model/exchange/train_script.h"
 
 namespace orrery::exchange {
 namespace {
@@ -38,7 +39,7 @@ exec ./train.sh)sh";
 
 // {0}: name, {1}: nodes, {2}: GPUs per node.
 constexpr char kService[] = R"sh(#
-# kubectl apply -f job.yaml; kubectl logs -f -l app={0}
+# ./submit.sh applies this file with the exported variables of yours; then kubectl logs -f -l app={0}
 # Assumed: the image, and that every node has {2} free GPUs. RDMA devices are named differently in every cluster: add
 # yours to the limits.
 apiVersion: v1
@@ -57,8 +58,8 @@ metadata:
   name: {0}
 data:
 )sh";
-// {0}: name, {1}: nodes, {2}: image, {3}: GPUs per node, {4}: MiB of shared memory, {5}: more variables, {6}: what
-// sets NODE_RANK, {7}: the node where it is 0.
+// {0}: name, {1}: nodes, {2}: image, {3}: GPUs per node, {4}: MiB of shared memory, {5}: what sets PROGRAM where nobody
+// does, {6}: NODE_RANK, {7}: the node where it is 0.
 constexpr char kJob[] = R"sh(---
 apiVersion: batch/v1
 kind: Job
@@ -86,7 +87,11 @@ spec:
       containers:
         - name: train
           image: {2}
-          command: [bash, -c, "{6} exec bash /job/train.sh"]
+          command: [bash, -c, "{5}{6} exec bash /job/train.sh"]
+          envFrom:
+            - configMapRef:  # made by submit.sh
+                name: {0}-env
+                optional: true
           env:
             - name: NNODES
               value: "{1}"
@@ -94,7 +99,7 @@ spec:
               value: "{3}"
             - name: MASTER_ADDR
               value: {0}-{7}.{0}
-{5}          resources:
+          resources:
             limits:
               nvidia.com/gpu: {3}
           securityContext:
@@ -167,6 +172,35 @@ Json Container(const Bundle& bundle, const std::vector<File>& files) {
   return container;
 }
 
+// Values of `passed` as the environment of Batch's overrides.
+constexpr char kBatchSubmit[] = R"sh(environment=""
+for name in "${{passed[@]}}"; do
+  value="${{!name}}"
+  value="${{value//\\/\\\\}}"
+  value="${{value//\"/\\\"}}"
+  value="${{value//$'\n'/\\n}}"
+  value="${{value//$'\t'/\\t}}"
+  environment+="${{environment:+,}}{{\"name\":\"$name\",\"value\":\"$value\"}}"
+done
+container="{{\"environment\":[$environment]}}"
+aws batch register-job-definition --cli-input-json file://job-definition.json
+aws batch submit-job --job-name {0} --job-definition {0} --job-queue "${{JOB_QUEUE:?a queue of AWS Batch}}" \
+  --node-overrides "{{\"nodePropertyOverrides\":[{{\"targetNodes\":\"0:\",\"containerOverrides\":$container}}]}}"
+)sh";
+
+std::string KubernetesSubmit(const Bundle& bundle) {
+  return "#!/usr/bin/env bash\n" + Comments(bundle, "#") +
+         "#\n# Applies job.yaml, with variables of yours as ConfigMap " + bundle.name +
+         "-env.\nset -euo pipefail\ncd \"$(dirname \"${BASH_SOURCE[0]}\")\"\n" +
+         PassedVariables(bundle.target) +
+         fmt::format(R"sh(pairs=()
+for name in "${{passed[@]}}"; do pairs+=("--from-literal=$name=${{!name}}"); done
+kubectl create configmap {0}-env "${{pairs[@]}}" --dry-run=client -o yaml | kubectl apply -f -
+kubectl apply -f job.yaml
+)sh",
+                     bundle.name);
+}
+
 }  // namespace
 
 std::vector<File> AwsBatchFiles(const Bundle& bundle, const std::vector<File>& files) {
@@ -194,12 +228,10 @@ std::vector<File> AwsBatchFiles(const Bundle& bundle, const std::vector<File>& f
 # EFA devices (with EFA: linuxParameters.devices /dev/infiniband/uverbs0 and on, and an image that has libfabric).{}
 set -euo pipefail
 cd "$(dirname "${{BASH_SOURCE[0]}}")"
-aws batch register-job-definition --cli-input-json file://job-definition.json
-aws batch submit-job --job-name {} --job-definition {} --job-queue "${{JOB_QUEUE:?a queue of AWS Batch}}"
 )sh",
       kCoresPerGpu, kMibPerGpu,
-      NeedsProgram(bundle) ? fmt::format(" PROGRAM is assumed, too: {}.", kProgram) : "",
-      bundle.name, bundle.name);
+      NeedsProgram(bundle) ? fmt::format(" PROGRAM is {} unless you set it.", kProgram) : "");
+  submit += PassedVariables(bundle.target) + fmt::format(kBatchSubmit, bundle.name);
   std::vector<File> all = files;
   all.push_back({"job-definition.json", Printed(job), false});
   all.push_back({"submit.sh", submit, true});
@@ -213,18 +245,17 @@ std::vector<File> KubernetesFiles(const Bundle& bundle, const std::vector<File>&
   text += fmt::format(kService, bundle.name, c.nodes, c.gpus_per_node);
   for (const File& file : files)
     text += fmt::format("  {}: |\n{}", file.name, Literal(file.text, 4));
-  text += fmt::format(kJob, bundle.name, c.nodes, bundle.ImageName(), c.gpus_per_node, kShmMib,
-                      NeedsProgram(bundle) ? fmt::format("            - name: PROGRAM  # assumed\n"
-                                                         "              value: {}\n",
-                                                         kProgram)
-                                           : "",
-                      placed.any() ? fmt::format("places=({}); NODE_RANK=${{places["
-                                                 "$JOB_COMPLETION_INDEX]}}",
-                                                 ShellList(placed.places))
-                                   : "NODE_RANK=$JOB_COMPLETION_INDEX",
-                      placed.first());
+  text += fmt::format(
+      kJob, bundle.name, c.nodes, bundle.ImageName(), c.gpus_per_node, kShmMib,
+      NeedsProgram(bundle) ? fmt::format("export PROGRAM=${{PROGRAM:-{}}}; ", kProgram) : "",
+      placed.any() ? fmt::format("places=({}); NODE_RANK=${{places["
+                                 "$JOB_COMPLETION_INDEX]}}",
+                                 ShellList(placed.places))
+                   : "NODE_RANK=$JOB_COMPLETION_INDEX",
+      placed.first());
   std::vector<File> all = files;
   all.push_back({"job.yaml", text, false});
+  all.push_back({"submit.sh", KubernetesSubmit(bundle), true});
   return all;
 }
 

@@ -17,6 +17,7 @@ struct Document {
   std::optional<Target> target;  // whose settings these are; empty: a launcher's alone
   Settings settings;             // NNODES and GPUS_PER_NODE are the launcher's
   std::vector<std::string> notes;
+  Settings files = {};  // configurations that a command names
 };
 
 // By content; by the name's ending where the content tells nothing. Throws InputError: nothing that is known, or text that its syntax does not allow.
@@ -31,12 +32,18 @@ std::string WithoutToml();
 Document ReadScript(const SourcePtr& source);
 Document ReadArgumentDump(const SourcePtr& source);
 Document ReadTree(const SourcePtr& source);  // JSON and YAML
+// DeepSpeed reads its JSON with comments (hjson): blanks in their places. Throws InputError: one is never closed.
+SourcePtr WithoutJsonComments(const SourcePtr& source);
+Document ReadTrainingArguments(const SourcePtr& source);  // a call in a Python program
 Document ReadToml(const SourcePtr& source);
 Document ReadPython(const SourcePtr& source);
 
+// A literal of Python as other formats spell it; "": it is none.
+std::string PythonLiteral(std::string_view text);
 // The line of Megatron's dump of arguments that begins it.
 bool HasArgumentDump(std::string_view text);
 bool LooksLikeToml(std::string_view text);
 bool LooksLikePython(std::string_view text);
+bool CallsTrainingArguments(std::string_view text);
 
 }  // namespace orrery::exchange

@@ -45,7 +45,8 @@ bool HasArgumentDump(std::string_view text) {
 Document ReadArgumentDump(const SourcePtr& source) {
   Document document{source, "the arguments that Megatron printed", kMegatron, {}, {}};
   std::string_view rest = source->text;
-  bool inside = false;
+  bool inside = false, whole = false;
+  int last = 1;
   for (int line = 1; !rest.empty(); ++line) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view text = rest.substr(0, end);
@@ -54,7 +55,9 @@ Document ReadArgumentDump(const SourcePtr& source) {
       inside = text.find(kBegin) != std::string_view::npos;
       continue;
     }
-    if (text.find(kEnd) != std::string_view::npos) break;
+    last = line;
+    whole = text.find(kEnd) != std::string_view::npos;
+    if (whole) break;
     std::string_view name, value;
     if (!LineOf(text, &name, &value) || value == "None") continue;
     if (document.settings.size() > kMostSettings) break;
@@ -81,6 +84,13 @@ Document ReadArgumentDump(const SourcePtr& source) {
     if (word.starts_with("AttnBackend.")) word.erase(0, 12);
     document.settings.push_back({std::move(key), std::move(word), where, ""});
   }
+  // Arguments are printed in the order of the alphabet: those behind the cut would be taken for defaults.
+  if (!whole)
+    throw InputError({{{source, last, 1},
+                       fmt::format("{} ends within Megatron's arguments: 'end of arguments' never "
+                                   "comes",
+                                   source->name),
+                       "the whole dump, or the launch script"}});
   return document;
 }
 

@@ -45,6 +45,20 @@ Cell BridgeLengths() {
       });
 }
 
+// What the Trainer's examples and TRL call it; it is no setting of the Trainer's own.
+Cell TrainerLengths() {
+  return Rule(
+      [](const Case&) { return No(kByProgram); },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        for (const char* key : {"args.block_size", "args.max_seq_length", "args.max_seq_len",
+                                "args.max_length", "args.model_max_length", "args.cutoff_len"}) {
+          if (const Setting* length = settings.Find(key); length != nullptr)
+            return From(length, length->value);
+        }
+        return std::nullopt;
+      });
+}
+
 Cell AccelerateGpus() {
   return Rule(
       [](const Case& c) { return Say({Set("num_processes", c.gpus())}); },
@@ -115,7 +129,8 @@ std::vector<Field> Sizes() {
        "--seq-len",
        {{kMegatron, MegatronLengths()},
         {kBridge, BridgeLengths()},
-        {kDeepSpeed | kAccelerate, Choices({}, kByProgram)},
+        {kDeepSpeed, Choices({}, kByProgram)},
+        {kAccelerate, TrainerLengths()},
         {kTitan, Key("training.max_context_length")},
         {kTitanToml, Key("training.seq_len")},
         {kTorch, Key("SEQ_LEN")}}},

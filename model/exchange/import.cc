@@ -7,71 +7,15 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "model/exchange/model_arguments.h"
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
 namespace {
-
-// Old spellings, as settings of today.
-struct Alias {
-  Target target;
-  const char* key;
-  const char* now;
-  const char* value;  // "": that of the old one
-};
-constexpr Alias kAliases[] = {
-    {kMegatron, "model-parallel-size", "tensor-model-parallel-size", ""},
-    {kMegatron, "recompute-activations", "recompute-granularity", "selective"},
-    {kMegatron, "checkpoint-activations", "recompute-granularity", "full"},
-    {kMegatron, "use-flash-attn", "attention-backend", "flash"},
-    {kMegatron, "use-flash-attn-v2", "attention-backend", "flash"},
-    {kMegatron, "batch-size", "micro-batch-size", ""},
-    {kMegatron, "use-torch-fsdp2", "data-parallel-sharding-strategy", "optim_grads_params"},
-    {kDeepSpeed, "zero_optimization.zero_hpz_partition_size", "zero_hpz", ""},
-};
-
-// Settings that change a step and that plans do not know: the prediction is of a job without them.
-struct Unmodelled {
-  Target target;
-  const char* part;  // the key begins so
-  const char* what;
-};
-constexpr Unmodelled kUnmodelled[] = {
-    {kMegatron, "fp4-param", "weights held in 4 bits"},
-    {kMegatron, "cuda-graph", "CUDA graphs"},
-    {kMegatron, "enable-cuda-graph", "CUDA graphs"},
-    {kMegatron, "moe-", "mixtures of experts"},
-    {kDeepSpeed, "zero_optimization.offload_param", "weights on NVMe, or other choices of offload"},
-    {kDeepSpeed, "zero_optimization.offload_optimizer",
-     "states on NVMe, or other choices of offload"},
-    {kDeepSpeed, "zero_optimization.zero_quantized", "quantised collectives"},
-    {kDeepSpeed, "zero_hpz", "a second shard of the weights in each node"},
-    {kDeepSpeed, "sparse_attention", "sparse attention"},
-    {kDeepSpeed, "compression_training", "compression"},
-    {kAccelerate, "deepspeed_config.offload", "offloading"},
-    {kAccelerate, "dynamo_config", "compiled kernels"},
-    {kTitan, "compile.", "compiled kernels"},
-    {kTitanToml, "compile.", "compiled kernels"},
-    {kTitanToml, "quantize.", "fp8"},
-};
-
-bool Off(const std::string& value) {
-  return value == "false" || value == "none" || value == "None" || value == "null" ||
-         value == "no" || value == "NO";
-}
-
-void Rename(Target target, Settings* settings) {
-  for (Setting& setting : *settings) {
-    for (const Alias& alias : kAliases) {
-      if (alias.target != target || setting.key != alias.key) continue;
-      setting.key = alias.now;
-      if (alias.value[0] != '\0') setting.value = alias.value;
-    }
-  }
-}
 
 // The launcher's words in the target's.
 void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
@@ -83,11 +27,17 @@ void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
     return;
   }
   const auto nodes = find(launch, "NNODES"), gpus = find(launch, "GPUS_PER_NODE");
+  const auto places = find(launch, "PLACES"), world = find(launch, "WORLD");
+  if (places != launch.end()) settings->push_back(*places);
+  if (world != launch.end() && find(*settings, "num_processes") == settings->end())
+    settings->push_back({"num_processes", world->value, world->where, "", true});
   if (nodes == launch.end()) return;
-  settings->push_back({"num_machines", nodes->value, nodes->where, ""});
-  if (gpus == launch.end()) return;
+  if (find(*settings, "num_machines") == settings->end() || nodes->flag)
+    settings->push_back({"num_machines", nodes->value, nodes->where, "", nodes->flag});
+  const auto processes = find(*settings, "num_processes");
+  if (gpus == launch.end() || (processes != settings->end() && processes->flag)) return;
   const int64_t all = std::stoll(nodes->value.substr(0, 9)) * std::stoll(gpus->value.substr(0, 9));
-  settings->push_back({"num_processes", Text(all), gpus->where, ""});
+  settings->push_back({"num_processes", Text(all), gpus->where, "", gpus->flag});
 }
 
 std::string FrameworkOf(Target target, const Values& values) {
@@ -133,20 +83,44 @@ void DropNoEffect(Values* values) {
   if (!is("zero", "3")) drop({"prefetch"});
 }
 
+// FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
+std::string FactWords(std::string words) {
+  std::string facts;
+  for (std::size_t begin = 0; begin < words.size();) {
+    const std::size_t end = std::min(words.find(", ", begin), words.size());
+    std::string fact = words.substr(begin, end - begin);
+    if (const std::size_t blank = fact.find(' '); blank != std::string::npos) fact[blank] = '=';
+    facts += (facts.empty() ? "" : ",") + fact;
+    begin = end + 2;
+  }
+  return facts;
+}
+
 class Importer {
  public:
-  explicit Importer(const std::optional<LoadedModel>& model) { out_.model = model; }
+  Importer(const std::optional<LoadedModel>& model, const Values& given) : given_(given) {
+    out_.model = model;
+  }
 
   Imported Run(const std::vector<SourcePtr>& sources) {
     for (const SourcePtr& source : sources) Sort(ReadDocument(source));
+    AddGiven();
     if (targets_.empty() && records_.empty() && !launch_.empty()) {
       SettingIndex launch(launch_);
       Merge({{"nodes", ValueOf(launch, "NNODES")},
              {"gpus_per_node", ValueOf(launch, "GPUS_PER_NODE")}});
+      if (auto placement = PlacementOf(launch, nullptr)) Merge({{"placement", *placement}});
     }
     if (targets_.size() > 1) CheckTargets();
     for (auto& [target, settings] : targets_) TakeTarget(target, settings);
     TakeRecords();
+    NoteFiles(sources);
+    std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
+      const auto flag = given_.find(value.first);
+      const Location& where = value.second.where;
+      return flag != given_.end() && where.source && where.source == flag->second.where.source &&
+             where.column == flag->second.where.column;
+    });
     DropNoEffect(&out_.values);
     std::erase_if(out_.values, [](const auto& value) { return value.second.text.empty(); });
     return std::move(out_);
@@ -155,9 +129,12 @@ class Importer {
  private:
   void Sort(Document document) {
     out_.notes.push_back(fmt::format("{}: {}", document.source->name, document.kind));
+    if (document.target) read_.emplace(document.source->name, *document.target);
     for (std::string& note : document.notes) out_.notes.push_back(std::move(note));
+    for (const Setting& file : document.files) files_.push_back(file);
     for (Setting& setting : document.settings) {
-      const bool launch = setting.key == "NNODES" || setting.key == "GPUS_PER_NODE";
+      const bool launch = setting.key == "NNODES" || setting.key == "GPUS_PER_NODE" ||
+                          setting.key == "PLACES" || setting.key == "WORLD";
       if (setting.key.starts_with("field.")) {
         records_.push_back(std::move(setting));
       } else if (launch || !document.target) {
@@ -168,9 +145,47 @@ class Importer {
     }
   }
 
-  // Megatron-DeepSpeed takes Megatron's arguments and DeepSpeed's file; others do not go together.
+  // Numbers of nodes and GPUs that flags say where no file does: batches follow from them.
+  void AddGiven() {
+    for (const auto& [field, key] :
+         {std::pair{"nodes", "NNODES"}, std::pair{"gpus_per_node", "GPUS_PER_NODE"}}) {
+      const auto at = given_.find(field);
+      if (at == given_.end() || std::ranges::find(launch_, key, &Setting::key) != launch_.end())
+        continue;
+      const auto accelerate = targets_.find(kAccelerate);
+      const bool own = accelerate != targets_.end() &&
+                       std::ranges::find(accelerate->second, "num_processes", &Setting::key) !=
+                           accelerate->second.end();
+      if (!own && NumberOf(given_, field, 0) > 0 && !targets_.empty())
+        launch_.push_back({key, at->second.text, at->second.where, ""});
+    }
+  }
+
+  // Configurations that a command names and nobody gave.
+  void NoteFiles(const std::vector<SourcePtr>& sources) {
+    for (const Setting& file : files_) {
+      const Target target = file.key.find("deepspeed") != std::string::npos ? kDeepSpeed
+                            : file.key.starts_with("job.")                  ? kTitanToml
+                                                                            : kAccelerate;
+      const std::string name = file.value.substr(file.value.rfind('/') + 1);
+      const bool given = std::ranges::any_of(sources, [&](const SourcePtr& source) {
+        return source != file.where.source &&
+               (source->name.substr(source->name.rfind('/') + 1) == name ||
+                read_.contains({source->name, target}));
+      });
+      if (!given)
+        out_.notes.push_back(fmt::format(
+            "{}: {} names {}, whose settings are not known here: add --from {}", Place(file.where),
+            file.key, file.unresolved.empty() ? file.value : "a file",
+            name.empty() ? "FILE" : name));
+    }
+  }
+
+  // Megatron-DeepSpeed takes Megatron's arguments and DeepSpeed's file, the Trainer its arguments and DeepSpeed's file;
+  // others do not go together.
   void CheckTargets() const {
-    if (targets_.size() == 2 && targets_.contains(kMegatron) && targets_.contains(kDeepSpeed))
+    if (targets_.size() == 2 && targets_.contains(kDeepSpeed) &&
+        (targets_.contains(kMegatron) || targets_.contains(kAccelerate)))
       return;
     const auto first = targets_.begin(), second = std::next(first);
     throw InputError(
@@ -186,22 +201,24 @@ class Importer {
   }
 
   void TakeTarget(Target target, Settings settings) {
-    Rename(target, &settings);
-    if (target == kAccelerate) {  // TrainingArguments repeat what accelerate is told
-      std::erase_if(settings, [](const Setting& setting) {
-        return (setting.key == "args.bf16" || setting.key == "args.fp16") && Off(setting.value);
-      });
-    }
     TakeLaunch(target, launch_, &settings);
-    AddLayers(target, &settings);
+    LetFlagsWin(target, &settings, &out_.notes);
+    const auto layers = AddLayers(target, &settings);
+    Respell(target, layers, &settings, &out_.notes);
     const SettingIndex index(settings);
     TakeModel(target, index);
-    Values values = FromSettings(index, target);
+    Values known;
+    Values values = FromSettings(index, target, given_, &known);
     NameAllLayers(&values);
     TakeWorld(target, index, &values);
-    CheckBatch(target, values);
+    CheckBatch(target, known);
     NoteUnits(index, values);
-    out_.framework = targets_.size() > 1 ? "megatron-deepspeed" : FrameworkOf(target, values);
+    const bool both = targets_.size() > 1;
+    out_.framework = both && targets_.contains(kMegatron) ? "megatron-deepspeed"
+                     : both                               ? "deepspeed"
+                     : target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage"))
+                         ? "megatron-deepspeed"
+                         : FrameworkOf(target, values);
     Merge(std::move(values));
     Report(target, index);
   }
@@ -229,15 +246,17 @@ class Importer {
     at->second.text = OffloadText(*offload);
   }
 
-  void AddLayers(Target target, Settings* settings) {
-    if (target != kTitan && target != kTitanToml) return;
+  std::optional<int64_t> AddLayers(Target target, Settings* settings) {
+    if (target != kTitan && target != kTitanToml) return std::nullopt;
     const auto at = [&](const char* key) {
       const auto found = std::ranges::find(*settings, key, &Setting::key);
       return found == settings->end() ? std::string() : found->value;
     };
     const RegistryRow* row = FindFlavor(at("model.name"), at("model.flavor"));
     if (row != nullptr && !out_.model) out_.model = LoadModel(row->model);
-    if (out_.model) settings->push_back({"MODEL_LAYERS", Text(out_.model->spec.layers), {}, ""});
+    if (!out_.model) return std::nullopt;
+    settings->push_back({"MODEL_LAYERS", Text(out_.model->spec.layers), {}, ""});
+    return out_.model->spec.layers;
   }
 
   void TakeModel(Target target, const SettingIndex& index) {
@@ -253,10 +272,10 @@ class Importer {
     }
   }
 
-  // A dump of Megatron's names the number of all GPUs alone.
+  // A dump of Megatron's names the number of all GPUs alone, and so does mpirun -np.
   void TakeWorld(Target target, const SettingIndex& index, Values* values) {
     const auto world = index.Whole("WORLD", 1);
-    if (!world || values->contains("nodes") || target != kMegatron) return;
+    if (!world || values->contains("nodes") || target == kAccelerate) return;
     out_.notes.push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
                                      Place(index.Find("WORLD")->where), *world));
     const auto dp = *world / ModelRanks(*values);
@@ -285,7 +304,9 @@ class Importer {
           fmt::format("a global batch of {} is no multiple of micro-batch {} x {} "
                       "data-parallel ranks ({})",
                       batch, micro, ranks, InfoOf(target).name),
-          fmt::format("the micro-batch is of {}", Place(values.at("micro_batch").where))}});
+          values.at("micro_batch").where.source
+              ? fmt::format("the micro-batch is of {}", Place(values.at("micro_batch").where))
+              : ""}});
   }
 
   // Explicit values win over defaults of a program; two explicit ones must agree.
@@ -293,7 +314,8 @@ class Importer {
     for (auto& [field, value] : values) {
       const auto [at, added] = out_.values.emplace(field, value);
       if (added || !value.where.source) continue;
-      if (at->second.where.source && at->second.text != value.text)
+      if (value.text == kAuto) continue;  // filled in from what is there
+      if (at->second.text != kAuto && at->second.where.source && at->second.text != value.text)
         throw InputError({{value.where,
                            fmt::format("{} is {} here and {} in {}", field, value.text,
                                        at->second.text, Place(at->second.where)),
@@ -307,7 +329,10 @@ class Importer {
     for (const Setting& setting : records_) {
       const std::string field = setting.key.substr(6);
       if (field == "framework") {
-        out_.framework = setting.value;
+        // "megatron with compile off, tp_async on"
+        const std::size_t with = setting.value.find(" with ");
+        out_.framework = setting.value.substr(0, with);
+        if (with != std::string::npos) out_.facts = FactWords(setting.value.substr(with + 6));
       } else if (field == "topology") {
         out_.topology = setting.value;
       } else if (field == "model") {
@@ -322,12 +347,9 @@ class Importer {
   void Report(Target target, const SettingIndex& index) {
     std::vector<std::string> unused;
     for (const Setting* setting : index.Unused()) {
-      const auto row = std::ranges::find_if(kUnmodelled, [&](const Unmodelled& what) {
-        return what.target == target && setting->key.starts_with(what.part) && !Off(setting->value);
-      });
-      if (row != std::end(kUnmodelled)) {
+      if (const char* what = NotModelled(target, *setting); what != nullptr) {
         out_.notes.push_back(fmt::format("{}: {} is not modelled: the prediction is without it",
-                                         Place(setting->where), row->what));
+                                         Place(setting->where), what));
       } else {
         unused.push_back(setting->key);
       }
@@ -342,14 +364,17 @@ class Importer {
   }
 
   std::map<Target, Settings> targets_;
-  Settings launch_, records_;
+  Settings launch_, records_, files_;
+  std::set<std::pair<std::string, Target>> read_;  // names of files
+  const Values& given_;
   Imported out_;
 };
 
 }  // namespace
 
-Imported Import(const std::vector<SourcePtr>& sources, const std::optional<LoadedModel>& model) {
-  return Importer(model).Run(sources);
+Imported Import(const std::vector<SourcePtr>& sources, const std::optional<LoadedModel>& model,
+                const Values& given) {
+  return Importer(model, given).Run(sources);
 }
 
 }  // namespace orrery::exchange

@@ -16,13 +16,15 @@ struct Imported {
   Values values;          // by field; without a place: the program's default
   std::string framework;  // of --framework
   std::optional<LoadedModel> model;
-  std::string model_name, topology;  // of this project's own records; "": not said
-  std::vector<std::string> notes;    // what was read, what has no effect here, what is not modelled
+  std::string model_name, topology, facts;  // of this project's own records; "": not said
+  std::vector<std::string> notes;  // what was read, what has no effect here, what is not modelled
 };
 
 // `sources` add up: a launch script and the configuration that it names. `model`: of the user, for settings that count its
 // layers. Throws InputError: a file of no known kind, two values for one field (with both places), settings of two programs
-// that do not go together, or what plans do not model.
-Imported Import(const std::vector<SourcePtr>& sources, const std::optional<LoadedModel>& model);
+// that do not go together, or what plans do not model. `given`: what flags say, by field: it wins over the files, and
+// what follows from it is checked against them. A value that is "auto" nobody gave.
+Imported Import(const std::vector<SourcePtr>& sources, const std::optional<LoadedModel>& model,
+                const Values& given = {});
 
 }  // namespace orrery::exchange

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/exchange/bundle.h"
+#include "model/exchange/train_script.h"
 
 namespace orrery::exchange {
 namespace {
@@ -23,6 +24,12 @@ std::vector<File> With(const std::vector<File>& files, File more) {
 
 std::string Head(const Bundle& bundle, const std::string& directives) {
   return "#!/usr/bin/env bash\n" + directives + Comments(bundle, "#");
+}
+
+// The reader of scripts knows the placement by this variable.
+std::string PlacesLine(const NodePlaces& placed, const char* front) {
+  return fmt::format("{}PLACES=\"{}\"  # the placement: NODE_RANK of each node\n", front,
+                     ShellList(placed.places));
 }
 
 std::vector<File> TorchrunFiles(const Bundle& bundle, const std::vector<File>& files) {
@@ -48,10 +55,15 @@ if [ "${{#hosts[@]}}" -ne {0} ]; then
   echo "launch-torchrun.sh: $HOSTFILE names ${{#hosts[@]}} hosts, the layout is for {0}" >&2
   exit 2
 fi
-{4}pids=()
+{4}{5}variables="" arguments=""
+for name in "${{passed[@]}}"; do variables+=" $name=$(printf %q "${{!name}}")"; done
+for word in "$@"; do arguments+=" $(printf %q "$word")"; done
+pids=()
 for rank in "${{!hosts[@]}}"; do
-  ssh -o BatchMode=yes "${{hosts[$rank]}}" \
-    "NODE_RANK=$rank MASTER_ADDR=$(printf %q "${{hosts[0]}}") bash $(printf %q "$here/train.sh")" &
+  command="export NODE_RANK=$rank MASTER_ADDR=$(printf %q "${{hosts[0]}}")$variables
+exec bash $(printf %q "$here/train.sh")$arguments"
+  # The login shell of a host need not be bash: it starts one, which reads the command.
+  ssh -o BatchMode=yes "${{hosts[$rank]}}" bash -s <<< "$command" &
   pids+=("$!")
 done
 )sh",
@@ -61,14 +73,13 @@ done
                                              "# Line k of HOSTFILE, from 0, is node k.\n",
                                              ShellList(placed.places), placed.first())
                                : "",
-                  placed.any() ? fmt::format(R"sh(placed=()
-for node in {}; do  # by NODE_RANK
-  placed+=("${{hosts[$node]}}")
-done
-hosts=("${{placed[@]}}")
-)sh",
-                                             ShellList(placed.nodes))
-                               : "") +
+                  placed.any() ? PlacesLine(placed, "") + R"sh(read -r -a places <<< "$PLACES"
+placed=()
+for node in "${!places[@]}"; do placed[places[node]]="${hosts[$node]}"; done
+hosts=("${placed[@]}")
+)sh"
+                               : "",
+                  PassedVariables(bundle.target)) +
       kWaitForAll;
   return With(files, {"launch-torchrun.sh", text, true});
 }
@@ -77,8 +88,7 @@ constexpr char kMpirunAsListed[] =
     R"sh(  MASTER_ADDR="${{MASTER_ADDR:-$(sed 's/#.*//; /^[[:space:]]*$/d' "$HOSTFILE" | awk 'NR == 1 {{ print $1 }}')}}"
   export MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-29500}}" NNODES={0} GPUS_PER_NODE={1}
   exec mpirun -np {2} --hostfile "$HOSTFILE" --map-by ppr:{3}:node --bind-to none \
-    -x MASTER_ADDR -x MASTER_PORT -x NNODES -x GPUS_PER_NODE -x PATH -x LD_LIBRARY_PATH \
-    "$here/launch-mpirun.sh" "$@"
+    "${{shared[@]}}" "$here/launch-mpirun.sh" "$@"
 )sh";
 // mpirun numbers ranks by program, whatever order it takes hosts in: a placement is a program for each node.
 constexpr char kMpirunInOrder[] =
@@ -87,25 +97,33 @@ constexpr char kMpirunInOrder[] =
     echo "launch-mpirun.sh: $HOSTFILE names ${{#hosts[@]}} hosts, the layout is for {0}" >&2
     exit 2
   fi
-  export MASTER_ADDR="${{MASTER_ADDR:-${{hosts[{5}]}}}}" MASTER_PORT="${{MASTER_PORT:-29500}}" NNODES={0} GPUS_PER_NODE={1}
+  read -r -a places <<< "$PLACES"
+  order=()
+  for node in "${{!places[@]}}"; do order[places[node]]="$node"; done
+  export MASTER_ADDR="${{MASTER_ADDR:-${{hosts[${{order[0]}}]}}}}" MASTER_PORT="${{MASTER_PORT:-29500}}"
+  export NNODES={0} GPUS_PER_NODE={1}
   programs=()
-  for node in {4}; do  # the placement: line k of HOSTFILE, from 0, is node k
+  for node in "${{order[@]}}"; do  # line k of HOSTFILE, from 0, is node k
     if [ "${{#programs[@]}}" -gt 0 ]; then programs+=(:); fi
-    programs+=(-np {3} --host "${{hosts[$node]}}:{3}" -x MASTER_ADDR -x MASTER_PORT -x NNODES -x GPUS_PER_NODE
-      -x PATH -x LD_LIBRARY_PATH "$here/launch-mpirun.sh" "$@")
+    programs+=(-np {3} --host "${{hosts[$node]}}:{3}" "${{shared[@]}}" "$here/launch-mpirun.sh" "$@")
   done
   exec mpirun --bind-to none "${{programs[@]}}"
+)sh";
+constexpr char kMpirunShared[] =
+    R"sh(  shared=(-x MASTER_ADDR -x MASTER_PORT -x NNODES -x GPUS_PER_NODE -x PATH)
+  if [ -n "${LD_LIBRARY_PATH:-}" ]; then shared+=(-x LD_LIBRARY_PATH); fi
+  for name in "${passed[@]}"; do shared+=(-x "$name"); done
 )sh";
 
 // `agent`: one process per node.
 std::string StartMpirun(const Bundle& bundle, bool agent) {
   const Case& c = bundle.layout;
-  const NodePlaces placed = PlacesOf(bundle);
   const int64_t each = agent ? 1 : c.gpus_per_node;
-  if (!placed.any())
-    return fmt::format(kMpirunAsListed, c.nodes, c.gpus_per_node, c.nodes * each, each);
-  return fmt::format(kMpirunInOrder, c.nodes, c.gpus_per_node, c.nodes * each, each,
-                     ShellList(placed.nodes), placed.first());
+  const std::string form =
+      PlacesOf(bundle).any()
+          ? fmt::format(kMpirunInOrder, c.nodes, c.gpus_per_node, c.nodes * each, each)
+          : fmt::format(kMpirunAsListed, c.nodes, c.gpus_per_node, c.nodes * each, each);
+  return PassedVariables(bundle.target, "  ") + kMpirunShared + form;
 }
 
 std::vector<File> MpirunFiles(const Bundle& bundle, const std::vector<File>& files) {
@@ -117,14 +135,15 @@ std::vector<File> MpirunFiles(const Bundle& bundle, const std::vector<File>& fil
 # This folder has to be shared among the nodes.
 set -euo pipefail
 here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
-
+{4}
 if [ -z "${{OMPI_COMM_WORLD_RANK:-}}" ]; then
   HOSTFILE="${{HOSTFILE:?a file with a line \"NAME slots={1}\" for each of {0} nodes}}"
 {2}fi
 
 )sh",
                       c.nodes, c.gpus_per_node, StartMpirun(bundle, agent),
-                      agent ? "accelerate once on each node" : "one process per GPU");
+                      agent ? "accelerate once on each node" : "one process per GPU",
+                      PlacesOf(bundle).any() ? PlacesLine(PlacesOf(bundle), "") : "");
   if (agent) {
     text += "export NODE_RANK=\"$OMPI_COMM_WORLD_RANK\"\n";
   } else {
@@ -137,12 +156,14 @@ export LOCAL_RANK="$OMPI_COMM_WORLD_LOCAL_RANK" LOCAL_WORLD_SIZE="$OMPI_COMM_WOR
   return With(files, {"launch-mpirun.sh", text, true});
 }
 
-// The order of the job's nodes is that of Slurm's list.
+// The order of the job's nodes is that of Slurm's list. srun told ALL passes on what the script exports, whatever sbatch
+// was told.
 std::string SlurmBody(const NodePlaces& placed) {
   return fmt::format(
       R"sh(#
 # Submit in the folder of this file:  sbatch job.sbatch
-# Account, partition and a longer time: on sbatch's command line. One task per node starts the ranks of its GPUs.
+# Account, partition and a longer time: on sbatch's command line. Exported variables go along. One task per node starts
+# the ranks of its GPUs.
 set -euo pipefail
 cd "${{SLURM_SUBMIT_DIR:?submit this file with sbatch}}"
 
@@ -150,17 +171,15 @@ MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | {0})"
 # Two jobs on one node must not meet at one port.
 MASTER_PORT="${{MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}}"
 export MASTER_ADDR MASTER_PORT NNODES="$SLURM_JOB_NUM_NODES"
-
+{2}
 # shellcheck disable=SC2016  # expanded by the shell of each task
-srun --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --label \
+srun --export=ALL --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --label \
   bash -c '{1} exec ./train.sh "$@"' train "$@"
 )sh",
-      placed.any() ? fmt::format("sed -n {}p", placed.first() + 1) : "head -n 1",
-      placed.any()
-          ? fmt::format(
-                R"(places=({}) && NODE_RANK="${{places[$SLURM_NODEID]}}")",  // the placement
-                ShellList(placed.places))
-          : R"(NODE_RANK="$SLURM_NODEID")");
+      fmt::format("sed -n {}p", placed.first() + 1),  // reads all: a pipe that breaks ends the job
+      placed.any() ? R"(read -r -a places <<< "$PLACES"; NODE_RANK="${places[$SLURM_NODEID]}")"
+                   : R"(NODE_RANK="$SLURM_NODEID")",
+      placed.any() ? PlacesLine(placed, "export ") : "");
 }
 
 std::vector<File> SlurmFiles(const Bundle& bundle, const std::vector<File>& files) {
@@ -191,13 +210,14 @@ std::vector<File> PbsFiles(const Bundle& bundle, const std::vector<File>& files)
 #PBS -l walltime=01:00:00
 #PBS -j oe
 #PBS -r y
+#PBS -V
 )sh",
                           bundle.name.substr(0, 15), c.nodes, c.gpus_per_node, c.gpus_per_node));
   text +=
       fmt::format(R"sh(#
 # Submit in the folder of this file:  qsub job.pbs
 # ncpus is one core per GPU, the least that PBS must give; the nodes are exclusive. Project and queue: on qsub's
-# command line. pbsdsh starts one process per node, which starts the ranks of its GPUs.
+# command line. Exported variables go along (-V). pbsdsh starts one process per node, which starts the ranks of its GPUs.
 set -euo pipefail
 cd "${{PBS_O_WORKDIR:?submit this file with qsub}}"
 
@@ -209,25 +229,27 @@ fi
 {3}
 port="${{MASTER_PORT:-$((20000 + ${{PBS_JOBID%%[!0-9]*}} % 20000))}}"
 
+{6}variables=""
+for name in "${{passed[@]}}"; do variables+=" $name=$(printf %q "${{!name}}")"; done
 pids=()
 {4}
   # pbsdsh passes no environment on: a login shell sets PATH, the rest stands in the command.
-  pbsdsh -n "{5}" -- bash -lc "cd $(printf %q "$PWD") && NNODES={0} GPUS_PER_NODE={1} \
-NODE_RANK=$rank MASTER_ADDR=$(printf %q "$master") MASTER_PORT=$port exec ./train.sh" &
+  pbsdsh -n "{5}" -- bash -lc "cd $(printf %q "$PWD") && export NNODES={0} GPUS_PER_NODE={1} \
+NODE_RANK=$rank MASTER_ADDR=$(printf %q "$master") MASTER_PORT=$port$variables && exec ./train.sh" &
   pids+=("$!")
 done
 )sh",
                   c.nodes, c.gpus_per_node, placed.any() ? "awk '!seen[$1]++'" : "sort -u",
-                  placed.any() ? fmt::format(R"sh(# The placement: NODE_RANK of each node.
-places=({})
+                  placed.any()
+                      ? PlacesLine(placed, "") + fmt::format(R"sh(read -r -a places <<< "$PLACES"
 master="${{hosts[{}]}}")sh",
-                                             ShellList(placed.places), placed.first())
-                               : "master=\"$(hostname)\"",
+                                                             placed.first())
+                      : "master=\"$(hostname)\"",
                   placed.any() ? fmt::format(R"sh(for ((node = 0; node < {}; ++node)); do
   rank="${{places[$node]}}")sh",
                                              c.nodes)
                                : fmt::format("for ((rank = 0; rank < {}; ++rank)); do", c.nodes),
-                  placed.any() ? "$node" : "$rank") +
+                  placed.any() ? "$node" : "$rank", PassedVariables(bundle.target)) +
       kWaitForAll;
   return With(files, {"job.pbs", text, true});
 }

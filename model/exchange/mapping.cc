@@ -8,7 +8,9 @@
 #include <algorithm>
 
 #include "model/base/check.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/balance.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
 namespace {
@@ -49,8 +51,7 @@ std::string SettingsText(const Choice& choice) {
   throw InputError(
       {{setting.where,
         fmt::format("{} '{}' is no known choice of {}", setting.key, setting.value, field.name),
-        setting.value == "auto" ? "\"auto\" is filled in at run time: write the value"
-                                : fmt::format("known: {}", fmt::join(offered, ", "))}});
+        fmt::format("known: {}", fmt::join(offered, ", "))}});
 }
 
 std::optional<Value> ReadChoices(const Field& field, const Cell& cell,
@@ -81,6 +82,7 @@ std::optional<Value> ReadChoices(const Field& field, const Cell& cell,
   for (const Choice& choice : cell.choices) {
     if (choice.settings.empty()) continue;
     const Setting* other = settings.Find(choice.settings.front().first);
+    if (other != nullptr && other->value == kAuto) return Value{kAuto, other->where, other->key};
     if (other != nullptr) RefuseValue(field, cell, *other);
   }
   // What no setting says is the choice without one; where several are, the program decides and the files say nothing.
@@ -221,7 +223,8 @@ const Cell* Field::Of(Target target) const {
 std::span<const Field> Fields() {
   static const std::vector<Field> all = [] {
     std::vector<Field> fields = LayoutFields();
-    fields.insert(fields.end(), WorkFields().begin(), WorkFields().end());
+    for (const auto& part : {ComputeFields(), WorkFields()})
+      fields.insert(fields.end(), part.begin(), part.end());
     return fields;
   }();
   return all;
@@ -245,21 +248,40 @@ Export ToSettings(const Case& c, Target target) {
   return out;
 }
 
-Values FromSettings(const SettingIndex& settings, Target target) {
-  Values values;
+Values FromSettings(const SettingIndex& settings, Target target, const Values& given,
+                    Values* known) {
+  Values values, all;
   std::vector<Diagnostic> wrong;
   for (const Field& field : Fields()) {
     const Cell* cell = field.Of(target);
     ORRERY_CHECK(cell != nullptr, "{} has no cell for {}", field.name, InfoOf(target).name);
+    const auto flag = given.find(field.name);
     try {
-      if (auto value = ReadCell(field, *cell, settings, values))
+      if (auto value = ReadCell(field, *cell, settings, all)) {
+        all.insert_or_assign(field.name, *value);
         values.emplace(field.name, std::move(*value));
+      }
     } catch (const InputError& error) {
-      wrong.insert(wrong.end(), error.diagnostics().begin(), error.diagnostics().end());
+      if (flag == given.end())
+        wrong.insert(wrong.end(), error.diagnostics().begin(), error.diagnostics().end());
     }
+    if (flag != given.end()) all.insert_or_assign(field.name, flag->second);
   }
   if (!wrong.empty()) throw InputError(std::move(wrong));
+  if (known != nullptr) *known = std::move(all);
   return values;
+}
+
+std::vector<PipelineSchedule> SchedulesOf(Target target) {
+  const auto row = std::ranges::find(Fields(), std::string_view("schedule"), &Field::name);
+  std::vector<PipelineSchedule> schedules;
+  for (const auto& [name, schedule] : kScheduleNames) {
+    Case c;
+    c.strategy.pp = 2;
+    c.strategy.schedule = schedule;
+    if (!Differs(WriteCell(*row->Of(target), c, name).status)) schedules.push_back(schedule);
+  }
+  return schedules;
 }
 
 std::vector<int> LayersByChunk(const Case& c) {

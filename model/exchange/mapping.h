@@ -2,7 +2,7 @@
 // The one table between the fields of a layout and the settings of other programs. Writers and readers follow it.
 //
 // A row is a field: a member of Strategy or Workload, by its name there, and for each target a cell that says how the
-// target spells it, or why it cannot. To add a field: one row in fields_layout.cc or fields_work.cc. A cell of kAnyTarget
+// target spells it, or why it cannot. To add a field: one row in a fields_*.cc. A cell of kAnyTarget
 // stands for all targets that no cell before it names.
 #pragma once
 
@@ -85,6 +85,7 @@ struct Field {
 // All rows, the layout's first. A row may use the values of rows before it when it is read.
 std::span<const Field> Fields();
 const std::vector<Field>& LayoutFields();
+const std::vector<Field>& ComputeFields();
 const std::vector<Field>& WorkFields();
 
 struct FieldReport {
@@ -100,8 +101,13 @@ struct Export {
 Export ToSettings(const Case& c, Target target);
 
 // The values that settings of a target give to fields. Throws InputError: a value that a setting cannot have, settings that
-// contradict each other.
-Values FromSettings(const SettingIndex& settings, Target target);
+// contradict each other. `given`: values of flags, which other fields follow in the place of the files'; what is wrong with
+// a setting that a flag replaces is no error. `known`: the values with those of the flags in their place.
+Values FromSettings(const SettingIndex& settings, Target target, const Values& given = {},
+                    Values* known = nullptr);
+
+// Schedules of pipelines that the target can be told.
+std::vector<PipelineSchedule> SchedulesOf(Target target);
 
 // As --layout takes it ("5,10x6,5"), "even", or "" without a pipeline.
 std::string LayoutText(const Case& c);

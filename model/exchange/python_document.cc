@@ -23,8 +23,10 @@ bool IsConstant(std::string_view name) {
       name, [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; });
 }
 
+}  // namespace
+
 // The literal as other formats spell it; "" where it is none.
-std::string Literal(std::string_view text) {
+std::string PythonLiteral(std::string_view text) {
   text = Trim(text);
   if (text == "True" || text == "False") return std::string(text);
   if (text == "None") return "None";
@@ -41,6 +43,8 @@ std::string Literal(std::string_view text) {
   std::erase(out, '_');
   return number ? out : "";
 }
+
+namespace {
 
 std::string_view WithoutComment(std::string_view line) {
   char quote = 0;
@@ -85,7 +89,7 @@ Document ReadPython(const SourcePtr& source) {
       continue;
     }
     if (!IsName(name)) continue;
-    std::string value = Literal(code.substr(equals + 3));
+    std::string value = PythonLiteral(code.substr(equals + 3));
     if (titan && (value == "True" || value == "False")) value = value == "True" ? "true" : "false";
     const std::string key = name == "NODES" ? "NNODES" : std::string(name);
     document.settings.push_back(
@@ -118,7 +122,10 @@ Document ReadDocument(const SourcePtr& source) {
     throw InputError({{{source, 1, 1}, fmt::format("{} is empty", source->name), ""}});
   if (HasArgumentDump(text)) return ReadArgumentDump(source);
   if (text[first] == '<' || text[first] == '{') RefuseClusterFile(source);
-  if (text[first] == '{') return ReadTree(source);
+  if (text[first] == '{') return ReadTree(WithoutJsonComments(source));
+  if (text.substr(first).starts_with("//") || text.substr(first).starts_with("/*"))
+    return ReadTree(WithoutJsonComments(source));
+  if (CallsTrainingArguments(text)) return ReadTrainingArguments(source);
   if (LooksLikePython(text)) return ReadPython(source);
   if (LooksLikeToml(text)) return ReadToml(source);
   // A line "key: value" in front is YAML; scripts begin with #!, an assignment or a command.

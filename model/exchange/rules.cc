@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Megatron's and DeepSpeed's rules of the mapping.
+// Megatron's rules of the mapping, and what all rules share.
 #include "model/exchange/rules.h"
 
 #include <fmt/format.h>
@@ -201,19 +201,6 @@ Cell MegatronGradType() {
       });
 }
 
-Cell DeepSpeedGradType() {
-  return Rule(
-      [](const Case& c) {
-        const char* half = c.work.precision == Precision::kBf16 ? "bf16" : "fp16";
-        return Say({Set("data_types.grad_accum_dtype", c.strategy.fp32_grads ? "fp32" : half)});
-      },
-      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-        const Setting* type = settings.Find("data_types.grad_accum_dtype");
-        if (type == nullptr) return std::nullopt;
-        return From(type, OnOff(type->value == "fp32"));
-      });
-}
-
 Cell MegatronAttention(const char* key) {
   return Rule(
       [key](const Case& c) {
@@ -292,91 +279,6 @@ Cell MegatronLengths() {
         if (length == nullptr) length = settings.Find("encoder-seq-length");
         return length == nullptr ? std::nullopt : From(length, length->value);
       });
-}
-
-Cell DeepSpeedReplicas() {
-  return Rule(
-      [](const Case& c) {
-        if (c.strategy.dp_outer == 1) return Default("one copy of the shards");
-        if (c.strategy.zero != 3) return No("hybrid sharding (MiCS) exists for stage 3 only");
-        return Say({Set("zero_optimization.mics_shard_size", c.strategy.dp)});
-      },
-      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
-        const auto shard = settings.Whole("zero_optimization.mics_shard_size", 1);
-        if (!shard) return Value{"1", {}, ""};
-        const Setting* setting = settings.Find("zero_optimization.mics_shard_size");
-        const auto nodes = settings.Whole("NNODES", 1), gpus = settings.Whole("GPUS_PER_NODE", 1);
-        if (!nodes || !gpus)
-          throw InputError(
-              {{setting->where, "mics_shard_size needs the number of GPUs",
-                "name the launch script, too: --from train.sh --from ds_config.json"}});
-        const int64_t dp = *nodes * *gpus / ModelRanks(values);
-        if (dp % *shard != 0)
-          throw InputError(
-              {{setting->where,
-                fmt::format("shards of {} ranks do not divide {} ranks", *shard, dp), ""}});
-        return From(setting, Text(dp / *shard));
-      });
-}
-
-Cell DeepSpeedBatch() {
-  return Rule(
-      [](const Case& c) {
-        return Say({Set("train_batch_size", c.work.global_batch),
-                    Set("gradient_accumulation_steps", c.micro_batches())});
-      },
-      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
-        const auto all = settings.Whole("train_batch_size", 1);
-        const auto steps = settings.Whole("gradient_accumulation_steps", 1);
-        const auto nodes = settings.Whole("NNODES", 1), gpus = settings.Whole("GPUS_PER_NODE", 1);
-        const int64_t micro = NumberOf(values, "micro_batch", 0);
-        if (!nodes || !gpus || !steps || micro == 0)
-          return all ? From(settings.Find("train_batch_size"), Text(*all)) : std::nullopt;
-        const int64_t dp = *nodes * *gpus / ModelRanks(values);
-        if (all && *all != micro * *steps * dp)
-          throw InputError({{settings.Find("train_batch_size")->where,
-                             fmt::format("train_batch_size {} is not {} per GPU x {} steps x {} "
-                                         "data-parallel ranks",
-                                         *all, micro, *steps, dp),
-                             "DeepSpeed asserts that they agree"}});
-        return From(settings.Find("gradient_accumulation_steps"), Text(micro * *steps * dp));
-      });
-}
-
-namespace {
-// Of nodes in another order: NODE_RANK, which the launcher's file gives them.
-Written PlacedNodes(const Case& c) {
-  Written written = Say({});
-  if (const auto& placement = c.strategy.placement; placement && !placement->nodes.empty()) {
-    written.status = Status::kFollows;
-    written.why = "the launcher's file numbers the nodes in the order of the placement";
-  }
-  return written;
-}
-}  // namespace
-
-Cell MegatronPlacement(const char* key, const char* on) {
-  return Rule(
-      [key, on](const Case& c) {
-        Written written = PlacedNodes(c);
-        if (!c.strategy.stages_inside()) return written;
-        written.status = Status::kWritten;
-        written.settings.push_back(Set(key, std::string(on)));
-        return written;
-      },
-      [key, on](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-        const Setting* inside = settings.Find(key);
-        if (inside == nullptr || (*on != '\0' && inside->value != on)) return std::nullopt;
-        return From(inside, PlacementText({true, {}}));
-      });
-}
-
-Cell OtherPlacement() {
-  return Rule(
-      [](const Case& c) {
-        return c.strategy.stages_inside() ? No("numbers ranks as tp-cp-dp-pp") : PlacedNodes(c);
-      },
-      [](const SettingIndex&, const Values&) -> std::optional<Value> { return std::nullopt; });
 }
 
 // Weights in 8 bits. MXFP8's gathers move 16 bits, into the gradients' buffer: the framework asks for a flag of its own.

@@ -64,6 +64,7 @@ Cell MegatronAttention(const char* key);
 Cell MegatronOverlap(const char* key);
 Cell MegatronGather(const char* on, const char* value);
 Cell AccelerateRecompute();
+Cell AccelerateUnread();  // FSDP's checkpoints are not reentrant, the Trainer's are
 Cell MegatronRecompute(bool bridge);
 Cell TomlRecompute();
 // States and activations on the host.
@@ -76,5 +77,7 @@ Cell MegatronScatterGather();
 // The order of axes has an argument in Megatron alone, that of nodes is their NODE_RANK.
 Cell MegatronPlacement(const char* key, const char* on);
 Cell OtherPlacement();
+// `inside`: the setting that puts stages before data; null: there is none. nullopt: ranks and nodes in their order.
+std::optional<Value> PlacementOf(const SettingIndex& settings, const Setting* inside);
 
 }  // namespace orrery::exchange

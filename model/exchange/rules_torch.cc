@@ -294,4 +294,19 @@ Cell AccelerateRecompute() {
       });
 }
 
+Cell AccelerateUnread() {
+  return Rule(
+      [](const Case& c) {
+        const bool fsdp = c.strategy.zero >= 2;
+        const char* const why = fsdp ? "a checkpoint of FSDP ends where it may"
+                                     : "a checkpoint of the Trainer repeats the whole forward pass";
+        return c.strategy.recompute_unread == fsdp ? No(why) : Default(why);
+      },
+      [](const SettingIndex&, const Values& values) -> std::optional<Value> {
+        const auto recompute = values.find("recompute");
+        if (recompute == values.end() || recompute->second.key.empty()) return std::nullopt;
+        return Value{OnOff(!recompute->second.key.starts_with("fsdp_config")), {}, ""};
+      });
+}
+
 }  // namespace orrery::exchange

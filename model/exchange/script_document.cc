@@ -3,33 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <span>
 
 #include "model/base/plain_text.h"
 #include "model/exchange/document.h"
+#include "model/exchange/launch_words.h"
 #include "model/exchange/shell.h"
 
 namespace orrery::exchange {
 namespace {
 
-// What launchers call nodes and GPUs per node; the first letter of the result is of whom it speaks.
-struct LaunchName {
-  const char* name;
-  const char* key;
-};
-constexpr LaunchName kLaunchFlags[] = {
-    {"nnodes", "NNODES"},
-    {"num_nodes", "NNODES"},
-    {"nodes", "NNODES"},
-    {"N", "NNODES"},
-    {"nproc-per-node", "GPUS_PER_NODE"},
-    {"nproc_per_node", "GPUS_PER_NODE"},
-    {"num_gpus", "GPUS_PER_NODE"},
-    {"gpus-per-node", "GPUS_PER_NODE"},
-    {"num_machines", "num_machines"},
-    {"num_processes", "num_processes"},
-};
-constexpr LaunchName kLaunchVariables[] = {
+constexpr std::pair<const char*, const char*> kLaunchVariables[] = {
     {"NNODES", "NNODES"},
     {"NUM_NODES", "NNODES"},
     {"N_NODES", "NNODES"},
@@ -39,36 +24,34 @@ constexpr LaunchName kLaunchVariables[] = {
     {"NGPU", "GPUS_PER_NODE"},
 };
 
-bool IsOption(const std::string& text) {
-  if (text.size() < 2 || text[0] != '-') return false;
-  if (text[1] == '-') return text.size() > 2;
-  return (text[1] >= 'a' && text[1] <= 'z') || (text[1] >= 'A' && text[1] <= 'Z');
+// Switches of Megatron and its kin: what a variable behind one holds is no value of it.
+bool TakesNothing(const std::string& key) {
+  static constexpr std::string_view kFronts[] = {"no-",
+                                                 "use-",
+                                                 "disable-",
+                                                 "overlap-",
+                                                 "untie-",
+                                                 "enable-",
+                                                 "log-",
+                                                 "deepspeed-",
+                                                 "recompute-activations",
+                                                 "checkpoint-activations"};
+  static constexpr std::string_view kWhole[] = {
+      "bf16",      "fp16",         "swiglu",          "sequence-parallel", "group-query-attention",
+      "mock-data", "squared-relu", "tp-comm-overlap", "qk-layernorm"};
+  return std::ranges::find(kWhole, key) != std::end(kWhole) ||
+         (key.find('_') == std::string::npos &&
+          std::ranges::any_of(kFronts,
+                              [&](std::string_view front) { return key.starts_with(front); }));
 }
 
-bool IsWhole(const std::string& text) {
-  int64_t number = 0;
-  return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
+bool IsTruth(const std::string& text) {
+  return text == "True" || text == "False" || text == "true" || text == "false";
 }
 
-// Position of the training program in a command; words.size(): there is none.
-std::size_t ProgramOf(const Words& words) {
-  for (std::size_t i = words.size(); i-- > 0;) {
-    const std::string& text = words[i].text;
-    if (text.ends_with(".py") && (i == 0 || words[i - 1].text != "--config")) {
-      const bool value = i > 0 && IsOption(words[i - 1].text) && words[i - 1].text != "-u";
-      if (!value) return i;
-    }
-    if (text == "torchtitan.train" || text == "train.train") return i;
-  }
-  // A program that a variable names stands before the first option behind the launcher's.
-  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-    if (!words[i].unresolved.empty() && IsOption(words[i + 1].text)) return i;
-  }
-  return words.size();
-}
-
-// Options of a command behind `begin`: --key value, --key=value, --switch, and KEY=VALUE.
-Settings OptionsOf(std::span<const Word> words) {
+// Options of a command: --key value, --key=value, --switch, and KEY=VALUE. `lost`: words that only a shell knows and that
+// are no value of an option.
+Settings OptionsOf(std::span<const Word> words, Words* lost = nullptr) {
   Settings settings;
   bool takes = false;  // the last setting may still take words
   for (const Word& word : words) {
@@ -76,6 +59,8 @@ Settings OptionsOf(std::span<const Word> words) {
       if (takes) {
         settings.back().unresolved = word.unresolved;
         takes = false;
+      } else if (lost != nullptr) {
+        lost->push_back(word);
       }
       continue;
     }
@@ -83,8 +68,11 @@ Settings OptionsOf(std::span<const Word> words) {
       std::string key = word.text.substr(word.text.find_first_not_of('-'));
       const std::size_t equals = key.find('=');
       std::string value = equals == std::string::npos ? "" : key.substr(equals + 1);
-      settings.push_back({key.substr(0, equals), std::move(value), word.where, word.unresolved});
-      takes = equals == std::string::npos;
+      settings.push_back(
+          {key.substr(0, equals), std::move(value), word.where, word.unresolved, true});
+      const Word* next = &word + 1 < words.data() + words.size() ? &word + 1 : nullptr;
+      takes = equals == std::string::npos &&
+              (!TakesNothing(key) || (next != nullptr && IsTruth(next->text)));
       continue;
     }
     if (takes) {
@@ -97,14 +85,14 @@ Settings OptionsOf(std::span<const Word> words) {
     if (equals != std::string::npos && equals > 0) {
       std::string key = word.text.substr(word.text[0] == '+' ? 1 : 0, equals);
       key.resize(word.text[0] == '+' ? equals - 1 : equals);
-      settings.push_back({key, word.text.substr(equals + 1), word.where, word.unresolved});
+      settings.push_back({key, word.text.substr(equals + 1), word.where, word.unresolved, true});
     }
   }
   return settings;
 }
 
 // A training command takes KEY=VALUE words between options, too.
-Settings SettingsOf(const Words& words, std::size_t program) {
+Settings SettingsOf(const Words& words, std::size_t program, Words* lost) {
   Settings settings;
   const auto rest = std::span(words).subspan(std::min(program + 1, words.size()));
   bool option = false;
@@ -120,7 +108,7 @@ Settings SettingsOf(const Words& words, std::size_t program) {
     plain.push_back(word);
   }
   // mpirun's "-x NAME", once per variable, is nothing that a program is given.
-  for (Setting& setting : OptionsOf(plain)) {
+  for (Setting& setting : OptionsOf(plain, lost)) {
     if (setting.key != "x") settings.push_back(std::move(setting));
   }
   return settings;
@@ -138,7 +126,7 @@ bool HasPart(const Settings& settings, const char* part) {
 
 std::optional<Target> TargetOf(const Settings& settings) {
   if (Has(settings, {"tensor-model-parallel-size", "pipeline-model-parallel-size", "hidden-size",
-                     "num-attention-heads", "micro-batch-size"}))
+                     "num-attention-heads", "micro-batch-size", "model-parallel-size"}))
     return kMegatron;
   if (HasPart(settings, "model.tensor_model_parallel") || HasPart(settings, "train.micro_batch") ||
       HasPart(settings, "ddp."))
@@ -146,9 +134,17 @@ std::optional<Target> TargetOf(const Settings& settings) {
   if (Has(settings, {"per_device_train_batch_size", "gradient_accumulation_steps", "num_processes",
                      "num_machines"}))
     return kAccelerate;
-  if (HasPart(settings, "parallelism.")) return kTitanToml;
+  if (Has(settings, {"module"}) && Has(settings, {"config"})) return kTitan;  // since 2026
+  for (const char* section :
+       {"parallelism.", "experimental.", "training.", "job.config_file", "model.flavor"})
+    if (HasPart(settings, section)) return kTitanToml;
   return std::nullopt;
 }
+
+// Files that a training command reads its settings from.
+constexpr const char* kConfigurations[] = {"config_file",      "deepspeed",
+                                           "deepspeed_config", "deepspeed-config",
+                                           "job.config_file",  "deepspeed_config_file"};
 
 class ScriptReader {
  public:
@@ -160,11 +156,25 @@ class ScriptReader {
   Document Read() {
     FindCommand();
     for (const Word& comment : script_.comments) Directive(comment);
-    for (const LaunchName& row : kLaunchVariables) Variable(row);
-    for (const Word& branch : script_.branches)
+    // As many tasks as GPUs, where nothing else counts those.
+    if (tasks_ && !Has(document_.settings, {"GPUS_PER_NODE", "num_processes"}))
+      Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
+    for (const auto& [name, key] : kLaunchVariables) Variable(name, key);
+    // torchrun and deepspeed start one node unless they are told otherwise.
+    if (one_ && Has(document_.settings, {"GPUS_PER_NODE"}) &&
+        !Has(document_.settings, {"NNODES", "num_machines"}) && !unknown_.contains("NNODES"))
+      Add("NNODES", "1", *one_);
+    if (const auto places = script_.variables.find("PLACES"); places != script_.variables.end()) {
+      for (const Word& word : places->second.words)
+        if (word.unresolved.empty()) Add("PLACES", word.text, word.where);
+    }
+    for (const Word& branch : document_.target ? script_.branches : Words())
       document_.notes.push_back(fmt::format(
           "{}: what this branch adds to {} is ignored, since the branch may not be taken",
           Place(branch.where), branch.text));
+    for (const auto& [key, setting] : unknown_) {
+      if (!Has(document_.settings, {key.c_str()})) Lost({"", setting.where, setting.unresolved});
+    }
     if (document_.settings.empty()) {
       RefuseClusterFile(document_.source);
       throw InputError({{{document_.source, 1, 1},
@@ -180,51 +190,92 @@ class ScriptReader {
   // The command with the most settings; arguments of tools before it are fewer.
   void FindCommand() {
     const Words* best = nullptr;
-    std::size_t program = 0;
+    std::size_t program = 0, others = 0;
     Settings most;
+    Words lost;
     for (const Words& words : script_.commands) {
       const std::size_t at = ProgramOf(words);
       if (at == words.size()) continue;
-      Settings settings = SettingsOf(words, at);
+      Words unknown;
+      Settings settings = SettingsOf(words, at, &unknown);
+      others += TargetOf(settings) ? 1 : 0;
       if (best != nullptr && settings.size() <= most.size()) continue;
       best = &words;
       program = at;
       most = std::move(settings);
+      lost = std::move(unknown);
     }
     if (best == nullptr) return;
-    const Settings launch = OptionsOf(std::span(*best).subspan(0, program));
-    for (const Setting& setting : launch) Launch(setting);
+    if (others > 1)
+      document_.notes.push_back(
+          fmt::format("{}: of {} training commands this one is read, which says most",
+                      Place((*best)[program].where), others));
     document_.target = TargetOf(most);
-    if (!document_.target && Has(document_.settings, {"num_machines"}))
-      document_.target = kAccelerate;
+    Launch(std::span(*best).subspan(0, program));
     if (document_.target)
       document_.kind = fmt::format("a script with settings of {}", InfoOf(*document_.target).name);
+    for (const Word& word : lost) Lost(word);
     for (Setting& setting : most) {
       if (document_.target == kAccelerate && !setting.key.starts_with("num_"))
         setting.key = "args." + setting.key;
       document_.settings.push_back(std::move(setting));
     }
+    NameFiles();
   }
 
-  void Launch(const Setting& setting) {
-    for (const LaunchName& row : kLaunchFlags) {
-      if (setting.key == row.name && (!setting.unresolved.empty() || IsWhole(setting.value)))
-        Add(row.key, setting.value, setting.where, setting.unresolved);
+  // What only a shell knows, and what that means here. Each once.
+  void Lost(const Word& word) {
+    const bool unset = word.unresolved.ends_with("is not set in this file");
+    if (!unset && !word.unresolved.ends_with("is set in a branch")) return;
+    std::string note = fmt::format("{}: {}: {}", Place(word.where), word.unresolved,
+                                   unset ? "taken as empty" : "what it holds is left out");
+    if (std::ranges::find(document_.notes, note) == document_.notes.end())
+      document_.notes.push_back(std::move(note));
+  }
+
+  void Launch(std::span<const Word> words) {
+    LaunchSays says = LaunchOf(words);
+    if (says.accelerate && !document_.target) document_.target = kAccelerate;
+    const bool hosts = std::ranges::any_of(
+        words, [](const Word& word) { return word.text.starts_with("--hostfile"); });
+    if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
+    for (Setting& setting : says.settings) {
+      if (!setting.unresolved.empty()) {
+        unknown_.emplace(setting.key, setting);  // another line may know it
+      } else {
+        document_.settings.push_back(std::move(setting));
+      }
+    }
+    if (document_.target == kAccelerate && !says.accelerate)
+      document_.settings.push_back({"LAUNCHER", says.deepspeed ? "deepspeed" : "torchrun",
+                                    words.empty() ? Location{} : words.back().where, "", true});
+  }
+
+  void NameFiles() {
+    for (const Setting& setting : document_.settings) {
+      const std::string key =
+          setting.key.starts_with("args.") ? setting.key.substr(5) : setting.key;
+      const bool names =
+          std::ranges::any_of(kConfigurations, [&](const char* name) { return key == name; });
+      if (names && (!setting.value.empty() || !setting.unresolved.empty()))
+        document_.files.push_back(setting);
     }
   }
 
-  void Add(const char* key, const std::string& value, const Location& where,
-           const std::string& unresolved = "") {
-    if (!unresolved.empty()) return;  // another line may know it
-    document_.settings.push_back({key, value, where, ""});
+  void Add(const std::string& key, const std::string& value, const Location& where) {
+    document_.settings.push_back({key, value, where, "", true});
   }
 
-  void Variable(const LaunchName& row) {
-    const auto at = script_.variables.find(row.name);
+  void Variable(const char* name, const char* key) {
+    const auto at = script_.variables.find(name);
     if (at == script_.variables.end() || at->second.words.size() != 1) return;
     const Word& word = at->second.words[0];
-    if (word.unresolved.empty() && IsWhole(word.text) && !Has(document_.settings, {row.key}))
-      Add(row.key, word.text, word.where);
+    if (Has(document_.settings, {key})) return;
+    if (!word.unresolved.empty()) {
+      unknown_.emplace(key, Setting{key, "", word.where, word.unresolved});
+    } else if (IsWhole(word.text)) {
+      Add(key, word.text, word.where);
+    }
   }
 
   // "SBATCH --nodes=4" and "PBS -l select=4:ncpus=8:ngpus=8".
@@ -239,6 +290,12 @@ class ScriptReader {
       if (c != ' ' && c != '\t') {
         word += c;
       } else if (!word.empty()) {
+        // -N4
+        if (slurm && word.size() > 2 && word[0] == '-' && word[1] != '-' &&
+            IsWhole(word.substr(2))) {
+          words.push_back({word.substr(0, 2), comment.where, ""});
+          word.erase(0, 2);
+        }
         words.push_back({std::move(word), comment.where, ""});
         word.clear();
       }
@@ -255,6 +312,8 @@ class ScriptReader {
   void Slurm(const Setting& setting) {
     if (setting.key == "nodes" || setting.key == "N") {
       if (IsWhole(setting.value)) Add("NNODES", setting.value, setting.where);
+    } else if (setting.key == "ntasks-per-node") {
+      if (IsWhole(setting.value) && setting.value != "1") tasks_ = setting;
     } else if (setting.key == "gpus-per-node" || setting.key == "gres") {
       const std::size_t colon = setting.value.rfind(':');
       const std::string count =
@@ -283,6 +342,10 @@ class ScriptReader {
 
   ShellScript script_;
   Document document_;
+  std::map<std::string, Setting> unknown_;  // of launchers: by key, with the reason
+  std::optional<Setting> tasks_;            // of Slurm, on each node
+  std::optional<Location>
+      one_;  // where a launcher starts ranks, of one node unless others are named
 };
 
 }  // namespace

@@ -21,6 +21,8 @@ struct Setting {
   std::string key, value;
   Location where;
   std::string unresolved;  // why a shell would be needed to know the value; "": it is known
+  bool flag =
+      false;  // of a command line, which wins over configurations where the program has it so
 };
 using Settings = std::vector<Setting>;
 

@@ -60,32 +60,48 @@ class Follower {
       }
       if (first && Assignment()) continue;
       first = false;
+      if (RunsShell(words)) {
+        const Words front(words.begin(), words.end() - 2);
+        for (const Word& script : Expand(token, true)) Inner(script, front);
+      }
       for (Word& word : Expand(token)) words.push_back(std::move(word));
       ++at_;
-    }
-    for (std::size_t i = 0; i + 2 < words.size(); ++i) {
-      const bool shell = words[i].text.ends_with("bash") || words[i].text.ends_with("/sh") ||
-                         words[i].text == "sh";
-      const std::string& option = words[i + 1].text;
-      if (shell && option.starts_with('-') && option.ends_with('c')) Inner(words[i + 2]);
     }
     if (!words.empty()) script_.commands.push_back(std::move(words));
     Operator();
   }
 
-  // bash -c '...': a script of its own with the variables of this one.
-  void Inner(const Word& text) {
-    if (!text.unresolved.empty() || inner_ >= kMostInner) return;
+  // ... bash -c
+  static bool RunsShell(const Words& words) {
+    if (words.size() < 2) return false;
+    const std::string& shell = words[words.size() - 2].text;
+    const std::string& option = words.back().text;
+    return (shell.ends_with("bash") || shell.ends_with("/sh") || shell == "sh") &&
+           option.starts_with('-') && option.ends_with('c');
+  }
+
+  // bash -c '...': a script of its own with the variables of this one. What is not known of its text stays a hole in the
+  // words there. `front`: the launcher that starts it.
+  void Inner(const Word& text, const Words& front) {
+    if (text.text.empty() || inner_ >= kMostInner) return;
     ++inner_;
-    Lexed lexed =
-        LexShell(std::make_shared<const Source>(Source{text.where.source->name, text.text}));
+    Lexed lexed;
+    try {
+      lexed = LexShell(std::make_shared<const Source>(Source{text.where.source->name, text.text}));
+    } catch (const InputError&) {
+      return;  // a quote in what a variable holds: the words outside may say enough
+    }
     for (Token& token : lexed.tokens) token.where = text.where;
     Follower follower(lexed);
     follower.inner_ = inner_;
+    follower.hole_ = text.unresolved;
     follower.script_.variables = script_.variables;
     ShellScript script = follower.Run();
     inner_ = follower.inner_;
-    for (Words& command : script.commands) script_.commands.push_back(std::move(command));
+    for (Words& command : script.commands) {
+      command.insert(command.begin(), front.begin(), front.end());
+      script_.commands.push_back(std::move(command));
+    }
   }
 
   void Operator() {
@@ -194,6 +210,7 @@ class Follower {
   // A word of the script as the words that it stands for.
   Words Expand(const Token& token, bool keep_holes = false) {
     WordBuilder builder(token, keep_holes);
+    builder.reason = hole_;
     for (const Piece& piece : token.pieces) {
       if (piece.quote != Piece::kNone) builder.begun = true;
       if (piece.quote == Piece::kSingle) {
@@ -343,6 +360,7 @@ class Follower {
   const std::vector<Token>& tokens_;
   std::size_t at_ = 0, total_ = 0;
   int depth_ = 0, nested_ = 0, inner_ = 0;
+  std::string hole_;  // why parts of this script's text are not known
   ShellScript script_;
 };
 

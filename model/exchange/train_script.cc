@@ -3,6 +3,7 @@
 #include "model/exchange/train_script.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace orrery::exchange {
 namespace {
@@ -44,6 +45,51 @@ if [ "$NNODES" -gt 1 ] && [ "$MASTER_ADDR" = localhost ]; then
 fi
 )sh",
                      c.nodes, c.gpus_per_node, c.gpus());
+}
+
+std::vector<std::string> VariablesOf(Target target) {
+  switch (target) {
+    case kMegatron:
+      return {"STEPS",     "MEGATRON_PATH", "DATA_PATH",
+              "TOKENIZER", "CHECKPOINTS",   "CUDA_DEVICE_MAX_CONNECTIONS"};
+    case kBridge:
+      return {"STEPS", "BRIDGE_PATH", "RECIPE"};
+    case kDeepSpeed:
+    case kAccelerate:
+      return {"STEPS", "PROGRAM"};
+    case kTitan:
+    case kTitanToml:
+      return {"STEPS", "TORCHTITAN_PATH", "PYTORCH_ALLOC_CONF", "PYTHONPATH"};
+    case kFsdp:
+    case kDdp:
+      return {"STEPS"};
+  }
+  return {};
+}
+
+// Tokens and keys are not among them: a command line shows what it passes on.
+std::string PassedVariables(Target target, const std::string& indent) {
+  const std::string text = fmt::format(
+      R"sh(# Exported variables that go to every node: those of train.sh and of libraries, and the names in ORRERY_PASS.
+passed=()
+while read -r name; do
+  case "$name" in
+    {} | \
+      NCCL_* | GLOO_* | TORCH_* | PYTORCH_* | NVTE_* | UCX_* | FI_* | OMP_* | HF_HOME)
+      passed+=("$name") ;;
+    *) case " ${{ORRERY_PASS:-}} " in *" $name "*) passed+=("$name") ;; esac ;;
+  esac
+done < <(compgen -e)
+)sh",
+      fmt::join(VariablesOf(target), " | "));
+  if (indent.empty()) return text;
+  std::string out;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin) + 1;
+    out += indent + text.substr(begin, end - begin);
+    begin = end;
+  }
+  return out;
 }
 
 std::string ArgumentArray(const std::string& name, const Settings& settings) {

@@ -13,6 +13,11 @@ namespace orrery::exchange {
 std::string ScriptHead(const Bundle& bundle);
 // name=( ... ) with one setting per line.
 std::string ArgumentArray(const std::string& name, const Settings& settings);
+// Variables of the user's that train.sh reads, but for those that a launcher sets.
+std::vector<std::string> VariablesOf(Target target);
+// Bash that puts the names of exported variables that go to every node into the array `passed`: those of train.sh, of
+// libraries, and the names in ORRERY_PASS.
+std::string PassedVariables(Target target, const std::string& indent = "");
 // start=( ... ): torchrun, or python3 where the launcher starts every rank; then `exec` of `command`.
 std::string ScriptTail(const std::string& command);
 

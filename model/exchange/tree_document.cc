@@ -69,7 +69,7 @@ Document OwnRecord(const SourcePtr& source, const Tree& root) {
                        "a file that plan, plan predict, simulate or export wrote with --json"}});
   for (const char* key :
        {"tp", "pp", "dp", "dp_outer", "vpp", "micro_batch", "schedule", "zero", "recompute",
-        "sequence_parallel", "flash_attention", "cp", "zigzag", "offload"})
+        "sequence_parallel", "flash_attention", "cp", "zigzag", "offload", "placement"})
     add(key, Member(*strategy, key));
   add("context", Member(*strategy, "cp_method"));
   if (TextAt(*strategy, "cp_method") == "a2a_ring") add("cp_inner", Member(*strategy, "cp_inner"));
@@ -102,6 +102,41 @@ Document OwnRecord(const SourcePtr& source, const Tree& root) {
 
 }  // namespace
 
+SourcePtr WithoutJsonComments(const SourcePtr& source) {
+  const std::string& text = source->text;
+  std::string plain = text;
+  bool any = false;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at + 1;
+    if (text[at] == '"') {
+      for (; end < text.size() && text[end] != '"'; ++end) end += text[end] == '\\' ? 1 : 0;
+      at = std::min(end + 1, text.size());
+      continue;
+    }
+    if (text[at] == '#' || text.compare(at, 2, "//") == 0) {
+      end = std::min(text.find('\n', at), text.size());
+    } else if (text.compare(at, 2, "/*") == 0) {
+      const std::size_t close = text.find("*/", at + 2);
+      if (close == std::string::npos)
+        throw InputError(
+            {{{source,
+               1 + static_cast<int>(std::count(
+                       text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')),
+               1},
+              "a comment is never closed",
+              ""}});
+      end = close + 2;
+    } else {
+      ++at;
+      continue;
+    }
+    for (any = true; at < end; ++at) {
+      if (plain[at] != '\n') plain[at] = ' ';
+    }
+  }
+  return any ? std::make_shared<const Source>(Source{source->name, std::move(plain)}) : source;
+}
+
 Document ReadTree(const SourcePtr& source) {
   Diagnostics diagnostics;
   const auto root = ReadYaml(source, &diagnostics);
@@ -120,14 +155,23 @@ Document ReadTree(const SourcePtr& source) {
     Flatten(*root, "", &document.settings);
     std::erase_if(document.settings,
                   [](const Setting& setting) { return setting.key.starts_with("orrery."); });
+  } else if (has({"per_device_train_batch_size"}) ||
+             (has({"gradient_accumulation_steps", "output_dir"}) &&
+              !has({"compute_environment"}))) {
+    document.target = kAccelerate;
+    document.kind = "TrainingArguments";
+    Flatten(*root, "args", &document.settings);
+    for (const Setting& setting : document.settings) {
+      if (setting.key == "args.deepspeed") document.files.push_back(setting);
+    }
   } else if (has({"distributed_type", "compute_environment", "fsdp_config", "num_machines"})) {
     document.target = kAccelerate;
     document.kind = "a configuration of Accelerate";
     Flatten(*root, "", &document.settings);
-  } else if (has({"per_device_train_batch_size", "gradient_accumulation_steps"})) {
-    document.target = kAccelerate;
-    document.kind = "TrainingArguments";
-    Flatten(*root, "args", &document.settings);
+    for (const Setting& setting : document.settings) {
+      if (setting.key == "deepspeed_config.deepspeed_config_file")
+        document.files.push_back(setting);
+    }
   } else {
     throw InputError(
         {{{source, 1, 1},

@@ -46,6 +46,7 @@ const FactRow kFacts[] = {
     {"offers", "tensor", &Preset::tensor},
     {"offers", "sequence", &Preset::sequence},
     {"offers", "hybrid", &Preset::hybrid},
+    {"offers", "hybrid_zero", &Preset::hybrid_zero, 1, 3},
     {"offers", "uneven_chunks", &Preset::uneven_chunks},
     {"offers", "zero", &Preset::zero, 0, 3},
     {"offers", "zero_with_pipeline", &Preset::zero_with_pipeline, 0, 3},

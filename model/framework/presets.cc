@@ -221,6 +221,8 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
     return fmt::format("{} has no context parallelism by {}", words,
                        NameIn(kCpMethodNames, s.context.method));
   if (s.dp_outer > 1 && !hybrid) return fmt::format("{} has no hybrid sharding", words);
+  if (s.dp_outer > 1 && s.zero < hybrid_zero)
+    return fmt::format("{} has hybrid sharding with ZeRO {} alone", words, hybrid_zero);
   if (!Has(zero, s.zero) && !(s.zero == 0 && s.shards() == 1))
     return fmt::format("{} has no ZeRO stage {}", words, s.zero);
   if (s.pp > 1 && s.zero > zero_with_pipeline) {

@@ -65,6 +65,7 @@ struct FrameworkPreset {
   bool tensor = false;      // tp > 1
   bool sequence = false;    // sequence parallelism with tp > 1
   bool hybrid = false;      // dp_outer > 1: ZeRO shards inside groups of ranks
+  int hybrid_zero = 1;      // the least ZeRO stage that does
   bool uneven_chunks =
       false;  // layers of each chunk by choice; interleaving without them needs layers to divide by pp x vpp
   std::vector<int> zero;                    // stages on offer

@@ -40,6 +40,7 @@ struct FixedAxes {
   std::optional<Offload> offload;  // empty: nothing; a search looks at no other
   std::optional<bool> sequence_parallel;
   std::optional<PipelineSchedule> schedule;
+  std::vector<PipelineSchedule> schedules;  // that may be chosen; empty: all of the framework
   std::shared_ptr<const std::vector<int>> layout;  // of Strategy; fixes pp x vpp
   std::shared_ptr<const Placement>
       placement;  // of one layout; a search looks at the plain one alone

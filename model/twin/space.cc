@@ -47,7 +47,7 @@ std::vector<Split> Space::Degrees(int64_t ranks, int domain_gpus) const {
         const int64_t data = ranks / tp / pp / cp;
         if (fixed.dp && data != *fixed.dp) continue;
         // What is fixed holds in every row: it must mean something there.
-        if (fixed.zero.value_or(0) > 0 && data * cp == 1) continue;
+        if (fixed.zero.value_or(0) > 0 && data * cp == 1 && fixed.dp != 1) continue;
         if (fixed.vpp.value_or(1) > 1 && pp == 1) continue;
         if (fixed.sequence_parallel.value_or(false) && tp == 1) continue;
         if (fixed.cp_method && cp == 1) continue;
@@ -207,6 +207,9 @@ std::vector<ScheduleChoice> Space::Schedules(int pp) const {
   for (const PipelineSchedule schedule : preset_.schedules) {
     const bool interleaved = schedule == PipelineSchedule::kInterleaved;
     if (fixed.schedule && schedule != *fixed.schedule) continue;
+    if (!fixed.schedules.empty() &&
+        std::ranges::find(fixed.schedules, schedule) == fixed.schedules.end())
+      continue;
     if (schedule == PipelineSchedule::kZeroBubbleV) {
       if (fixed.vpp.value_or(2) == 2 && layers + (preset_.uneven_chunks ? 2 : 0) >= 2 * pp)
         add(schedule, 2);
@@ -232,14 +235,17 @@ std::vector<ScheduleChoice> Space::Schedules(int pp) const {
 
 std::vector<ShardChoice> Space::Shards(int pp, int data, int cp) const {
   const FixedAxes& fixed = request_.fixed;
-  if (data * cp == 1) return {{fixed.offload && fixed.offload->weights ? 3 : 0, 1, 1}};
+  if (data * cp == 1) {  // a stage of one rank only where somebody says both
+    const int stage = fixed.dp == 1 ? fixed.zero.value_or(0) : 0;
+    return {{fixed.offload && fixed.offload->weights ? 3 : stage, 1, 1}};
+  }
   std::vector<ShardChoice> all;
   for (const int zero : fixed.zero ? std::vector<int>{*fixed.zero} : preset_.zero) {
     if (pp > 1 && zero > preset_.zero_with_pipeline) continue;
     if (zero < 3 && fixed.offload && fixed.offload->weights) continue;
     for (const int64_t outer : Divisors(data)) {
       if (fixed.dp_outer ? outer != *fixed.dp_outer : outer > 1 && !preset_.hybrid) continue;
-      if (outer > 1 && (zero == 0 || (outer == data && cp == 1))) continue;
+      if (outer > 1 && (zero < preset_.hybrid_zero || (outer == data && cp == 1))) continue;
       all.push_back({zero, static_cast<int>(data / outer), static_cast<int>(outer)});
     }
   }

@@ -31,6 +31,14 @@ std::string Text(const Imported& imported, const char* field) {
   const auto at = imported.values.find(field);
   return at == imported.values.end() ? "" : at->second.text;
 }
+// The error of a prediction from the file alone.
+std::string Predicted(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + "/" + name;
+  std::ofstream(path) << text;
+  return ErrorOf([&] {
+    Resolve({"--from", path, "--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "1"});
+  });
+}
 constexpr const char* kSmall =
     "pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
     "--max-position-embeddings 1024 --vocab-size 50257 ";
@@ -202,8 +210,10 @@ TEST(ImportDeepSpeed, BatchesThatDisagreeAreRefused) {
                {});
       }),
       AllOf(HasSubstr("ds.json:2"), HasSubstr("train_batch_size 128 is not 4 per GPU x 2")));
-  EXPECT_THAT(Error("ds.json", "{\"train_batch_size\": \"auto\", \"zero_optimization\": {}}"),
-              HasSubstr("filled in at run time"));
+  const std::string batch = "{\"train_batch_size\": \"auto\", \"zero_optimization\": {}}";
+  EXPECT_EQ(Text(Read("ds.json", batch), "global_batch"), "auto");
+  EXPECT_THAT(Predicted("ds.json", batch),
+              AllOf(HasSubstr("filled in at run time"), HasSubstr("--global-batch")));
 }
 
 TEST(ImportDeepSpeed, WithMegatronsArgumentsItIsMegatronDeepSpeed) {
@@ -295,9 +305,9 @@ TEST(Import, DamagedFilesAreOfTheKindThatTheirNameSays) {
 TEST(Import, AutoIsAskedFor) {
   for (const char* key : {"bf16", "fp16"})
     EXPECT_THAT(
-        Error("ds_config.json",
-              fmt::format(R"({{"train_batch_size": 8, "{}": {{"enabled": "auto"}}}})", key)),
-        HasSubstr("filled in at run time"));
+        Predicted("ds_config.json",
+                  fmt::format(R"({{"train_batch_size": 8, "{}": {{"enabled": "auto"}}}})", key)),
+        AllOf(HasSubstr("filled in at run time"), HasSubstr("--precision")));
 }
 
 // The release recomputes every second layer where the file says nothing.

@@ -105,6 +105,24 @@ TEST(Mapping, EveryFieldOfAnExportHasAStatusAndAReasonWhereItDiffers) {
     EXPECT_EQ(MakeBundle(layout, target).Refusal(), "") << InfoOf(target).name;
 }
 
+TEST(Mapping, SchedulesOfATargetAreThoseItCanBeTold) {
+  using enum PipelineSchedule;
+  EXPECT_EQ(SchedulesOf(kTitan),
+            (std::vector<PipelineSchedule>{kGpipe, k1F1B, kInterleaved, kZeroBubbleV}));
+  EXPECT_EQ(SchedulesOf(kMegatron), (std::vector<PipelineSchedule>{k1F1B, kInterleaved}));
+}
+
+// Exported programs checkpoint without reentrance, and what is read back says so.
+TEST(Mapping, CheckpointsOfPyTorchEndWhereTheyMay) {
+  const Case layout = CaseOf(Resolve({"--model", "llama2-7b", "--topology", "dgx-h100", "--nodes",
+                                      "2", "--recompute", "full", "--framework", "fsdp"}));
+  for (const Target target : {kFsdp, kAccelerate}) {
+    const Export out = ToSettings(layout, target);
+    const auto row = std::ranges::find(out.fields, "recompute_unread", &FieldReport::field);
+    EXPECT_FALSE(Differs(row->status)) << InfoOf(target).name << ": " << row->how;
+  }
+}
+
 // torchtitan refuses CUDA graphs, its default, next to pipeline stages.
 TEST(Mapping, PipelinesOfTorchtitanGoWithoutCudaGraphs) {
   const auto program = [](const char* stages) {

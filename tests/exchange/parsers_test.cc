@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/exchange/exported.h"
@@ -108,7 +109,9 @@ TEST(Parsers, TheConfigMapHoldsTheFilesByteByByte) {
                    "assert [p[\"kind\"] for p in parts] == [\"Service\", \"ConfigMap\", \"Job\"]\n"
                    "assert parts[1][\"data\"][\"train.sh\"] == open(sys.argv[2]).read()\n"
                    "assert parts[2][\"spec\"][\"parallelism\"] == 4' " +
-                   paths.back() + " " + paths.front()),
+                   *std::ranges::find_if(
+                       paths, [](const auto& path) { return path.ends_with("job.yaml"); }) +
+                   " " + paths.front()),
             "");
 }
 

@@ -119,7 +119,7 @@ class Mutator {
 // Everything by which a manifest decides what is loaded; the rest is told or free.
 Json Decisive(const std::string& body) {
   Json json = Json::parse(body);
-  for (const char* free : {"samples", "data", "plan", "loss_scale"}) json.erase(free);
+  for (const char* free : {"samples", "data", "plan", "conditions", "loss_scale"}) json.erase(free);
   for (Json& shard : json["shards"]) {
     for (Json& slice : shard["slices"]) {  // the same bytes, the same numbers
       if (slice[3] == static_cast<int>(ir::Dtype::kTf32))
@@ -259,6 +259,18 @@ TEST_F(ManifestMutations, ShardsOutsideOfTheFolderAreNotRead) {
   Json json = Json::parse(body_);
   json["shards"][0]["file"] = "../../rank-00000.shard";
   EXPECT_THAT(Use(json.dump() + "\n"), HasSubstr("shard 0 is called '../../rank-00000.shard'"));
+}
+
+TEST_F(ManifestMutations, ConditionsOfTrainingAreTextsByName) {
+  Json json = Json::parse(body_);
+  for (const Json& wrong : {Json::array({"--lr"}), Json("--lr"), Json({{"--lr", 0.1}})}) {
+    json["conditions"] = wrong;
+    EXPECT_THAT(Use(json.dump() + "\n"), HasSubstr("of another version")) << wrong;
+  }
+  json["conditions"] = {{"--lr", "0.1"}, {"\x1b[2J", "x"}};
+  EXPECT_EQ(Use(json.dump() + "\n"), "");
+  json.erase("conditions");  // of an older release
+  EXPECT_EQ(Use(json.dump() + "\n"), "");
 }
 
 TEST_F(ManifestMutations, TextsOfOthersDoNotReachTheTerminal) {

@@ -100,6 +100,26 @@ TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
   EXPECT_THAT(done.out, HasSubstr("no steps remain"));
 }
 
+TEST(PlanRunSnapshots, OtherTrainingArgumentsThanBeforeAreNamed) {
+  const Folder folder;
+  const std::string job = "run --model linear-20-1 --comm local --optimizer adamw --lr 1e-3 ";
+  const std::string where = folder / "s";
+  ASSERT_EQ(Plan(job + "--global-batch 24 --steps 2 --save " + where).code, 0);
+  const Outcome same = Plan(job + "--global-batch 24 --steps 3 --resume " + where);
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_THAT(same.err, testing::Not(HasSubstr("so far")));
+  const Outcome other = Plan(
+      "run --model linear-20-1 --comm local --optimizer adamw --lr 0.01 --weight-decay 0.1 "
+      "--lr-schedule cosine --warmup 1 --global-batch 48 --steps 5 --resume " +
+      where);
+  EXPECT_EQ(other.code, 0) << other.err;
+  for (const char* change :
+       {"--lr was 0.001 so far and is 0.01 from here on", "--weight-decay was 0.01 so far",
+        "--lr-schedule was constant so far and is cosine", "--warmup was 0 so far",
+        "--global-batch was 24 so far and is 48"})
+    EXPECT_THAT(other.err, HasSubstr(change));
+}
+
 TEST(PlanRunSnapshots, ARunThatGoesOnIsSavedWhereItCameFrom) {
   const Folder folder;
   const std::string job = "run --model linear-20-1 --comm local ", where = folder / "s";

@@ -99,6 +99,47 @@ TEST(Watch, ReadsTorchtitanWithTheTokensOfThePlan) {
   EXPECT_EQ(verdict.departures[1].since, 4);
 }
 
+// Megatron-LM prints it once, on the first rank of each replica.
+TEST(Watch, ReadsTheMemoryOfMegatron) {
+  const auto memory = [](const char* most) {
+    return fmt::format(
+        "[Rank 0] (after 20 iterations) memory (MB) | allocated: 21000.5 | max allocated: 30000.0 "
+        "| "
+        "reserved: 39000.0 | max reserved: 39000.0\n"
+        "0: [Rank 4] (after 20 iterations) memory (MB) | allocated: 21000.5 | max allocated: {} | "
+        "reserved: 39000.0 | max reserved: 39000.0\n",
+        most);
+  };
+  EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.0, 1.0}) + memory("30001.0")).Inside());
+  const Verdict verdict = Watch(Megatron({3.0, 1.0, 1.0, 1.0}) + memory("40000.0"));
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  EXPECT_TRUE(verdict.departures[0].memory);
+  EXPECT_EQ(verdict.departures[0].since, 20);
+  EXPECT_DOUBLE_EQ(verdict.departures[0].measured, 40000.0 * 1048576);
+  const auto garbled = measured::ReadTrainingLog(Made(Megatron({3.0, 1.0}) + memory("much")));
+  EXPECT_EQ(garbled.garbled_lines, 1);
+}
+
+TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
+  const std::string before = Megatron({3.0, 1.0, 1.0, 1.0});
+  std::string grown;  // a batch that grows, as Megatron ramps it up
+  for (const double seconds : {0.5, 0.5, 0.5, 0.5}) {
+    std::string row = Megatron({seconds});
+    grown += row.replace(row.find("size: 512"), 9, "size: 256");
+  }
+  const Verdict verdict = Watch(grown + before);
+  EXPECT_TRUE(verdict.Inside());
+  EXPECT_EQ(verdict.other_batch, 4u);
+  EXPECT_THAT(SummaryText(verdict, Plan()), HasSubstr("4 steps of another global batch (256"));
+  EXPECT_EQ(SummaryJson(verdict, Plan())["other_batch_steps"], 4);
+  try {
+    Watch(grown);
+    ADD_FAILURE() << "a log of another job was compared";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the log's global batch is 256, that of the plan 512"));
+  }
+}
+
 TEST(Watch, ReadsDeepSpeedsThroughput) {
   std::string log;
   for (int step = 1; step <= 5; ++step)

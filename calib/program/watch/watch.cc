@@ -225,9 +225,20 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
   Verdict verdict;
   std::vector<Timed> steps;
   for (const measured::StepSample& step : log.steps) {
+    if (expected.size.samples > 0 && step.samples && *step.samples != expected.size.samples) {
+      ++verdict.other_batch;  // a batch that grows, or another job
+      verdict.batch = *step.samples;
+      continue;
+    }
     const auto seconds = SecondsOf(step, expected);
     if (seconds && *seconds > 0) steps.push_back({*seconds, step.step, step.line});
   }
+  if (steps.empty() && verdict.other_batch > 0)
+    throw InputError(
+        {{{log.source, log.steps.front().line, 1},
+          fmt::format("the log's global batch is {:.0f}, that of the plan {:.0f}", verdict.batch,
+                      expected.size.samples),
+          fmt::format("a prediction of this batch: --global-batch {:.0f}", verdict.batch)}});
   if (steps.empty())
     throw InputError({{{log.source, 0, 0},
                        "no step of this log can be timed",

@@ -50,14 +50,16 @@ struct Departure {
 };
 
 struct Verdict {
-  std::size_t steps = 0;              // with a time, without the first one, which warms up
-  std::optional<double> median;       // seconds of them
+  std::size_t steps = 0;         // with a time, without the first one, which warms up
+  std::optional<double> median;  // seconds of them
+  std::size_t other_batch = 0;   // steps that are left out: the plan is of another global batch
+  double batch = 0;              // of the last of those
   std::vector<Departure> departures;  // in order
   bool Inside() const { return departures.empty(); }
 };
 
 // `patience` steps in a row make a departure. A log with fewer counts when all of its steps are
-// outside. Throws InputError: no step of the log can be timed.
+// outside. Throws InputError: no step of the log can be timed, or all have another global batch than the plan.
 Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience);
 
 std::string DepartureText(const Departure& one, const Expectation& expected);

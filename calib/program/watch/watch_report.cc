@@ -54,10 +54,18 @@ std::string DepartureText(const Departure& one, const Expectation& expected) {
 }
 
 std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
-  return fmt::format("{} steps, median {}; predicted {} ({} to {}) for {}: {}\n", verdict.steps,
-                     Format(Seconds(verdict.median.value_or(0))), Format(Seconds(expected.step)),
-                     Format(Seconds(expected.low)), Format(Seconds(expected.high)), expected.layout,
-                     verdict.Inside() ? "inside" : "outside");
+  const std::string others =
+      verdict.other_batch == 0
+          ? ""
+          : fmt::format(
+                "{} steps of another global batch ({:.0f}, the plan's is {:.0f}) are left "
+                "out\n",
+                verdict.other_batch, verdict.batch, expected.size.samples);
+  return others + fmt::format("{} steps, median {}; predicted {} ({} to {}) for {}: {}\n",
+                              verdict.steps, Format(Seconds(verdict.median.value_or(0))),
+                              Format(Seconds(expected.step)), Format(Seconds(expected.low)),
+                              Format(Seconds(expected.high)), expected.layout,
+                              verdict.Inside() ? "inside" : "outside");
 }
 
 nlohmann::ordered_json DepartureJson(const Departure& one) {
@@ -93,6 +101,7 @@ nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& ex
           {"event", "summary"},
           {"inside", verdict.Inside()},
           {"steps", verdict.steps},
+          {"other_batch_steps", verdict.other_batch},
           {"median_s", verdict.median.value_or(0)},
           {"predicted_s", expected.step},
           {"interval_s", {expected.low, expected.high}},

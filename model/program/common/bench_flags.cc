@@ -114,10 +114,15 @@ BenchFlags::BenchFlags()
            "plan bench all_gather --ranks 4 -e 1M --predict", "plan bench --calibrate machine",
            "plan bench --simulate all_reduce -b 8 -e 1G --topology aws-g5-1gpu --nodes 2",
            "plan bench --simulate all_gather -b 1M -e 64M -i 1M --topology dgx-h100 --nodes 4",
-           "plan bench --simulate all_reduce --topology aws-g5-1gpu --nodes 2 --log run.txt"}) {
+           "plan bench --simulate all_reduce --topology aws-g5-1gpu --nodes 2 --log run.txt",
+           "plan bench --simulate --from scenarios/seeds/s1.yaml"}) {
   set.Group("The collective and its sizes, as nccl-tests names them");
   set.Positional(&collective, "COLLECTIVE", fmt::format("{}", fmt::join(CollectiveNames(), ", ")),
                  Words::kList, CollectiveNames());
+  set.Value(&from, "--from", "FILE",
+            "takes what is left out from the section `bench` of a scenario, such as "
+            "scenarios/seeds/s1.yaml",
+            Words::kFile);
   set.Value(&begin, "-b", "SIZE", "smallest size: bytes, or with K, M, G, T (default 8)");
   set.Value(&end, "-e", "SIZE", "largest size (default 128M); with --log: all sizes of the log");
   set.Value(&factor, "-f", "N", "factor between sizes (default 2)");
@@ -172,6 +177,48 @@ BenchFlags::BenchFlags()
             "compares its choices and channels with the twin's (calib/nccl-logs.md)",
             Words::kFile);
   DeclareJson(&json, &set, "bench");
+}
+
+void TakeBenchScenario(BenchFlags* flags) {
+  if (!flags->from.given) return;
+  SourcePtr source;
+  AtFlag(flags->from, [&] { source = ReadSource(flags->from.text); });
+  Diagnostics diagnostics;
+  const Node root = Node::Parse(source, &diagnostics);
+  diagnostics.ThrowIfAny();
+  root.String("description");
+  if (!root.Has("bench"))
+    throw InputError({{{source, 1, 1},
+                       fmt::format("{} is no benchmark of messages", source->name),
+                       fmt::format("plan predict --from {}", source->name)}});
+  // Keys are the words for which nccl-tests has letters. What is of the cluster alone means nothing to ranks here.
+  Flag unused[3];
+  const bool here = !flags->simulate.given;
+  const std::pair<const char*, Flag*> rows[] = {
+      {"--collective", &flags->collective},
+      {"--begin", &flags->begin},
+      {"--end", &flags->end},
+      {"--factor", &flags->factor},
+      {"--step", &flags->step},
+      {"--type", &flags->type},
+      {"--topology", here ? &unused[0] : &flags->topology},
+      {"--nodes", here ? &unused[1] : &flags->nodes},
+      {"--gpus-per-node", here ? &unused[2] : &flags->gpus_per_node},
+      {"--ranks", &flags->ranks},
+      {"--iterations", &flags->iterations}};
+  std::vector<Flag*> all;
+  std::vector<std::string> names;
+  for (const auto& [name, flag] : rows) {
+    names.push_back(flag->name);
+    flag->name = name;
+    all.push_back(flag);
+  }
+  if (here) FillFlags(root, "run", all);
+  (void)root.Has("run");
+  FillFlags(root, "bench", all);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i]->name = names[i];
+  root.RejectUnknownKeys();
+  diagnostics.ThrowIfAny();
 }
 
 Description DescribeBench() { return BenchFlags().set.Describe(); }

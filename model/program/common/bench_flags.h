@@ -17,7 +17,7 @@ namespace orrery::cli {
 struct BenchFlags {
   BenchFlags();
 
-  Flag collective, simulate, begin, end, factor, step, type;
+  Flag from, collective, simulate, begin, end, factor, step, type;
   Flag iterations, warmup, check, operation, ranks, comm, device, timeout, predict,
       calibrate;  // of measuring
   Flag topology, nodes, gpus_per_node, gpu, collectives, network, algorithm, log, nccl, json;
@@ -35,6 +35,10 @@ struct Sweep {
   ElementType type = {"float", 4};
   std::vector<int64_t> bytes;  // as asked for; FitSize() says what is run
 };
+
+// Flags that the user left out, from the section `bench` of --from's scenario; where ranks here are measured, those of its
+// section `run` go before. Throws InputError.
+void TakeBenchScenario(BenchFlags* flags);
 
 // Throws InputError with all that is wrong.
 Sweep ReadSweep(const BenchFlags& flags);

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "model/exchange/import.h"
+#include "model/exchange/spellings.h"
 #include "model/framework/presets.h"
+#include "model/hardware/catalog.h"
 #include "model/program/common/job_flags.h"
 
 namespace orrery::cli {
@@ -34,6 +36,7 @@ class FlagFiller {
   void Fill() {
     Take(&job_.framework, {imported_.framework, {}, ""});
     Take(&job_.topology, {imported_.topology, {}, ""});
+    if (imported_.framework == job_.framework.text) Take(&job_.fact, {imported_.facts, {}, ""});
     TakeModel();
     for (const Field& field : exchange::Fields()) {
       const auto value = imported_.values.find(field.name);
@@ -60,6 +63,7 @@ class FlagFiller {
 
   void TakeField(const Field& field, const Value& value) {
     const std::string flag = field.flag;
+    if (flag.empty() && value.text == exchange::kAuto) return;  // 1, as the Trainer has it
     if (flag.starts_with("--")) {
       const auto at = std::ranges::find(flags_, flag, &Flag::name);
       if (at != flags_.end()) Take(*at, {FlagText(field.name, value.text), value.where, value.key});
@@ -86,6 +90,10 @@ class FlagFiller {
                                          value.text, exchange::Place(value.where)));
       return;
     }
+    if (value.text == exchange::kAuto)
+      throw InputError(
+          {{value.where, fmt::format("{} \"auto\" is filled in at run time", value.key),
+            fmt::format("{}, or --from a file of the TrainingArguments", flag->name)}});
     flag->given = true;
     flag->text = value.text;
     flag->where = value.where.source ? value.where : job_.from.front().where;
@@ -110,12 +118,18 @@ class FlagFiller {
       const std::string wanted = key == "fp32_grads"    ? GradientFact(preset, text)
                                  : key == "fp8_weights" ? WeightFact(preset, text)
                                                         : text;
-      if (wanted.empty() || wanted == Default(preset, key)) continue;
+      if (wanted.empty() || wanted == Default(preset, DefaultKey(key))) continue;
       facts += fmt::format("{}{}={}", facts.empty() ? "" : ",", key, wanted);
     }
     if (facts.empty()) return;
     if (!job_.fact.given) return Take(&job_.fact, {facts, {}, ""});
     job_.fact.text += "," + facts;
+  }
+
+  // Pipelines have a default of their own.
+  std::string DefaultKey(const std::string& key) const {
+    const bool stages = !Text("pp").empty() && Text("pp") != "1";
+    return key == "reduce_once" && stages ? "reduce_once_in_pipelines" : key;
   }
 
   // The default of a framework as a field says it.
@@ -155,6 +169,25 @@ class FlagFiller {
   bool whole_ = false, translate_ = false;
 };
 
+// What flags say of the fields of one layout, for what follows from it in the files. Nothing where layouts are searched.
+exchange::Values GivenBy(JobFlags* job, LayoutFlags* layout) {
+  exchange::Values given;
+  if (layout == nullptr) return given;
+  std::vector<Flag*> all = job->All();
+  for (Flag* axis : layout->All()) all.push_back(axis);
+  for (const Field& field : exchange::Fields()) {
+    const auto at = std::ranges::find(all, std::string(field.flag), &Flag::name);
+    if (at != all.end() && (*at)->given)
+      given.emplace(field.name, Value{(*at)->text, (*at)->where, (*at)->name});
+  }
+  if (!given.contains("gpus_per_node") && job->topology.given)
+    AtFlag(job->topology, [&] {
+      const int gpus = LoadTopology(job->topology.text).node.gpus;
+      given.emplace("gpus_per_node", Value{std::to_string(gpus), job->topology.where, ""});
+    });
+  return given;
+}
+
 // A scenario of this project (scenarios/README.md): job and layout by flags of the same names.
 bool IsScenario(const Source& source) {
   if (!source.name.ends_with(".yaml") && !source.name.ends_with(".yml")) return false;
@@ -172,7 +205,9 @@ void TakeScenario(const SourcePtr& source, JobFlags* job, LayoutFlags* layout,
   root.String("description");
   if (root.Has("bench"))
     throw InputError({{root.where("bench"), "this scenario is a benchmark of messages",
-                       "plan bench, with the flags that it names"}});
+                       fmt::format("plan bench --simulate --from {}; without --simulate it is "
+                                   "measured among ranks here",
+                                   source->name)}});
   if (root.Has("perturbations"))
     job->notes.push_back(fmt::format("{}: what disturbs the step is of `plan simulate --scenario`",
                                      exchange::Place(root.where("perturbations"))));
@@ -194,7 +229,8 @@ void DeclareFrom(JobFlags* job, FlagSet* set) {
   set->Values(
       &job->from, "--from", "FILE",
       "takes job and layout from a launch script with Megatron's arguments or their dump in "
-      "a log, ds_config.json, Accelerate's YAML, TrainingArguments, torchtitan's TOML, "
+      "a log, ds_config.json, Accelerate's YAML, TrainingArguments (JSON, YAML or a call in "
+      "Python), torchtitan's TOML, "
       "sbatch and PBS files, --json records of plan or a scenario; several files add up, flags "
       "win",
       Words::kFile);
@@ -215,7 +251,7 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
   if (sources.empty()) return;
   std::optional<LoadedModel> model;
   if (job->model.given) AtFlag(job->model, [&] { model = LoadModel(job->model.text); });
-  const Imported imported = exchange::Import(sources, model);
+  const Imported imported = exchange::Import(sources, model, GivenBy(job, layout));
   FlagFiller(imported, job, layout, translate).Fill();
 }
 

@@ -76,6 +76,7 @@ Answer RunExport(const CommandLine& line, std::size_t first) {
   KeepEvenStages(&flags);
   SearchSettings settings;
   settings.top = 1;
+  settings.schedules = flags.exporting.Schedules(flags.job);
   const auto [job, result, placed] = RunSearchOf(flags.job, flags.layout, settings);
   if (!result.feasible()) return {ExitCode::kInfeasible, report::SearchText(job, result)};
   const ExportResult files = MakeExport(flags.exporting, job, PlacedCandidate(job, result, placed));

@@ -8,6 +8,7 @@
 
 #include "model/base/text.h"
 #include "model/exchange/output_folder.h"
+#include "model/plan/lower/names.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/export_case.h"
 #include "model/program/common/table.h"
@@ -51,6 +52,17 @@ std::string JobName(const std::string& model, const char* target) {
   return name;
 }
 
+// Schedules of the framework that the search left out, since the target has none like them; "": none.
+std::string LeftOut(const report::Job& job) {
+  const std::vector<PipelineSchedule>& taken = job.request.fixed.schedules;
+  std::string names;
+  for (const PipelineSchedule schedule : FindFramework(job.request.framework).schedules) {
+    if (!taken.empty() && std::ranges::find(taken, schedule) == taken.end())
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", NameIn(kScheduleNames, schedule));
+  }
+  return names;
+}
+
 std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candidate,
                                   const exchange::TargetInfo& target, const std::string& digest) {
   const std::string interval =
@@ -72,6 +84,9 @@ std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candi
                       : ""),
       fmt::format("Plan {}", digest),
       fmt::format("Predict again: {}", report::PredictCommand(job, candidate))};
+  if (const std::string without = LeftOut(job); !without.empty())
+    lines.push_back(
+        fmt::format("Chosen without schedule {}: {} has none like it", without, target.name));
   if (FindFramework(job.request.framework).name != FindFramework(target.framework).name)
     lines.push_back(fmt::format("The prediction is {}'s, the step of {} may take another time.",
                                 FrameworkWords(job.request.framework), target.name));
@@ -125,6 +140,18 @@ void ExportFlags::SetFramework(JobFlags* job) const {
   job->framework.where = target.where;
 }
 
+std::vector<PipelineSchedule> ExportFlags::Schedules(const JobFlags& job) const {
+  const exchange::TargetInfo* info = Target();
+  if (info == nullptr || !job.framework.given) return {};
+  const std::vector<PipelineSchedule> known = exchange::SchedulesOf(info->target);
+  std::vector<PipelineSchedule> both;
+  const auto& own = FindFramework(job.framework.text).schedules;
+  std::ranges::copy_if(own, std::back_inserter(both), [&](PipelineSchedule schedule) {
+    return std::ranges::find(known, schedule) != known.end();
+  });
+  return both.size() == own.size() ? std::vector<PipelineSchedule>() : both;
+}
+
 ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
                         const Candidate& candidate) {
   const exchange::TargetInfo& target = *flags.Target();
@@ -174,6 +201,9 @@ std::string WriteExport(const ExportFlags& flags, const ExportResult& result,
   }
   AtFlag(flags.out, [&] { exchange::WriteFiles(folder, result.files, flags.force.given); });
   text = fmt::format("Export for {} with {}\n", result.bundle.info().title, result.launcher);
+  for (const std::string& line : result.bundle.header) {
+    if (line.starts_with("Chosen without")) text += fmt::format("  {}\n", line);
+  }
   for (const exchange::File& file : result.files)
     text += fmt::format("  {}/{}\n", folder, file.name);
   const std::vector<std::string> missing = result.bundle.Missing();

@@ -263,12 +263,12 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   if (target == nullptr) RefuseExportFlags(flags.exporting);
   flags.exporting.SetFramework(&flags.job);
   const LongRun run = ReadRun(flags.run);
-  const std::vector<report::Compared> all =
-      SearchAll(flags,
-                {objective.value_or(Objective::kTime), run.InputLimits(),
-                 static_cast<int>(top.value_or(5)), static_cast<int>(refine.value_or(kRefine)),
-                 flags.objective, run.tokens_given ? run.conditions.tokens : 0},
-                run);
+  const std::vector<report::Compared> all = SearchAll(
+      flags,
+      {objective.value_or(Objective::kTime), run.InputLimits(), static_cast<int>(top.value_or(5)),
+       static_cast<int>(refine.value_or(kRefine)), flags.objective,
+       run.tokens_given ? run.conditions.tokens : 0, flags.exporting.Schedules(flags.job)},
+      run);
   const std::vector<std::size_t> order = report::OrderOf(all, run);
   const std::size_t first_of_all = order.front();
   const report::Compared& best = all[first_of_all];

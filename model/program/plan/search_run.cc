@@ -86,6 +86,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   SearchOutcome outcome{flags.Resolve(), {}};
   report::Job& job = outcome.job;
   job.request.fixed = layout.Read();
+  if (!job.request.fixed.schedule) job.request.fixed.schedules = settings.schedules;
   CheckStatedFacts(layout, job.request.fixed, job);
   job.request.objective = settings.objective;
   job.request.input = settings.input;

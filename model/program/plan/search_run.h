@@ -17,6 +17,7 @@ struct SearchSettings {
   Flag objective_flag;  // for messages
   // Of the run: decoders search their batch in the range for it; 0: nothing is said of a run.
   double tokens = 0;
+  std::vector<PipelineSchedule> schedules;  // that may be chosen; empty: all of the framework
 };
 struct SearchOutcome {
   report::Job job;

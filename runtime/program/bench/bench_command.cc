@@ -191,6 +191,7 @@ std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collect
 Answer BenchCollective(const CommandLine& line) {
   BenchFlags flags;
   if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeBench().help};
+  TakeBenchScenario(&flags);
   if (flags.nccl.given) {
     if (!flags.simulate.given)
       Refuse(flags.nccl, "--nccl compares with the model", "add --simulate and --topology");

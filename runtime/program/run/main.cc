@@ -39,6 +39,7 @@ const auto kBegin = std::chrono::steady_clock::now();  // of the process
 snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
   snapshot::HookOptions options{job.save, job.save_every,    job.resume,    job.seed,
                                 job.data, job.facts.samples, job.timeout_s, job.steps};
+  options.conditions = ConditionsOf(job);
   options.note = [](const std::string& text) { Say(stderr, fmt::format("plan run: {}\n", text)); };
   if (quiet) return options;
   options.progress = [](const std::string& text) { Say(stdout, text + "\n"); };

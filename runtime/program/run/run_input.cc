@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "model/arch/data_root.h"
 #include "runtime/program/run/run_job.h"
@@ -67,6 +68,43 @@ train::DataSpec DataSpecOf(const RunJob& job) {
   spec.token_types = job.facts.token_types;
   spec.mask_token = job.mask_token;
   return spec;
+}
+
+// From the plan, which may have been read from a file.
+snapshot::Conditions ConditionsOf(const RunJob& job) {
+  snapshot::Conditions conditions;
+  const auto add = [&](const char* name, double value) {
+    conditions.emplace_back(name, fmt::format("{:g}", value));
+  };
+  std::map<ir::Attr, double> largest;  // weights without decay lie next to others
+  constexpr ir::Attr kOfTraining[] = {ir::Attr::kLr, ir::Attr::kWd, ir::Attr::kClip,
+                                      ir::Attr::kRate};
+  for (const ir::Program& program : job.plan.programs) {
+    for (const ir::Block& block : program.blocks) {
+      for (const ir::Op& op : block.ops) {
+        for (const ir::Attr attr : kOfTraining)
+          largest[attr] = std::max(largest[attr], op.attrs.Get(attr));
+      }
+    }
+  }
+  const double lr = largest[ir::Attr::kLr];
+  add("--lr", lr);
+  add("--weight-decay", largest[ir::Attr::kWd]);
+  add("--clip-norm", largest[ir::Attr::kClip]);
+  add("--dropout", largest[ir::Attr::kRate]);
+  const train::LrSchedule& schedule = job.lr_schedule;
+  constexpr const char* kShapes[] = {"constant", "cosine", "polynomial"};
+  conditions.emplace_back("--lr-schedule", kShapes[static_cast<int>(schedule.shape)]);
+  add("--warmup", static_cast<double>(schedule.warmup));
+  if (schedule.shape != train::LrShape::kConstant) {
+    add("--lr-steps", static_cast<double>(schedule.steps));
+    add("--lr-end", schedule.end * lr);
+    if (schedule.shape == train::LrShape::kPolynomial) add("--lr-power", schedule.power);
+  }
+  add("--global-batch", static_cast<double>(job.facts.samples));
+  if (job.facts.has_tokens && job.facts.samples > 0)
+    add("--seq-len", static_cast<double>(job.facts.tokens / job.facts.samples));
+  return conditions;
 }
 
 void ReadDataFlags(const RunFlags& flags, RunJob* job) {

@@ -13,6 +13,7 @@
 #include "runtime/launch/place.h"
 #include "runtime/program/common/device.h"
 #include "runtime/train/lr_schedule.h"
+#include "runtime/train/snapshot/manifest.h"
 #include "runtime/train/weights/checkpoint.h"
 #include "runtime/train/weights/export.h"
 
@@ -54,6 +55,9 @@ constexpr const char* kHostsArePlaced = "ORRERY_HOSTS_ARE_PLACED";
 
 // What TrainHere opens the data with.
 train::DataSpec DataSpecOf(const RunJob& job);
+
+// What of the job a snapshot keeps, to be compared when it is resumed: flags of the optimizer, its schedule, the batch.
+snapshot::Conditions ConditionsOf(const RunJob& job);
 
 // Reads --data and --mask-token, and the token file itself; --save, --save-every and --resume, and
 // whether the folders hold what they should. Throws InputError. (run_input.cc)

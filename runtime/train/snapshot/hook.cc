@@ -23,9 +23,9 @@ void SnapshotHook::BeforeTraining(exec::Executor* executor) {
   const bool first = endpoint_->rank() == 0;
   if (!options_.save.empty() && first) MakeFolder(options_.save);  // better now than an hour later
   if (options_.resume.empty()) return;
-  const Resumed resumed =
-      Resume(executor, endpoint_,
-             {options_.resume, options_.seed, options_.data, options_.deadline_s, options_.note});
+  const Resumed resumed = Resume(executor, endpoint_,
+                                 {options_.resume, options_.seed, options_.data,
+                                  options_.deadline_s, options_.note, options_.conditions});
   resumed_step_ = saved_step_ = resumed.step;
   resumed_samples_ = resumed.samples;
   data_->Resume(resumed.step, resumed.samples);

@@ -22,6 +22,7 @@ struct HookOptions {
   int64_t steps = 0;  // of the whole run: one that was stopped before its first step saves nothing
   std::function<void(const std::string&)> note;      // rank 0: what somebody should know
   std::function<void(const std::string&)> progress;  // rank 0: what went well
+  Conditions conditions = {};
 };
 
 class SnapshotHook : public launch::StepHook {
@@ -30,7 +31,9 @@ class SnapshotHook : public launch::StepHook {
       : options_(std::move(options)),
         endpoint_(endpoint),
         data_(data),
-        saver_({options_.save, options_.seed, options_.data, options_.deadline_s}, endpoint) {}
+        saver_(
+            {options_.save, options_.seed, options_.data, options_.deadline_s, options_.conditions},
+            endpoint) {}
   void BeforeTraining(exec::Executor* executor) override;
   void AfterStep(exec::Executor* executor, const launch::StepRecord& record) override;
   void AfterTraining(exec::Executor* executor) override;

@@ -93,6 +93,10 @@ Manifest ManifestFrom(const Json& json) {
   m.data = Text(json.at("data"));
   m.plan = Text(json.at("plan"));
   m.model = ModelFrom(json.at("model"));
+  if (const auto found = json.find("conditions"); found != json.end()) {
+    for (const auto& [name, value] : found->get_ref<const Json::object_t&>())
+      m.conditions.emplace_back(name, Text(value));
+  }
   for (const Json& number : json.at("loss_scale").get_ref<const Json::array_t&>()) {
     if (!number.is_number()) throw SnapshotError("its manifest has a loss scale that is no number");
     m.loss_scale.push_back(number.get<double>());
@@ -110,9 +114,17 @@ ShardFile ReadShard(const std::string& text) { return ShardOf(Json::parse(text))
 std::string ManifestText(const Manifest& m) {
   Json shards = Json::array();
   for (const ShardFile& shard : m.shards) shards.push_back(ToJson(shard));
-  const Json json = {{"step", m.step},   {"samples", m.samples}, {"seed", m.seed},
-                     {"data", m.data},   {"plan", m.plan},       {"loss_scale", m.loss_scale},
-                     {"model", m.model}, {"shards", shards}};
+  Json conditions = Json::object();
+  for (const auto& [name, value] : m.conditions) conditions[name] = value;
+  const Json json = {{"step", m.step},
+                     {"samples", m.samples},
+                     {"seed", m.seed},
+                     {"data", m.data},
+                     {"plan", m.plan},
+                     {"conditions", conditions},
+                     {"loss_scale", m.loss_scale},
+                     {"model", m.model},
+                     {"shards", shards}};
   const std::string text = json.dump() + "\n";
   return kFirstLine + HashOf(text) + "\n" + text;
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/train/snapshot/state.h"
@@ -29,12 +30,16 @@ struct ShardFile {  // one rank's
   std::vector<Slice> slices;
 };
 
+// Flags of training that a run goes on with unless it is told otherwise: "--lr", "0.001".
+using Conditions = std::vector<std::pair<std::string, std::string>>;
+
 struct Manifest {
   int64_t step = 0;     // steps done; with the seed, the state of every generator
   int64_t samples = 0;  // read so far: the position in the data
   uint64_t seed = 0;
-  std::string data;  // name of the source
-  std::string plan;  // digest of the plan that wrote it
+  std::string data;       // name of the source
+  std::string plan;       // digest of the plan that wrote it
+  Conditions conditions;  // empty: not said, by an older release
   ModelShape model;
   std::vector<double> loss_scale;  // empty: none
   std::vector<ShardFile> shards;

@@ -297,6 +297,18 @@ class Reader {
   std::map<std::pair<std::string, std::string>, std::vector<Source>> sources_;
 };
 
+// A sentence for each flag of training with another value than before; one that only one of them names means nothing there.
+std::vector<std::string> Changes(const Conditions& before, const Conditions& now) {
+  std::vector<std::string> changes;
+  for (const auto& [name, value] : now) {
+    const auto old = std::ranges::find(before, name, &Conditions::value_type::first);
+    if (old == before.end() || old->second == value) continue;
+    changes.push_back(fmt::format("{} was {} so far and is {} from here on", name,
+                                  PlainText(old->second), value));
+  }
+  return changes;
+}
+
 // Rank 0's, so that all look at the same ones.
 std::vector<int64_t> Candidates(comm::Endpoint* endpoint, const ResumeOptions& options) {
   std::string text;
@@ -338,6 +350,7 @@ Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeO
     if (manifest.data != options.data)
       note(fmt::format("data were {} so far and are {} from here on", PlainText(manifest.data),
                        options.data));
+    for (const std::string& change : Changes(manifest.conditions, options.conditions)) note(change);
     return {manifest.step, manifest.samples};
   }
   throw SnapshotError(fmt::format("there is no snapshot to resume from in '{}'", options.folder));

@@ -111,6 +111,7 @@ void Saver::Begin(exec::Executor* executor, int64_t samples) {
   manifest_.samples = samples;
   manifest_.seed = options_.seed;
   manifest_.data = options_.data;
+  manifest_.conditions = options_.conditions;
   const std::string folder = options_.folder + "/" + StepFolder(manifest_.step);
   if (image.rank == 0) {
     manifest_.plan = ir::Digest(*image.plan);

@@ -25,6 +25,7 @@ struct SaveOptions {
   uint64_t seed = 1;
   std::string data;  // name of the source
   double deadline_s = 120;
+  Conditions conditions = {};
 };
 
 // Writes snapshots next to training. A rank copies its state in Begin(), a thread of its own writes the
@@ -63,7 +64,9 @@ struct ResumeOptions {
   uint64_t seed = 1;
   std::string data;
   double deadline_s = 120;
-  std::function<void(const std::string&)> note;  // called on rank 0: what was refused and why
+  std::function<void(const std::string&)>
+      note;                    // called on rank 0: what was refused and why, or differs
+  Conditions conditions = {};  // of this run
 };
 struct Resumed {
   int64_t step = 0, samples = 0;

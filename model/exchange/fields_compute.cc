@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of Strategy that say how a rank computes, and what runs behind it.
+#include "model/exchange/fields.h"
+#include "model/plan/lower/names.h"
+
+namespace orrery::exchange {
+namespace {
+
+const char* const kByModel = "the model's own setting (attn_implementation), not the trainer's";
+
+std::vector<Field> Compute() {
+  const Cell whole = Fixed("on", "torch.utils.checkpoint repeats the whole forward pass");
+  const Cell early = Fixed("off", "a checkpoint that is not reentrant ends where it may");
+  return {
+      {"micro_batch",
+       Number(&Strategy::micro_batch),
+       "--micro-batch",
+       {{kMegatron, Key("micro-batch-size")},
+        {kBridge, Key("train.micro_batch_size")},
+        {kDeepSpeed, Key("train_micro_batch_size_per_gpu")},
+        {kAccelerate, Key("args.per_device_train_batch_size")},
+        {kTitan, TitanTokens()},
+        {kTitanToml, TomlLocalBatch()},
+        {kTorch, Key("MICRO_BATCH")}}},
+      {"sequence_parallel",
+       Where(Tensor, Switch(&Strategy::sequence_parallel)),
+       "--sequence-parallel",
+       {{kMegatron, Choices({{"on", {{"sequence-parallel", ""}}}, {"off", {}}}, "default")},
+        {kBridge, Choices({{"on", {{"model.sequence_parallel", "true"}}},
+                           {"off", {{"model.sequence_parallel", "false"}}},
+                           {"off", {}}})},
+        {kTitan, Choices({{"on", {{"parallelism.enable_sequence_parallel", "true"}}},
+                          {"off", {{"parallelism.enable_sequence_parallel", "false"}}},
+                          {"on", {}}})},
+        {kTitanToml, Fixed("on", "always on with tensor parallelism")},
+        {kAnyTarget, Fixed("off", "has none; Ulysses is context parallelism")}}},
+      {"recompute",
+       [](const Case& c) -> std::string { return RecomputeText(c.strategy.recompute); },
+       "--recompute",
+       {{kMegatron, MegatronRecompute(false)},
+        {kBridge, MegatronRecompute(true)},
+        {kDeepSpeed, Choices({{"none", {}}},
+                             "the program turns it on (gradient_checkpointing_enable()), the JSON "
+                             "file only tunes it")},
+        {kAccelerate, AccelerateRecompute()},
+        {kTitan, Choices({{"none", {{"activation_checkpoint", "None"}}},
+                          {"op", {{"activation_checkpoint", "SelectiveAC.Config()"}}},
+                          {"layernorm+mlp_act",
+                           {{"activation_checkpoint", "SelectiveAC.Config()"}},
+                           "also repeats key_proj, attn_proj and mlp_up"},
+                          {"full", {{"activation_checkpoint", "FullAC.Config()"}}}},
+                         "recomputes all layers, whole or what its list of operations leaves")},
+        {kTitanToml, TomlRecompute()},
+        {kTorch, Choices({{"none", {{"RECOMPUTE", "False"}}}, {"full", {{"RECOMPUTE", "True"}}}},
+                         "recomputes whole layers or nothing")}}},
+      {"offload",
+       [](const Case& c) -> std::string {
+         return c.strategy.offload.on() ? OffloadText(c.strategy.offload) : "";
+       },
+       "--offload",
+       {{kMegatron, MegatronOffload(false)},
+        {kBridge, MegatronOffload(true)},
+        {kDeepSpeed, DeepSpeedOffload()},
+        {kTitans, Choices({{"optimizer+weights", {{"training.enable_cpu_offload", "true"}}}},
+                          "moves weights, gradients and states together")},
+        {kAccelerate,
+         Choices({{"optimizer+weights", {{"fsdp_config.fsdp_offload_params", "true"}}}},
+                 "moves weights, gradients and states together")},
+        {kAnyTarget, Choices({}, "keeps everything on the GPU")}}},
+      {"whole_logits",
+       Where(Tensor, Switch(&Strategy::whole_logits)),
+       "fact whole_logits",
+       {{kTitan | kTitanToml,
+         Choices({{"off", {}}}, "its loss is computed on parts of the vocabulary")},
+        {kAnyTarget, Choices({{"off", {}}}, "its loss is computed on parts of the vocabulary")}}},
+      {"whole_embedding",
+       Where(Tensor, Switch(&Strategy::whole_embedding)),
+       "fact whole_embedding",
+       {{kAnyTarget, Choices({{"off", {}}}, "holds parts of the token table")}}},
+      {"whole_head",
+       Where(Tensor, Switch(&Strategy::whole_head)),
+       "",
+       {{kAnyTarget, Choices({{"off", {}}}, "holds parts of the output matrix")}}},
+      {"free_head",
+       Where(Sharded3, Switch(&Strategy::free_head)),
+       "",
+       {{kAnyTarget, Choices({{"off", {}}}, "keeps the output matrix for its gradient")}}},
+      {"recompute_unread",
+       Where(Repeats, Switch(&Strategy::recompute_unread)),
+       "fact recompute_unread",
+       {{kTorch, early}, {kAccelerate, AccelerateUnread()}, {kAnyTarget, whole}}},
+      {"split_products",
+       Where(RepeatsProducts, Switch(&Strategy::split_products)),
+       "fact split_products",
+       {{kTitans, Fixed("on", "its layers have products of their own")},
+        {kAnyTarget, Fixed("off", "recomputes no single products")}}},
+      {"adapter_split",
+       Where(CutsAdapters,
+             [](const Case& c) -> std::string {
+               return NameIn(kAdapterSplitNames, c.strategy.adapter_split);
+             }),
+       "fact adapter_split",
+       {{kBridge, Choices({{"columns_a2a", {{"peft.a2a_experimental", "true"}}},
+                           {"columns", {{"peft.a2a_experimental", "false"}}}},
+                          "its ParallelLinearAdapter cuts both matrices")},
+        {kAnyTarget, Choices({}, "adapters are made in the program")}}},
+      {"adapter_gathers",  // follows from adapter_split and tp_overlap
+       [](const Case&) -> std::string { return ""; },
+       "",
+       {{kAnyTarget, Choices({}, "follows from the overlap of tensor parallelism")}}},
+      {"flash_attention",
+       Switch(&Strategy::flash_attention),
+       "--attention",
+       {{kMegatron, MegatronAttention("attention-backend")},
+        {kBridge, MegatronAttention("model.attention_backend")},
+        {kDeepSpeed | kAccelerate, Choices({}, kByModel)},
+        {kTitans, Fixed("on", "its attention is fused (SDPA, flex)")},
+        {kTorch, Choices({{"on", {{"ATTENTION", "sdpa"}}}, {"off", {{"ATTENTION", "eager"}}}})}}},
+  };
+}
+
+std::vector<Field> Overlaps() {
+  const Cell always = Fixed("on", "reduces buckets in the backward pass");
+  return {
+      {"reduce_in_backward",
+       Where(ReducesAfter, Switch(&Strategy::reduce_in_backward)),
+       "fact reduce_in_backward",
+       {{kMegatron, Choices({{"on", {{"overlap-grad-reduce", ""}}}, {"off", {}}}, "default")},
+        {kBridge, Choices({{"on", {{"ddp.overlap_grad_reduce", "true"}}},
+                           {"off", {{"ddp.overlap_grad_reduce", "false"}}}})},
+        {kDeepSpeed, Rule([](const Case& c) {
+           if (c.strategy.reduce_in_backward || !c.strategy.overlap_grad_reduce)
+             return Default("hooks reduce buckets in the backward pass");
+           return No("hooks reduce buckets in the backward pass");
+         })},
+        {kAnyTarget, always}}},
+      {"overlap_grad_reduce",
+       Where(Replicas, Switch(&Strategy::overlap_grad_reduce)),
+       "fact overlap_grad_reduce",
+       {{kMegatron, MegatronOverlap("overlap-grad-reduce")},
+        {kBridge, MegatronOverlap("ddp.overlap_grad_reduce")},
+        {kDeepSpeed, Choices({{"on", {{"zero_optimization.overlap_comm", "true"}}},
+                              {"off", {{"zero_optimization.overlap_comm", "false"}}}})},
+        {kAnyTarget, Fixed("on", "reduces on a stream of its own")}}},
+      {"overlap_param_gather",
+       Where(Sharded, Switch(&Strategy::overlap_param_gather)),
+       "fact overlap_param_gather",
+       {{kMegatron, MegatronGather("overlap-param-gather", "")},
+        {kBridge, MegatronGather("ddp.overlap_param_gather", "true")},
+        {kDeepSpeed, Rule([](const Case& c) {
+           if (c.strategy.overlap_param_gather == c.strategy.overlap_grad_reduce)
+             return Written{Status::kFollows, {}, "overlap_comm"};
+           return No("overlap_comm stands for gathers and reductions alike");
+         })},
+        {kAnyTarget, Fixed("on", "gathers on a stream of its own")}}},
+      {"tp_async",
+       Where(Tensor, Switch(&Strategy::tp_async)),
+       "fact tp_async",
+       {{kAnyTarget, Fixed("off", "tensor-parallel collectives follow the products")}}},
+      {"bucket_layers",
+       Where(Replicas, Number(&Strategy::bucket_layers)),
+       "fact bucket_layers",
+       {{kAnyTarget, Fixed("1", "a layer is a unit")}}},
+      {"prefetch",
+       Where(Sharded3, Number(&Strategy::prefetch)),
+       "fact prefetch",
+       {{kAnyTarget, Fixed("1", "gathers the next layer ahead")}}},
+      {"fp32_grads",
+       Where(Half, Switch(&Strategy::fp32_grads)),
+       "fact fp32_grads",
+       {{kMegatron, MegatronGradType()},
+        {kBridge, Choices({{"on", {{"ddp.grad_reduce_in_fp32", "true"}}},
+                           {"off", {{"ddp.grad_reduce_in_fp32", "false"}}}})},
+        {kDeepSpeed, DeepSpeedGradType()},
+        {kAccelerate, Rule([](const Case& c) {
+           const bool shards = c.strategy.zero >= 2;
+           if (c.strategy.fp32_grads != shards)
+             return Default(shards ? "FSDP reduces in the type of mixed_precision"
+                                   : "autocast keeps gradients in fp32");
+           return No(shards ? "FSDP reduces in the type of mixed_precision"
+                            : "autocast keeps gradients in fp32");
+         })},
+        {kTitans, Fixed("on", "reduces in float32 only")},
+        {kFsdp,
+         Choices({{"on", {{"REDUCE_DTYPE", "float32"}}}, {"off", {{"REDUCE_DTYPE", "half"}}}})},
+        {kDdp, Fixed("on", "autocast keeps gradients in fp32")}}},
+      {"fp8_weights",
+       Where(HoldsCodes, Switch(&Strategy::fp8_weights)),
+       "fact fp8_weights",
+       {{kMegatron, MegatronHeldWeights(false)},
+        {kBridge, MegatronHeldWeights(true)},
+        {kTitanToml,
+         Choices({{"on", {{"quantize.linear.float8.enable_fsdp_float8_all_gather", "true"}}},
+                  {"off", {{"quantize.linear.float8.enable_fsdp_float8_all_gather", "false"}}}})},
+        {kAnyTarget, Choices({}, "with products in 8 bits, in the program")}}},
+      {"reduce_once",
+       Where(ShardsGradients, Switch(&Strategy::reduce_once)),
+       "fact reduce_once",
+       {{kTitans, Rule(
+                      [](const Case& c) {
+                        const bool stages = c.strategy.pp > 1;
+                        const char* why = stages ? "its pipelines reduce once per step"
+                                                 : "reduces behind each backward pass";
+                        return c.strategy.reduce_once == stages ? Default(why) : No(why);
+                      },
+                      [](const SettingIndex&, const Values& values) -> std::optional<Value> {
+                        return Value{NumberOf(values, "pp", 1) > 1 ? "on" : "off", {}, ""};
+                      })},
+        {kFsdp, Choices({{"on", {{"REDUCE_ONCE", "True"}}}, {"off", {{"REDUCE_ONCE", "False"}}}})},
+        {kAnyTarget, Fixed("off", "reduces behind each backward pass")}}},
+      {"rings", Switch(&Strategy::rings), "", {{kAnyTarget, Own()}}},
+      {"recv_slots", Number(&Strategy::recv_slots), "", {{kAnyTarget, Own()}}},
+      {"send_slots", Number(&Strategy::send_slots), "", {{kAnyTarget, Own()}}},
+      {"frame_pool", Switch(&Strategy::frame_pool), "", {{kAnyTarget, Own()}}},
+  };
+}
+
+}  // namespace
+
+const std::vector<Field>& ComputeFields() {
+  static const std::vector<Field> fields = [] {
+    std::vector<Field> all = Compute();
+    for (Field& field : Overlaps()) all.push_back(std::move(field));
+    return all;
+  }();
+  return fields;
+}
+
+}  // namespace orrery::exchange

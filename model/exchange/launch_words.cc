@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts a command into its launchers and reads the options of each.
+#include "model/exchange/launch_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "model/base/plain_text.h"
+
+namespace orrery::exchange {
+namespace {
+
+// Launchers by the meaning of their options.
+enum class Kind { kNone, kTorch, kDeepSpeed, kAccelerate, kMpirun, kSrun };
+
+Kind KindOf(const std::string& text) {
+  const std::string name = text.substr(text.rfind('/') + 1);
+  if (name == "torchrun" || name == "torch.distributed.run" || name == "torch.distributed.launch")
+    return Kind::kTorch;
+  if (name == "deepspeed" || name == "deepspeed.launcher.runner") return Kind::kDeepSpeed;
+  if (name == "accelerate" || name == "accelerate-launch" || name == "accelerate.commands.launch")
+    return Kind::kAccelerate;
+  if (name == "mpirun" || name == "mpiexec" || name == "orterun") return Kind::kMpirun;
+  return name == "srun" ? Kind::kSrun : Kind::kNone;
+}
+
+// Options of launchers and of Python that take no value.
+constexpr std::array kSwitches = {"u",
+                                  "standalone",
+                                  "no-python",
+                                  "no_python",
+                                  "use_env",
+                                  "use-env",
+                                  "multi_gpu",
+                                  "use_fsdp",
+                                  "use_deepspeed",
+                                  "use_megatron_lm",
+                                  "quiet",
+                                  "debug",
+                                  "same_network",
+                                  "tpu",
+                                  "cpu",
+                                  "use_cpu",
+                                  "no_local_rank",
+                                  "force_multi",
+                                  "no_ssh_check",
+                                  "bind_cores_to_rank",
+                                  "label",
+                                  "exclusive",
+                                  "allow-run-as-root",
+                                  "oversubscribe",
+                                  "tag-output",
+                                  "report-bindings",
+                                  "use-hwthread-cpus",
+                                  "no-kill",
+                                  "unbuffered",
+                                  "overlap",
+                                  "no_ssh",
+                                  "dynamo_use_dynamic",
+                                  "enable_cpu_affinity",
+                                  "l"};
+
+std::string KeyOf(const std::string& option) {
+  return option.substr(std::min(option.find_first_not_of('-'), option.size()));
+}
+bool IsSwitch(const std::string& option) {
+  const std::string key = KeyOf(option);
+  return std::ranges::any_of(kSwitches, [&](const char* name) { return key == name; });
+}
+bool TakesValue(const std::string& option) {
+  return IsOption(option) && option.find('=') == std::string::npos && !IsSwitch(option);
+}
+bool IsModule(const std::string& option) { return option == "-m" || option == "--module"; }
+
+// An option of a launcher and what stands behind it.
+struct Option {
+  std::string key, value;
+  Location where;
+  std::string unresolved;
+};
+
+std::vector<Option> OptionsIn(std::span<const Word> words) {
+  std::vector<Option> options;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& text = words[i].text;
+    if (!IsOption(text)) continue;
+    Option option{KeyOf(text), "", words[i].where, words[i].unresolved};
+    if (const std::size_t equals = option.key.find('='); equals != std::string::npos) {
+      option.value = option.key.substr(equals + 1);
+      option.key.resize(equals);
+    } else if (text[1] != '-' && option.key.size() > 1 && IsWhole(option.key.substr(1))) {
+      option.value = option.key.substr(1);  // -N4
+      option.key.resize(1);
+    } else if (i + 1 < words.size() && TakesValue(text) && !IsOption(words[i + 1].text)) {
+      option.value = words[++i].text;
+      if (option.unresolved.empty()) option.unresolved = words[i].unresolved;
+    }
+    options.push_back(std::move(option));
+  }
+  return options;
+}
+
+struct KeyRow {
+  Kind kind;
+  const char* option;
+  const char* key;
+};
+// TASKS and TASKS_PER_NODE: processes, which are ranks or the agents that start them.
+constexpr KeyRow kKeys[] = {
+    {Kind::kTorch, "nnodes", "NNODES"},
+    {Kind::kTorch, "nproc-per-node", "GPUS_PER_NODE"},
+    {Kind::kDeepSpeed, "num-nodes", "NNODES"},
+    {Kind::kDeepSpeed, "num-gpus", "GPUS_PER_NODE"},
+    {Kind::kAccelerate, "num-machines", "num_machines"},
+    {Kind::kAccelerate, "num-processes", "num_processes"},
+    {Kind::kMpirun, "np", "TASKS"},
+    {Kind::kMpirun, "n", "TASKS"},
+    {Kind::kMpirun, "N", "TASKS_PER_NODE"},
+    {Kind::kMpirun, "npernode", "TASKS_PER_NODE"},
+    {Kind::kMpirun, "ppn", "TASKS_PER_NODE"},
+    {Kind::kMpirun, "perhost", "TASKS_PER_NODE"},
+    {Kind::kMpirun, "map-by", "MAP"},
+    {Kind::kMpirun, "host", "HOSTS"},
+    {Kind::kMpirun, "hosts", "HOSTS"},
+    {Kind::kMpirun, "H", "HOSTS"},
+    {Kind::kSrun, "nodes", "NNODES"},
+    {Kind::kSrun, "N", "NNODES"},
+    {Kind::kSrun, "ntasks", "TASKS"},
+    {Kind::kSrun, "n", "TASKS"},
+    {Kind::kSrun, "ntasks-per-node", "TASKS_PER_NODE"},
+    {Kind::kSrun, "gpus-per-node", "GPUS_PER_NODE"},
+    {Kind::kSrun, "gres", "GPUS_PER_NODE"},
+    // Of a launcher that a variable names, by whatever name is its alone.
+    {Kind::kNone, "nnodes", "NNODES"},
+    {Kind::kNone, "num-nodes", "NNODES"},
+    {Kind::kNone, "nodes", "NNODES"},
+    {Kind::kNone, "nproc-per-node", "GPUS_PER_NODE"},
+    {Kind::kNone, "num-gpus", "GPUS_PER_NODE"},
+    {Kind::kNone, "gpus-per-node", "GPUS_PER_NODE"},
+    {Kind::kNone, "num-machines", "num_machines"},
+    {Kind::kNone, "num-processes", "num_processes"},
+};
+
+std::string Dashed(std::string key) {
+  std::ranges::replace(key, '_', '-');
+  return key;
+}
+
+// "gpu:h100:8" and "8" are 8; others as they are.
+std::string Count(const std::string& value) { return value.substr(value.rfind(':') + 1); }
+
+// Hosts of "a:8,b:8" and the slots of each; 0: not said, or not the same.
+std::pair<int64_t, int64_t> HostsOf(const std::string& list) {
+  int64_t hosts = 0, slots = -1;
+  for (std::size_t begin = 0; begin < list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string host = list.substr(begin, end - begin);
+    begin = end + 1;
+    int64_t own = 0;
+    if (const std::size_t colon = host.find(':'); colon != std::string::npos)
+      (void)ParseInteger(host.substr(colon + 1), &own);
+    slots = slots < 0 || slots == own ? own : 0;
+    ++hosts;
+  }
+  return {hosts, std::max<int64_t>(0, slots)};
+}
+
+// accelerate launch's options by the keys of its configuration.
+std::optional<Setting> OfAccelerate(const Option& option) {
+  std::string key = option.key;
+  std::ranges::replace(key, '-', '_');
+  std::string value = option.value;
+  if (key == "multi_gpu" || key == "use_fsdp" || key == "use_deepspeed") {
+    value = key == "use_fsdp" ? "FSDP" : key == "use_deepspeed" ? "DEEPSPEED" : "MULTI_GPU";
+    key = "distributed_type";
+  } else if (key == "zero_stage" || key == "gradient_clipping" ||
+             key == "gradient_accumulation_steps" || key.starts_with("offload_") ||
+             key == "deepspeed_config_file") {
+    key = "deepspeed_config." + key;
+  } else if (key.starts_with("fsdp_")) {
+    key = "fsdp_config." + key;
+  } else if (key.starts_with("parallelism_config_")) {
+    key = "parallelism_config." + key;
+  } else if (key != "mixed_precision" && key != "config_file") {
+    return std::nullopt;
+  }
+  return Setting{std::move(key), std::move(value), option.where, option.unresolved, true};
+}
+
+class LaunchReader {
+ public:
+  void Segment(Kind kind, std::span<const Word> words) {
+    says_.torch |= kind == Kind::kTorch;
+    says_.accelerate |= kind == Kind::kAccelerate;
+    says_.deepspeed |= kind == Kind::kDeepSpeed;
+    tasks_.reset();
+    each_.reset();
+    Location where;
+    for (const Option& option : OptionsIn(words)) {
+      where = option.where;
+      const std::string name = Dashed(option.key);
+      const auto row = std::ranges::find_if(
+          kKeys, [&](const KeyRow& key) { return key.kind == kind && name == key.option; });
+      if (row != std::end(kKeys)) {
+        Take(row->key, option);
+      } else if (kind == Kind::kAccelerate) {
+        if (auto setting = OfAccelerate(option)) says_.settings.push_back(std::move(*setting));
+      }
+    }
+    if (kind == Kind::kMpirun || kind == Kind::kSrun) Tasks(kind == Kind::kSrun);
+  }
+
+  LaunchSays Done() {
+    // The agents that a launcher starts are no ranks.
+    if (says_.torch || says_.accelerate || says_.deepspeed)
+      std::erase_if(says_.settings, [](const Setting& setting) { return setting.key == "RANKS"; });
+    const auto has = [&](const char* key) {
+      return std::ranges::find(says_.settings, key, &Setting::key) != says_.settings.end();
+    };
+    for (Setting& setting : says_.settings) {
+      if (setting.key == "RANKS") setting.key = has("GPUS_PER_NODE") ? "" : "GPUS_PER_NODE";
+    }
+    std::erase_if(says_.settings, [](const Setting& setting) { return setting.key.empty(); });
+    return std::move(says_);
+  }
+
+ private:
+  void Take(const std::string& key, const Option& option) {
+    if (key == "HOSTS") {
+      const auto [hosts, slots] = HostsOf(option.value);
+      if (!option.unresolved.empty() || hosts == 0) return;
+      Add("NNODES", std::to_string(hosts), option);
+      if (slots > 0) each_ = Option{"", std::to_string(slots), option.where, ""};
+      return;
+    }
+    if (key == "MAP") {  // ppr:8:node
+      if (!option.value.starts_with("ppr:") || !option.value.ends_with(":node")) return;
+      each_ = option;
+      each_->value = option.value.substr(4, option.value.size() - 9);
+    } else if (key == "TASKS") {
+      tasks_ = option;
+    } else if (key == "TASKS_PER_NODE") {
+      each_ = option;
+    } else {
+      Add(key, key == "GPUS_PER_NODE" ? Count(option.value) : option.value, option);
+    }
+  }
+
+  void Add(const std::string& key, const std::string& value, const Option& option) {
+    if (option.unresolved.empty() && !IsWhole(value)) return;
+    says_.settings.push_back({key, value, option.where, option.unresolved, true});
+  }
+
+  // Processes of MPI or Slurm. Of Slurm's several tasks alone are ranks: one a node is an agent.
+  void Tasks(bool slurm) {
+    const auto whole = [](const std::optional<Option>& option) {
+      int64_t number = 0;
+      const bool known = option && option->unresolved.empty() && IsWhole(option->value);
+      return known && ParseInteger(option->value, &number) == NumberFault::kNone ? number : 0;
+    };
+    const int64_t all = whole(tasks_), each = whole(each_);
+    if (each > 1 || (each == 1 && !slurm)) Add("RANKS", std::to_string(each), *each_);
+    const auto nodes = std::ranges::find(says_.settings, "NNODES", &Setting::key);
+    if (all == 0) return;
+    if (each > 0 && all % each == 0) {
+      if (nodes == says_.settings.end()) Add("NNODES", std::to_string(all / each), *tasks_);
+      return;
+    }
+    int64_t count = 0;
+    if (nodes != says_.settings.end() && nodes->unresolved.empty() &&
+        ParseInteger(nodes->value, &count) == NumberFault::kNone && count > 0) {
+      if (each == 0 && all % count == 0 && all > count)
+        Add("RANKS", std::to_string(all / count), *tasks_);
+    } else if (all > 1) {
+      Add("WORLD", std::to_string(all), *tasks_);
+    }
+  }
+
+  LaunchSays says_;
+  std::optional<Option> tasks_, each_;
+};
+
+}  // namespace
+
+bool IsOption(const std::string& text) {
+  if (text.size() < 2 || text[0] != '-') return false;
+  if (text[1] == '-') return text.size() > 2;
+  return (text[1] >= 'a' && text[1] <= 'z') || (text[1] >= 'A' && text[1] <= 'Z');
+}
+
+bool IsWhole(const std::string& text) {
+  int64_t number = 0;
+  return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
+}
+
+std::size_t ProgramOf(const Words& words) {
+  const auto value = [&](std::size_t i) { return i > 0 && TakesValue(words[i - 1].text); };
+  // Behind a program -m is an option of its own.
+  const auto scripts = [&](std::size_t end) {
+    return std::ranges::any_of(std::span(words).first(end),
+                               [](const Word& word) { return word.text.ends_with(".py"); });
+  };
+  for (std::size_t i = words.size(); i-- > 0;) {
+    const std::string& text = words[i].text;
+    const bool module = i > 0 && words[i - 1].text == "-m";  // --module is torchtitan's own, too
+    if (module && KindOf(text) == Kind::kNone && !text.empty() && !scripts(i)) return i;
+    if (text.ends_with(".py") && !value(i)) return i;
+    if (text == "torchtitan.train" || text == "train.train") return i;
+  }
+  // A program that a variable names stands before the first option behind the launcher's.
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+    if (!words[i].unresolved.empty() && IsOption(words[i + 1].text) && !value(i)) return i;
+  }
+  return words.size();
+}
+
+LaunchSays LaunchOf(std::span<const Word> words) {
+  LaunchReader reader;
+  Kind kind = Kind::kNone;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= words.size(); ++i) {
+    const bool end = i == words.size();
+    const bool value =
+        !end && i > 0 && TakesValue(words[i - 1].text) && !IsModule(words[i - 1].text);
+    const Kind next = end || value ? Kind::kNone : KindOf(words[i].text);
+    if (!end && next == Kind::kNone) continue;
+    reader.Segment(kind, words.subspan(begin, i - begin));
+    begin = i + 1;
+    kind = next;
+  }
+  return reader.Done();
+}
+
+}  // namespace orrery::exchange

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words in front of a training program: torchrun, mpirun, srun, deepspeed, accelerate, and what they say of the job.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "model/exchange/shell.h"
+
+namespace orrery::exchange {
+
+// "-x", "--xyz"
+bool IsOption(const std::string& text);
+// A whole number above 0.
+bool IsWhole(const std::string& text);
+
+// Position of the training program in a command; words.size(): there is none.
+std::size_t ProgramOf(const Words& words);
+
+struct LaunchSays {
+  // NNODES, GPUS_PER_NODE, WORLD (ranks, where nobody says how many a node has), and Accelerate's own by the keys of its
+  // file. Those with `unresolved` are for messages.
+  Settings settings;
+  bool torch = false;       // torchrun or its like starts the ranks
+  bool accelerate = false;  // accelerate does
+  bool deepspeed = false;   // its launcher does
+};
+LaunchSays LaunchOf(std::span<const Word> words);
+
+}  // namespace orrery::exchange

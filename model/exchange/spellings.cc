@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of spellings, and the settings of TrainingArguments and of older releases of torchtitan.
+#include "model/exchange/spellings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "model/base/plain_text.h"
+
+namespace orrery::exchange {
+namespace {
+
+struct Alias {
+  Target target;
+  const char* key;
+  const char* now;
+  const char* value;  // "": that of the old one
+};
+constexpr Alias kAliases[] = {
+    {kMegatron, "model-parallel-size", "tensor-model-parallel-size", ""},
+    {kMegatron, "recompute-activations", "recompute-granularity", "selective"},
+    {kMegatron, "checkpoint-activations", "recompute-granularity", "full"},
+    {kMegatron, "use-flash-attn", "attention-backend", "flash"},
+    {kMegatron, "use-flash-attn-v1", "attention-backend", "flash"},
+    {kMegatron, "use-flash-attn-v2", "attention-backend", "flash"},
+    {kMegatron, "batch-size", "micro-batch-size", ""},
+    {kMegatron, "use-torch-fsdp2", "data-parallel-sharding-strategy", "optim_grads_params"},
+    {kDeepSpeed, "bfloat16.enabled", "bf16.enabled", ""},
+    {kDeepSpeed, "zero_optimization.zero_hpz_partition_size", "zero_hpz", ""},
+    // torchtitan before 2025.
+    {kTitanToml, "training.batch_size", "training.local_batch_size", ""},
+    {kTitanToml, "training.tensor_parallel_degree", "parallelism.tensor_parallel_degree", ""},
+    {kTitanToml, "training.data_parallel_degree", "parallelism.data_parallel_shard_degree", ""},
+    {kTitanToml, "training.data_parallel_shard_degree", "parallelism.data_parallel_shard_degree",
+     ""},
+    {kTitanToml, "training.data_parallel_replicate_degree",
+     "parallelism.data_parallel_replicate_degree", ""},
+    {kTitanToml, "training.fsdp_reshard_after_forward", "parallelism.fsdp_reshard_after_forward",
+     ""},
+    {kTitanToml, "training.compile", "compile.enable", ""},
+    {kTitanToml, "experimental.enable_async_tensor_parallel",
+     "parallelism.enable_async_tensor_parallel", ""},
+    {kTitanToml, "float8.enable_fsdp_float8_all_gather",
+     "quantize.linear.float8.enable_fsdp_float8_all_gather", ""},
+    {kTitanToml, "float8.enable_float8_linear", "quantize.linear.float8", ""},
+};
+
+struct Unmodelled {
+  Target target;
+  const char* part;  // the key begins so
+  const char* what;
+};
+constexpr Unmodelled kUnmodelled[] = {
+    {kMegatron, "fp4-param", "weights held in 4 bits"},
+    {kMegatron, "cuda-graph", "CUDA graphs"},
+    {kMegatron, "enable-cuda-graph", "CUDA graphs"},
+    {kMegatron, "moe-", "mixtures of experts"},
+    {kMegatron, "rampup-batch-size", "a batch that grows"},
+    {kDeepSpeed, "zero_optimization.offload_param", "weights on NVMe, or other choices of offload"},
+    {kDeepSpeed, "zero_optimization.offload_optimizer",
+     "states on NVMe, or other choices of offload"},
+    {kDeepSpeed, "zero_optimization.zero_quantized", "quantised collectives"},
+    {kDeepSpeed, "zero_hpz", "a second shard of the weights in each node"},
+    {kDeepSpeed, "sparse_attention", "sparse attention"},
+    {kDeepSpeed, "compression_training", "compression"},
+    {kAccelerate, "deepspeed_config.offload", "offloading"},
+    {kAccelerate, "dynamo_config", "compiled kernels"},
+    {kAccelerate, "args.torch_compile", "compiled kernels"},
+    {kTitan, "compile.", "compiled kernels"},
+    {kTitanToml, "compile.", "compiled kernels"},
+    {kTitanToml, "quantize.", "fp8"},
+};
+
+Settings::iterator FindKey(Settings* settings, std::string_view key) {
+  return std::ranges::find(*settings, key, &Setting::key);
+}
+bool HasKey(const Settings& settings, std::string_view key) {
+  return std::ranges::find(settings, key, &Setting::key) != settings.end();
+}
+int64_t WholeAt(Settings* settings, std::string_view key, int64_t missing) {
+  const auto at = FindKey(settings, key);
+  int64_t number = 0;
+  if (at == settings->end() || ParseInteger(at->value, &number) != NumberFault::kNone || number < 1)
+    return missing;
+  return number;
+}
+
+// Megatron-DeepSpeed's own.
+void RespellMegatron(Settings* settings) {
+  for (Setting& setting : *settings) {
+    if (setting.key == "zero-stage") {
+      const std::string stage = setting.value;
+      setting.value = stage == "2" ? "optim_grads" : stage == "3" ? "optim_grads_params" : "";
+      if (stage == "2" || stage == "3") setting.key = "data-parallel-sharding-strategy";
+      if (stage == "1") setting.key = "use-distributed-optimizer";
+    } else if (setting.key == "ds-sequence-parallel-size") {
+      setting.key = "context-parallel-size";
+    }
+  }
+  // Ulysses is the only way in which it shares sequences.
+  const auto ulysses = FindKey(settings, "context-parallel-size");
+  if (ulysses != settings->end() && HasKey(*settings, "deepspeed") && ulysses->value != "1" &&
+      !HasKey(*settings, "cp-comm-type"))
+    settings->push_back({"cp-comm-type", "a2a", ulysses->where, "", ulysses->flag});
+}
+
+// What is off is as if it were not there.
+void RespellDeepSpeed(Settings* settings) {
+  std::erase_if(*settings, [](const Setting& setting) {
+    return ((setting.key == "bf16.enabled" || setting.key == "fp16.enabled") &&
+            Off(setting.value)) ||
+           (setting.key == "zero_hpz" && setting.value == "1");
+  });
+}
+
+// --fsdp "full_shard auto_wrap"
+void RespellFsdp(Settings* settings) {
+  const auto fsdp = FindKey(settings, "args.fsdp");
+  if (fsdp == settings->end() || !fsdp->unresolved.empty()) return;
+  constexpr std::pair<std::string_view, const char*> kWords[] = {{"full_shard", "FULL_SHARD"},
+                                                                 {"shard_grad_op", "SHARD_GRAD_OP"},
+                                                                 {"hybrid_shard", "HYBRID_SHARD"},
+                                                                 {"no_shard", "NO_SHARD"}};
+  for (const auto& [word, name] : kWords) {
+    if (fsdp->value.find(word) == std::string::npos) continue;
+    Setting strategy{"fsdp_config.fsdp_sharding_strategy", name, fsdp->where, "", fsdp->flag};
+    *fsdp = std::move(strategy);
+    return;
+  }
+}
+
+// The Trainer tells Accelerate its own precision (TrainingArguments.__post_init__), so that it goes before the file's.
+void PrecisionOfTrainer(Settings* settings, std::vector<std::string>* notes) {
+  for (const char* type : {"bf16", "fp16"}) {
+    const auto own = FindKey(settings, std::string("args.") + type);
+    if (own == settings->end()) continue;
+    std::erase_if(*settings, [&, own = *own](const Setting& setting) {
+      if (setting.key != "mixed_precision" || setting.value == type) return false;
+      notes->push_back(fmt::format("{}: {} of the Trainer replaces mixed_precision {} of {}",
+                                   Place(own.where), type, setting.value, Place(setting.where)));
+      return true;
+    });
+  }
+}
+
+// Where settings are those of a Trainer, its defaults hold.
+void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
+  const auto trainer = std::ranges::find_if(
+      *settings, [](const Setting& setting) { return setting.key.starts_with("args."); });
+  if (trainer == settings->end()) return;
+  const Location where = trainer->where;
+  const bool micro = HasKey(*settings, "args.per_device_train_batch_size");
+  const bool steps = HasKey(*settings, "args.gradient_accumulation_steps");
+  if (!micro && !HasKey(*settings, "args.train_batch_size") && steps) {
+    notes->push_back(
+        fmt::format("{}: per_device_train_batch_size 8, the Trainer's default", Place(where)));
+    settings->push_back({"args.per_device_train_batch_size", "8", where, ""});
+  }
+  if (steps) return;
+  const auto file = FindKey(settings, "deepspeed_config.gradient_accumulation_steps");
+  const std::string number = file == settings->end() || file->value == kAuto ? "1" : file->value;
+  settings->push_back({"args.gradient_accumulation_steps", number, where, ""});
+}
+
+void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
+  static constexpr std::string_view kTruths[] = {"args.bf16", "args.fp16", "args.tf32",
+                                                 "args.gradient_checkpointing"};
+  for (Setting& setting : *settings) {
+    if (std::ranges::find(kTruths, setting.key) == std::end(kTruths)) continue;
+    if (setting.value == "True" || setting.value == "TRUE" || setting.value == "1" ||
+        (setting.value.empty() && setting.unresolved.empty()))
+      setting.value = "true";
+  }
+  std::erase_if(*settings, [](const Setting& setting) {
+    return (setting.key == "args.bf16" || setting.key == "args.fp16") && Off(setting.value);
+  });
+  PrecisionOfTrainer(settings, notes);
+  RespellFsdp(settings);
+  // DeepSpeed's examples make its configuration from arguments of their own.
+  if (const auto stage = FindKey(settings, "args.zero_stage"); stage != settings->end())
+    stage->key = "deepspeed_config.zero_stage";
+  const auto launcher = FindKey(settings, "LAUNCHER");
+  if (launcher != settings->end()) {
+    // torchrun starts the Trainer without a configuration of Accelerate's: replicas, unless it is told to shard.
+    const Setting by = *launcher;
+    const bool shards = HasKey(*settings, "distributed_type") ||
+                        HasKey(*settings, "args.deepspeed") ||
+                        HasKey(*settings, "deepspeed_config.zero_stage") ||
+                        HasKey(*settings, "fsdp_config.fsdp_sharding_strategy");
+    settings->erase(launcher);
+    if (!shards && by.value == "torchrun")
+      settings->push_back({"distributed_type", "MULTI_GPU", by.where, "", true});
+    if (!HasKey(*settings, "args.bf16") && !HasKey(*settings, "args.fp16") &&
+        !HasKey(*settings, "args.tf32") && !HasKey(*settings, "mixed_precision") &&
+        !HasKey(*settings, "args.deepspeed"))
+      settings->push_back({"mixed_precision", "no", by.where, "", true});
+  }
+  AddTrainerDefaults(settings, notes);
+}
+
+// split_points "layers.8", ... as the lists of modules that followed them.
+std::string ModulesOf(const std::string& points, int64_t layers) {
+  std::vector<int64_t> ends;
+  for (std::size_t at = points.find("layers."); at != std::string::npos;
+       at = points.find("layers.", at + 1)) {
+    const std::size_t begin = at + 7;
+    const std::size_t end = std::min(points.find_first_not_of("0123456789", begin), points.size());
+    int64_t layer = 0;
+    if (ParseInteger(std::string_view(points).substr(begin, end - begin), &layer) !=
+            NumberFault::kNone ||
+        layer > layers || (!ends.empty() && layer < ends.back()))
+      return "";
+    ends.push_back(layer);
+  }
+  ends.push_back(layers);
+  std::string text = "[";
+  int64_t next = 0;
+  for (const int64_t end : ends) {
+    text += text.size() > 1 ? ", [" : "[";
+    for (bool first = true; next < end; ++next, first = false)
+      text += fmt::format("{}\"layers.{}\"", first ? "" : ", ", next);
+    text += "]";
+  }
+  return text + "]";
+}
+
+// Pipelines lay in [experimental] with a number of micro-batches, later in [parallelism] with their size.
+void RespellTitan(std::optional<int64_t> layers, Settings* settings) {
+  for (Setting& setting : *settings) {
+    if (setting.flag && setting.value.empty() && setting.unresolved.empty()) setting.value = "true";
+    if (setting.key.starts_with("experimental.pipeline_parallel_") ||
+        setting.key.starts_with("experimental.context_parallel_"))
+      setting.key = "parallelism." + setting.key.substr(13);
+  }
+  const int64_t stages = WholeAt(settings, "parallelism.pipeline_parallel_degree", 1);
+  const auto points = FindKey(settings, "parallelism.pipeline_parallel_split_points");
+  if (points != settings->end() && stages > 1 && layers) {
+    const std::string modules = ModulesOf(points->value, *layers);
+    if (!modules.empty() && points->value.find("layers.") != std::string::npos) {
+      points->key = "parallelism.module_fqns_per_model_part";
+      points->value = modules;
+    }
+  }
+  const auto count = FindKey(settings, "parallelism.pipeline_parallel_microbatches");
+  if (count == settings->end() || stages == 1) return;
+  const int64_t number = WholeAt(settings, "parallelism.pipeline_parallel_microbatches", stages);
+  const int64_t local = WholeAt(settings, "training.local_batch_size", 8);
+  if (local % number == 0) {
+    count->key = "parallelism.pipeline_parallel_microbatch_size";
+    count->value = std::to_string(local / number);
+  }
+}
+
+}  // namespace
+
+bool Off(const std::string& value) {
+  return value == "false" || value == "False" || value == "none" || value == "None" ||
+         value == "null" || value == "no" || value == "NO";
+}
+
+void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
+             std::vector<std::string>* notes) {
+  for (Setting& setting : *settings) {
+    for (const Alias& alias : kAliases) {
+      if (alias.target != target || setting.key != alias.key) continue;
+      setting.key = alias.now;
+      if (alias.value[0] != '\0') setting.value = alias.value;
+    }
+  }
+  if (target == kMegatron) RespellMegatron(settings);
+  if (target == kDeepSpeed) RespellDeepSpeed(settings);
+  if (target == kAccelerate) RespellAccelerate(settings, notes);
+  if (target == kTitanToml) RespellTitan(layers, settings);
+}
+
+void LetFlagsWin(Target target, Settings* settings, std::vector<std::string>* notes) {
+  if (target != kAccelerate && target != kTitan && target != kTitanToml) return;
+  const Settings all = *settings;
+  std::erase_if(*settings, [&](const Setting& setting) {
+    if (setting.flag) return false;
+    const auto flag = std::ranges::find_if(
+        all, [&](const Setting& other) { return other.flag && other.key == setting.key; });
+    if (flag == all.end()) return false;
+    if (flag->value != setting.value)
+      notes->push_back(fmt::format("{}: {} {} replaces {} of {}", Place(flag->where), flag->key,
+                                   flag->value, setting.value, Place(setting.where)));
+    return true;
+  });
+}
+
+const char* NotModelled(Target target, const Setting& setting) {
+  const auto row = std::ranges::find_if(kUnmodelled, [&](const Unmodelled& what) {
+    return what.target == target && setting.key.starts_with(what.part) && !Off(setting.value);
+  });
+  return row == std::end(kUnmodelled) ? nullptr : row->what;
+}
+
+}  // namespace orrery::exchange

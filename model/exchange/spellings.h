@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Old spellings, and those of command lines, as the settings that the mapping knows.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/exchange/setting.h"
+#include "model/exchange/target.h"
+
+namespace orrery::exchange {
+
+// "false", "none", "no" and the like.
+bool Off(const std::string& value);
+
+// What a value is that no file says: "auto" of DeepSpeed, which the Trainer fills in at run time.
+inline constexpr const char* kAuto = "auto";
+
+// Renames settings and fills in what the target itself derives from others; `layers`: of the model, where it is known.
+// What a reader should know is added to `notes`.
+void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
+             std::vector<std::string>* notes);
+
+// Where a program lets its command line win over its configuration, the settings that lose are taken away, and `notes`
+// says so.
+void LetFlagsWin(Target target, Settings* settings, std::vector<std::string>* notes);
+
+// What a setting changes that plans do not know: "CUDA graphs"; null: nothing that is known.
+const char* NotModelled(Target target, const Setting& setting);
+
+}  // namespace orrery::exchange

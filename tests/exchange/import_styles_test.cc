@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scripts and configurations in the styles of public repositories: launchers, the Trainer, old releases.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "model/exchange/import.h"
+#include "tests/exchange/exported.h"
+
+namespace orrery::exchange::styles {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Named {
+  const char* name;
+  std::string text;
+};
+Imported Read(const std::vector<Named>& files, const Values& given = {}) {
+  std::vector<SourcePtr> sources;
+  for (const Named& file : files) sources.push_back(SourceOf(file.name, file.text));
+  return Import(sources, std::nullopt, given);
+}
+std::string Text(const Imported& imported, const char* field) {
+  const auto at = imported.values.find(field);
+  return at == imported.values.end() ? "" : at->second.text;
+}
+std::string Error(const std::vector<Named>& files, const Values& given = {}) {
+  return ErrorOf([&] { Read(files, given); });
+}
+Resolved Predict(const std::vector<Named>& files, std::vector<std::string> words) {
+  for (const Named& file : files) {
+    const std::string path = testing::TempDir() + "/" + file.name;
+    std::ofstream(path) << file.text;
+    words.insert(words.end(), {"--from", path});
+  }
+  return Resolve(words);
+}
+Values Flags(const std::vector<std::pair<const char*, const char*>>& flags) {
+  Values values;
+  for (const auto& [field, text] : flags)
+    values.emplace(field, Value{text, {SourceOf("command line", text), 1, 1}, ""});
+  return values;
+}
+
+constexpr const char* kGpt =
+    "pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
+    "--max-position-embeddings 1024 --micro-batch-size 4 --global-batch-size 128 ";
+
+// --- launchers
+
+TEST(ImportLaunchers, OptionsOfTorchrunMayHoldTheirValues) {
+  const Imported read =
+      Read({{"x.sh", std::string("torchrun --standalone --nnodes=2 --nproc_per_node=8 ") + kGpt}});
+  EXPECT_EQ(Text(read, "nodes"), "2");
+  EXPECT_EQ(Text(read, "gpus_per_node"), "8");
+  EXPECT_EQ(Text(read, "micro_batch"), "4");
+}
+
+TEST(ImportLaunchers, ProgramsAreModules) {
+  const auto settings = [](const std::string& command) {
+    const Imported read = Read({{"x.sh", "torchrun --nnodes 1 --nproc-per-node 8 " + command}});
+    return Text(read, "micro_batch");
+  };
+  EXPECT_EQ(settings("-m recipes.finetune --per_device_train_batch_size 4"), "4");
+  EXPECT_EQ(settings("train.py -m base --per_device_train_batch_size 4"), "4");
+}
+
+TEST(ImportLaunchers, MpirunCountsRanks) {
+  const auto nodes = [](const std::string& front) {
+    const Imported read = Read({{"x.sh", front + " python " + kGpt}});
+    return Text(read, "nodes") + "x" + Text(read, "gpus_per_node");
+  };
+  EXPECT_EQ(nodes("mpirun -np 16 -N 8 -x PATH"), "2x8");
+  EXPECT_EQ(nodes("mpirun -np 16 --map-by ppr:4:node --bind-to none"), "4x4");
+  EXPECT_EQ(nodes("mpirun -H a:8,b:8 -np 16 --allow-run-as-root"), "2x8");
+  EXPECT_EQ(nodes("mpiexec -n 32 -ppn 8"), "4x8");
+  const Imported all = Read({{"x.sh", std::string("mpirun -np 8 python ") + kGpt}});
+  EXPECT_EQ(Text(all, "dp"), "8");
+  EXPECT_THAT(all.notes, Contains(HasSubstr("how many GPUs a node has is not said")));
+}
+
+TEST(ImportLaunchers, SrunStartsAShellWithTheCommand) {
+  for (const char* shell : {"bash -c", "sh -c", "/bin/bash -lc"}) {
+    const Imported read = Read(
+        {{"x.sbatch", fmt::format("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\n"
+                                  "MASTER=$(scontrol show hostnames | head -1)\n"
+                                  "srun --label {} \"torchrun --nnodes $SLURM_NNODES --node-rank "
+                                  "\\$SLURM_PROCID --master-addr $MASTER {}\"\n",
+                                  shell, kGpt)}});
+    EXPECT_EQ(Text(read, "nodes"), "4") << shell;
+    EXPECT_EQ(Text(read, "gpus_per_node"), "8");
+    EXPECT_EQ(Text(read, "global_batch"), "128");
+  }
+  const Imported tasks =
+      Read({{"x.sh", std::string("srun -N2 --ntasks-per-node=8 python ") + kGpt}});
+  EXPECT_EQ(Text(tasks, "nodes") + "x" + Text(tasks, "gpus_per_node"), "2x8");
+}
+
+TEST(ImportLaunchers, WhatABranchSetsIsNamed) {
+  const std::string script = std::string(
+                                 "if [ -n \"$FULL\" ]; then\n  EXTRA=\"--recompute-granularity "
+                                 "full\"\nfi\ntorchrun --nnodes 1 --nproc-per-node 8 ") +
+                             kGpt + "--bf16 $EXTRA $MORE\n";
+  const Imported read = Read({{"x.sh", script}});
+  EXPECT_EQ(Text(read, "precision"), "bf16");
+  EXPECT_EQ(Text(read, "recompute"), "none");
+  EXPECT_THAT(read.notes,
+              AllOf(Contains(HasSubstr("EXTRA is set in a branch: what it holds is left out")),
+                    Contains(HasSubstr("$MORE is not set in this file: taken as empty"))));
+  const Imported nodes =
+      Read({{"x.sh", std::string("case $1 in a) NNODES=4 ;; esac\npython ") + kGpt}});
+  EXPECT_THAT(nodes.notes, Contains(HasSubstr("NNODES is set in a branch")));
+}
+
+TEST(ImportLaunchers, APlacementComesBackFromTheJob) {
+  const Resolved placed =
+      Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "4", "--tp", "8",
+               "--placement", "tp-cp-dp-pp:2,0,1,3", "--framework", "megatron"});
+  for (const char* name : {"torchrun", "mpirun", "slurm", "pbs"}) {
+    Bundle bundle = MakeBundle(CaseOf(placed), kMegatron);
+    bundle.name = "job";
+    std::vector<std::string> words = {"--topology", "dgx-h100"};
+    for (const Launcher& launcher : Launchers()) {
+      if (launcher.name != std::string(name)) continue;
+      for (const std::string& path : Write(launcher.files(bundle, TargetFiles(bundle))))
+        words.insert(words.end(), {"--from", path});
+    }
+    const Resolved back = Resolve(words);
+    ASSERT_TRUE(back.strategy.placement != nullptr) << name;
+    EXPECT_EQ(back.strategy.placement->nodes, placed.strategy.placement->nodes) << name;
+  }
+}
+
+// --- DeepSpeed and the Trainer
+
+const Named kAutoJson = {"ds.json", R"({
+  // filled in by the Trainer
+  "train_batch_size": "auto",
+  "train_micro_batch_size_per_gpu": "auto", /* as all of it */
+  "gradient_accumulation_steps": "auto",
+  "gradient_clipping": "auto",
+  "bf16": {"enabled": "auto"},
+  "fp16": {"enabled": "auto"},  # both
+  "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
+  "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+})"};
+
+TEST(ImportTrainer, AutoIsWhatTheFlagsSay) {
+  const Resolved r =
+      Predict({kAutoJson}, {"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "2",
+                            "--micro-batch", "4", "--global-batch", "128", "--precision", "bf16"});
+  EXPECT_EQ(r.strategy.micro_batch, 4);
+  EXPECT_EQ(r.strategy.zero, 2);
+  EXPECT_EQ(r.job.request.work.precision, Precision::kBf16);
+  EXPECT_THAT(
+      ErrorOf([] {
+        Predict({kAutoJson}, {"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "2"});
+      }),
+      AllOf(HasSubstr("filled in at run time"), HasSubstr("ds.json:")));
+}
+
+TEST(ImportTrainer, AutoIsWhatTheTrainingArgumentsSay) {
+  const std::string run =
+      "torchrun --nproc_per_node 8 --nnodes=2 run_clm.py --model_name_or_path gpt2 "
+      "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --bf16 True --block_size "
+      "512 "
+      "--deepspeed ds.json\n";
+  const Imported read = Read({kAutoJson, {"run.sh", run}});
+  EXPECT_EQ(read.framework, "deepspeed");
+  EXPECT_EQ(Text(read, "zero"), "2");
+  EXPECT_EQ(Text(read, "micro_batch"), "4");
+  EXPECT_EQ(Text(read, "global_batch"), "128");
+  EXPECT_EQ(Text(read, "precision"), "bf16");
+  EXPECT_EQ(Text(read, "seq_len"), "512");
+  EXPECT_THAT(Read({{"run.sh", run}}).notes, Contains(HasSubstr("names ds.json")));
+}
+
+TEST(ImportTrainer, TruthsAreSpelledInManyWays) {
+  EXPECT_EQ(Text(Read({{"x.sh",
+                        "torchrun --nproc_per_node=8 run_clm.py "
+                        "--per_device_train_batch_size 2 --fp16 False --bf16 True"}}),
+                 "precision"),
+            "bf16");
+  for (const char* fp16 : {"--fp16 True", "--fp16", "--fp16=true"}) {
+    const Imported read = Read(
+        {{"x.sh", fmt::format("torchrun --nproc_per_node=8 --nnodes 1 run_clm.py "
+                              "--per_device_train_batch_size 2 {} --gradient_checkpointing True",
+                              fp16)}});
+    EXPECT_EQ(Text(read, "precision"), "fp16") << fp16;
+    EXPECT_EQ(Text(read, "recompute"), "full");
+    EXPECT_EQ(Text(read, "global_batch"), "16");
+    EXPECT_EQ(read.framework, "ddp");
+  }
+}
+
+// DeepSpeedExamples: applications/DeepSpeed-Chat, shortened.
+TEST(ImportTrainer, ExamplesOfDeepSpeedHaveArgumentsOfTheirOwn) {
+  const Imported read =
+      Read({{"x.sh",
+             "ZERO_STAGE=$2\nif [ \"$ZERO_STAGE\" == \"\" ]; then\n  ZERO_STAGE=3\nfi\n"
+             "STAGE=2\ndeepspeed --num_gpus=8 main.py --data_path a \\\n"
+             "  --per_device_train_batch_size 8 --max_seq_len 512 \\\n"
+             "  --gradient_accumulation_steps 2 --zero_stage $STAGE --deepspeed \\\n"
+             "  --output_dir $OUTPUT &> $OUTPUT/training.log\n"}});
+  EXPECT_EQ(read.framework, "deepspeed");
+  EXPECT_EQ(Text(read, "zero"), "2");
+  EXPECT_EQ(Text(read, "seq_len"), "512");
+  EXPECT_EQ(Text(read, "global_batch"), "128");
+}
+
+TEST(ImportTrainer, FlagsOfAccelerateWinOverItsFile) {
+  const Named file = {"acc.yaml",
+                      "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n"
+                      "  fsdp_sharding_strategy: FULL_SHARD\nmixed_precision: bf16\n"
+                      "num_machines: 1\nnum_processes: 8\n"};
+  const Named run = {"x.sh",
+                     "accelerate launch --config_file conf/acc.yaml --num_machines 2 "
+                     "--num_processes=16 --mixed_precision fp16 train.py --output_dir out\n"};
+  const Imported read = Read({file, run});
+  EXPECT_EQ(Text(read, "nodes"), "2");
+  EXPECT_EQ(Text(read, "gpus_per_node"), "8");
+  EXPECT_EQ(Text(read, "precision"), "fp16");
+  EXPECT_EQ(Text(read, "zero"), "3");
+  EXPECT_THAT(read.notes,
+              AllOf(Contains(HasSubstr("mixed_precision fp16 replaces bf16 of acc.yaml:5")),
+                    Not(Contains(HasSubstr("add --from")))));
+  EXPECT_THAT(Read({run}).notes, Contains(HasSubstr("config_file names conf/acc.yaml")));
+}
+
+TEST(ImportTrainer, ArgumentsComeFromYamlAndFromPython) {
+  const Named yaml = {"sft.yaml",
+                      "### model\nmodel_name_or_path: m\nper_device_train_batch_size: 2\n"
+                      "gradient_accumulation_steps: 8\nlearning_rate: 1.0e-5\nbf16: true\n"
+                      "cutoff_len: 2048\ndeepspeed: examples/z3.json\nfsdp_config:\n  x: 1\n"};
+  const Imported from_yaml = Read({yaml});
+  EXPECT_EQ(Text(from_yaml, "micro_batch"), "2");
+  EXPECT_EQ(Text(from_yaml, "precision"), "bf16");
+  EXPECT_EQ(Text(from_yaml, "seq_len"), "2048");
+  EXPECT_THAT(from_yaml.notes, Contains(HasSubstr("names examples/z3.json")));
+  const Named python = {"train.py",
+                        "from transformers import Trainer, TrainingArguments\n\n"
+                        "args = TrainingArguments(\n    output_dir=f\"out-{name}\",\n"
+                        "    per_device_train_batch_size=4,  # of each GPU, not all (8)\n"
+                        "    gradient_accumulation_steps=8, gradient_checkpointing=True,\n"
+                        "    bf16=True, learning_rate=lr(1, 2), report_to=[\"none\", \"a,b\"])\n"};
+  const Imported from_python = Read({python,
+                                     {"x.sh",
+                                      "accelerate launch --num_machines 2 "
+                                      "--num_processes 16 train.py\n"}});
+  EXPECT_EQ(Text(from_python, "micro_batch"), "4");
+  EXPECT_EQ(Text(from_python, "recompute"), "full");
+  EXPECT_EQ(Text(from_python, "global_batch"), "512");
+  EXPECT_THAT(Error({{"t.py", "import x\nargs = TrainingArguments(\n  bf16=True\n"}}),
+              HasSubstr("never closed"));
+}
+
+TEST(ImportDeepSpeedFiles, SwitchesThatAreOffMeanNothing) {
+  const Imported read = Read({{"ds.json", R"({"train_batch_size": 8, "bf16": {"enabled": false},
+      "zero_optimization": {"stage": 1}})"}});
+  EXPECT_EQ(Text(read, "precision"), "fp32");
+}
+
+TEST(ImportDeepSpeedFiles, BatchesThatDisagreeWithTheFlagsHaveTheirLine) {
+  const Named file = {"ds.json",
+                      "{\n\"train_batch_size\": 128,\n"
+                      "\"train_micro_batch_size_per_gpu\": 5,\n"
+                      "\"zero_optimization\": {\"stage\": 1}}"};
+  EXPECT_THAT(Error({file}, Flags({{"nodes", "2"}, {"gpus_per_node", "8"}})),
+              AllOf(HasSubstr("ds.json:2"), HasSubstr("micro-batch 5"), HasSubstr("ds.json:3")));
+  const Named steps = {"ds.json",
+                       "{\n\"train_batch_size\": 128,\n"
+                       "\"train_micro_batch_size_per_gpu\": 4,\n"
+                       "\"gradient_accumulation_steps\": 3}"};
+  EXPECT_THAT(Error({steps}, Flags({{"nodes", "2"}, {"gpus_per_node", "8"}})),
+              AllOf(HasSubstr("ds.json:2"), HasSubstr("train_batch_size 128 is not 4")));
+  // Half of the ranks hold other parts of the tensors.
+  const Named halves = {"ds.json",
+                        "{\n\"train_batch_size\": 128,\n"
+                        "\"train_micro_batch_size_per_gpu\": 4,\n"
+                        "\"gradient_accumulation_steps\": 4}"};
+  EXPECT_EQ(Error({halves}, Flags({{"nodes", "2"}, {"gpus_per_node", "8"}, {"tp", "2"}})), "");
+}
+
+TEST(ImportDeepSpeedFiles, ShardsOfMicsAreReplicated) {
+  const Named file = {"ds.json", R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4,
+      "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "mics_shard_size": 8}})"};
+  const Resolved r =
+      Predict({file}, {"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "2"});
+  EXPECT_EQ(r.strategy.dp_outer, 2);
+  EXPECT_EQ(r.strategy.dp, 8);
+}
+
+// --- Megatron
+
+TEST(ImportMegatronKin, ZeroStagesAreOfMegatronDeepSpeed) {
+  const std::string front = std::string("deepspeed --num_nodes 2 --num_gpus 8 ") + kGpt +
+                            "--bf16 --deepspeed --deepspeed_config ds.json --zero-stage ";
+  const Imported one = Read({{"x.sh", front + "1 --deepspeed-activation-checkpointing "
+                                              "--checkpoint-activations"}});
+  EXPECT_EQ(one.framework, "megatron-deepspeed");
+  EXPECT_EQ(Text(one, "zero"), "1");
+  EXPECT_EQ(Text(one, "recompute"), "full");
+  EXPECT_EQ(Text(Read({{"x.sh", front + "3"}}), "zero"), "3");
+  const Imported ulysses = Read({{"x.sh", front + "1 --ds-sequence-parallel-size 2"}});
+  EXPECT_EQ(Text(ulysses, "cp"), "2");
+  EXPECT_EQ(Text(ulysses, "context"), "ulysses");
+}
+
+// tr11-176B of BigScience, shortened.
+TEST(ImportMegatronKin, TheJobOfBloomIsRead) {
+  const Imported read = Read({{"bloom.slurm", R"sh(#!/bin/bash
+#SBATCH --nodes=48
+#SBATCH --ntasks-per-node=1          # crucial - only 1 task per dist per node!
+#SBATCH --gres=gpu:8                 # number of gpus
+GPUS_PER_NODE=8
+NNODES=$SLURM_NNODES
+PP_SIZE=12
+TP_SIZE=4
+MICRO_BATCH_SIZE=2
+GLOBAL_BATCH_SIZE=2048
+config_json="./ds_config.$SLURM_JOBID.json"
+cat <<EOT > $config_json
+{ "train_micro_batch_size_per_gpu": $MICRO_BATCH_SIZE }
+EOT
+GPT_ARGS=" \
+    --num-layers 70 --hidden-size 14336 --num-attention-heads 112 \
+    --seq-length 2048 --max-position-embeddings 2048 \
+    --micro-batch-size $MICRO_BATCH_SIZE \
+    --rampup-batch-size 192 16 9_765_625 \
+    --global-batch-size $GLOBAL_BATCH_SIZE \
+    --bf16 --checkpoint-activations --position-embedding-type alibi \
+    --pp-partition-method 'type:transformer|embedding' \
+    "
+DEEPSPEED_ARGS=" \
+    --deepspeed --deepspeed_config ${config_json} --zero-stage 0 \
+    --deepspeed-activation-checkpointing "
+export LAUNCHER="python -u -m torch.distributed.run \
+    --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES --rdzv_backend c10d --max_restarts 0 --tee 3 "
+export CMD=" \
+    `pwd`/pretrain_gpt.py \
+    --tensor-model-parallel-size $TP_SIZE --pipeline-model-parallel-size $PP_SIZE \
+    $GPT_ARGS --save $CHECKPOINT_PATH $DEEPSPEED_ARGS "
+srun --wait=60 --kill-on-bad-exit=1 bash -c "$LAUNCHER --node_rank \$SLURM_PROCID $CMD" 2>&1 | tee x
+)sh"}});
+  EXPECT_EQ(read.framework, "megatron-deepspeed");
+  EXPECT_EQ(Text(read, "nodes"), "48");
+  EXPECT_EQ(Text(read, "gpus_per_node"), "8");
+  EXPECT_EQ(Text(read, "tp"), "4");
+  EXPECT_EQ(Text(read, "pp"), "12");
+  EXPECT_EQ(Text(read, "global_batch"), "2048");
+  EXPECT_EQ(Text(read, "recompute"), "full");
+  EXPECT_EQ(Text(read, "zero"), "0");
+  EXPECT_THAT(read.notes, Contains(HasSubstr("a batch that grows is not modelled")));
+}
+
+TEST(ImportMegatronKin, ADumpThatIsCutOffIsNoWholeOne) {
+  const std::string dump =
+      "------------------------ arguments ------------------------\n"
+      "  bf16 ............................................ True\n"
+      "  global_batch_size ............................... 64\n";
+  EXPECT_THAT(Error({{"train.log", dump}}),
+              AllOf(HasSubstr("train.log:3"), HasSubstr("'end of arguments' never comes")));
+}
+
+// --- torchtitan
+
+TEST(ImportTitan, OldReleasesHadOtherSections) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const Imported read = Read({{"old.toml", R"([model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 8
+seq_len = 4096
+tensor_parallel_degree = 2
+data_parallel_degree = -1
+compile = true
+[experimental]
+pipeline_parallel_degree = 2
+pipeline_parallel_split_points = ["layers.15"]
+pipeline_parallel_schedule = "1F1B"
+pipeline_parallel_microbatches = 4
+[activation_checkpoint]
+mode = "full"
+)"},
+                              {"run.sh",
+                               "torchrun --nnodes 2 --nproc_per_node 8 train.py "
+                               "--job.config_file old.toml --training.seq_len=2048\n"}});
+  EXPECT_EQ(Text(read, "tp"), "2");
+  EXPECT_EQ(Text(read, "pp"), "2");
+  EXPECT_EQ(Text(read, "layout"), "15,17");
+  EXPECT_EQ(Text(read, "micro_batch"), "2");
+  EXPECT_EQ(Text(read, "global_batch"), "32");
+  EXPECT_EQ(Text(read, "seq_len"), "2048");
+  EXPECT_THAT(read.notes, Contains(HasSubstr("training.seq_len 2048 replaces 4096 of old.toml")));
+}
+
+TEST(ImportTitan, ItsRunScriptNamesAConfiguration) {
+  const Imported read = Read({{"run_train.sh", R"sh(#!/usr/bin/bash
+set -ex
+NGPU=${NGPU:-"8"}
+export LOG_RANK=${LOG_RANK:-0}
+CONFIG_FILE=${CONFIG_FILE:-"./torchtitan/models/llama3/train_configs/debug_model.toml"}
+TRAIN_FILE=${TRAIN_FILE:-"torchtitan.train"}
+PYTORCH_ALLOC_CONF="expandable_segments:True" \
+torchrun --nproc_per_node=${NGPU} --rdzv_backend c10d --rdzv_endpoint="localhost:0" \
+--local-ranks-filter ${LOG_RANK} --role rank --tee 3 \
+-m ${TRAIN_FILE} --job.config_file ${CONFIG_FILE} "$@"
+)sh"}});
+  EXPECT_EQ(Text(read, "gpus_per_node"), "8");
+  EXPECT_THAT(read.notes, Contains(HasSubstr("add --from debug_model.toml")));
+}
+
+// --- records of this project
+
+TEST(ImportRecords, FactsAndPlacementsComeBack) {
+  const Imported read =
+      Read({{"p.json", R"({"schema": "orrery.predict/1", "prediction": {"nodes": 4,
+      "strategy": {"tp": 2, "placement": "tp-cp-pp-dp"}},
+      "workload": {"framework": "megatron with compile off, tp_async on"}})"}});
+  EXPECT_EQ(read.framework, "megatron");
+  EXPECT_EQ(read.facts, "compile=off,tp_async=on");
+  EXPECT_EQ(Text(read, "placement"), "tp-cp-pp-dp");
+}
+
+}  // namespace
+}  // namespace orrery::exchange::styles
