@@ -144,6 +144,7 @@ struct SegmentCosting {
     double* accumulated;
     std::vector<PassPart>* parts;
     OpPrice put_off;
+    double put_off_messages = 0;
 
     OpList(const SegmentCosting& all, double head_start, PassTime* to, double* sum,
            std::vector<PassPart>* of_pass)
@@ -168,7 +169,7 @@ struct SegmentCosting {
       }
       *accumulated += op.accumulated;
       if (const auto* collective = std::get_if<CollectiveShape>(&op.shape))
-        Add(*collective, op.pass);
+        Add(*collective, op.pass, op.weight_gradient);
     }
 
     OpPrice End() const {
@@ -179,20 +180,22 @@ struct SegmentCosting {
     }
 
    private:
-    void Add(const CollectiveShape& collective, Pass of) {
+    void Add(const CollectiveShape& collective, Pass of, bool later) {
       const PreparedMessage& message = costing.messages.Of(collective, of == Pass::kBackward);
       const double time = message.Time(collective.bytes);
       const double exposed = time * (1.0 - message.terms.hidden);
       ring.Kernel(exposed);
       pass->behind += exposed;
-      Behind(exposed, &collective);
+      if (later) put_off_messages += exposed;
+      Behind(exposed, &collective, later);
       (collective.context ? pass->context : pass->tensor) += exposed;
       (collective.context ? pass->context_hidden : pass->tensor_hidden) += time - exposed;
     }
 
-    void Behind(double message, const CollectiveShape* collective) {
+    void Behind(double message, const CollectiveShape* collective, bool later = false) {
       if (parts == nullptr || message <= 0) return;
       parts->back().message = message;
+      parts->back().message_put_off = later;
       parts->back().of_sequences = collective != nullptr && collective->context;
       parts->back().of_layer = collective != nullptr && !collective->context;
       parts->emplace_back();
@@ -220,7 +223,8 @@ struct SegmentCosting {
     for (; next < segment.backward.size(); ++next) gradients.Add(segment.backward[next]);
     (void)again.End();
     const OpPrice put_off = gradients.End();
-    time->weight_gradient = put_off.device;
+    time->weight_gradient = put_off.device + gradients.put_off_messages;
+    time->weight_gradient_messages = gradients.put_off_messages;
     time->weight_gradient_host = put_off.host;
   }
 
@@ -333,6 +337,7 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   Scale(factor, from.backward, &to->backward);
   Scale(factor, from.leading, &to->leading);
   to->weight_gradient += factor * from.weight_gradient;
+  to->weight_gradient_messages += factor * from.weight_gradient_messages;
   to->weight_gradient_host += factor * from.weight_gradient_host;
   to->accumulate += factor * from.accumulate;
   to->weight_casts += factor * from.weight_casts;

@@ -29,10 +29,11 @@ struct LayerTime {
   PassTime forward;
   PassTime backward;  // recomputation included
   PassTime leading;   // part of backward that wants no gradient: recomputation at its start
-  double weight_gradient = 0;       // part of backward.device that may be put off
-  double weight_gradient_host = 0;  // of backward.host, what issues it
-  double accumulate = 0;            // per micro-batch when there are several: adding up gradients
-  double weight_casts = 0;          // weights in 8 or 4 bits: cast once per step
+  double weight_gradient = 0;  // part of backward that may be put off, its messages included
+  double weight_gradient_messages = 0;  // of it, exposed messages
+  double weight_gradient_host = 0;      // of backward.host, what issues it
+  double accumulate = 0;    // per micro-batch when there are several: adding up gradients
+  double weight_casts = 0;  // weights in 8 or 4 bits: cast once per step
   // What a pass pays more where its weights are gathered: those casts, and the framework's hooks.
   PassTime gathered_forward, gathered_backward;
   double hooks_forward = 0, hooks_backward = 0;  // of their issuing time, the hooks
@@ -50,6 +51,7 @@ struct PassPart {
   double message = 0;               // exposed
   bool of_sequences = false;        // a collective of ranks that share sequences
   bool of_layer = false;            // of ranks that share a layer
+  bool message_put_off = false;     // for a gradient of weights
 };
 
 // A kind of layers: its passes in order; kernels alone cost nothing where their parts are needed.

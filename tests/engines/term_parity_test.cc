@@ -278,6 +278,51 @@ TEST(TermParity, EnginesAgreeWhereTensorRanksHoldWholeTables) {
   EXPECT_GE(tally.share(), 1.0) << tally.Worst(10);
 }
 
+// Without a reducer whole gradients are reduced beside what is left of the last pass when the host has issued it, shards
+// behind it.
+TEST(TermParity, EnginesAgreeWithoutAReducer) {
+  ParityTally tally;
+  for (const auto& [framework, topologies] :
+       {std::pair{"maxtext", std::vector<std::string>{"dgx-b200", "mi355x-8", "gaudi3-8"}},
+        {"orrery", {"eos"}}}) {
+    ParitySelection selection;
+    selection.topologies = topologies;
+    selection.frameworks = {framework};
+    selection.situations = {"zero1", "lamb", "efa"};
+    const int before = tally.plans;
+    CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+    EXPECT_GT(tally.plans, before + 5) << framework;
+  }
+  EXPECT_LT(tally.worst_sum, 1e-9);
+  EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
+}
+
+// A host that is ahead at the head falls behind in the backward pass: the first gradients are late, and all that follow them.
+TEST(TermParity, EnginesAgreeWhereReductionsFollowALateHost) {
+  ParitySelection selection;
+  selection.models = {"gpt2-medium"};
+  selection.topologies = {"mi355x-8"};
+  selection.frameworks = {"ddp"};
+  selection.situations = {"efa"};
+  selection.nodes = 16;
+  selection.fixed.recompute = Recompute::kFull;
+  selection.global_batch = 1024;
+  ParityTally tally;
+  CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, 2);
+  EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
+}
+
+// What gradients of weights gather is put off with them: zero-bubble schedules with sequence parallelism, as drawn.
+TEST(TermParity, EnginesAgreeWhereGathersArePutOff) {
+  constexpr double kEffort = 2e6;
+  ParityTally tally;
+  for (const uint64_t number : {452, 811})
+    CompareRandom(1, number, 1, kEffort, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_EQ(tally.plans, 2);
+  EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
+}
+
 // Slow networks: hosts that issue gradients of weights in passes of their own, reductions beside the last passes of each
 // chunk, chunks of few micro-batches, gathers that the last stage waits for.
 TEST(TermParity, EnginesAgreeInPipelinesOverSlowNetworks) {

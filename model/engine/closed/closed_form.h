@@ -18,11 +18,12 @@
 //              Pass by pass (schedule_time.h) where stages or chunks differ, where weight gradients fill bubbles, and where
 //              messages or a host hold the busiest stage up
 //   reduction  r beside the last backward pass B: l + x (r - l) + max(0, (1 - x) (r - l) - B), l: that of the last layer
-//              and the embedding, ready last; x: share that the framework waits for. Of a stage i this begins when its last
-//              gradient leaves it, the backward passes of the stages before i ahead of the end. Where the schedule is walked,
-//              stage by stage and chunk by chunk beside the last micro-batch's passes (of weight gradients, where those are
-//              put off). After the passes: r. Gather g of weights for the next step beside its forward pass F:
-//              x g + max(0, (1 - x) g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their
+//              and the embedding, ready last; x: share that the framework waits for. But for the head's it begins behind the
+//              first layer, and without a reducer no earlier than the host has issued all passes. Of a stage i this begins
+//              when its last gradient leaves it, the backward passes of the stages before i ahead of the end. Where the
+//              schedule is walked, stage by stage and chunk by chunk beside the last micro-batch's passes (of weight
+//              gradients, where those are put off). After the passes: r. Gather g of weights for the next step beside its
+//              forward pass F, without messages that take turns with it: x g + max(0, (1 - x) g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their
 //              messages hold the NICs meanwhile
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards
 //   offload    updates by the CPU: units pass through gradients down d, update a, weights up u, gathers g in order, each

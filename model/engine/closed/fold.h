@@ -238,7 +238,15 @@ class Fold : private LayerPrices {
   double Reduction(double parameters) const;
   double HeldBack(double layers, double passes) const;
   double BesideLayer(const PassTime& pass, double busy) const;
-  double ExposedReduction(double reduction, double share, double last, double pass) const;
+  double LeftWhenIssued(double pass) const;
+  double LastBackward() const;
+  double HostLead() const;
+  struct ReducedParts {
+    double all = 0, last = 0,
+           head = 0;  // seconds: of all gradients, those ready last, those of the head
+  };
+  double ExposedReduction(const ReducedParts& parts, double share, double pass,
+                          double layers) const;
   struct Reduced {
     double exposed = 0;  // the step waits for it
     double in_pass = 0;  // of it, inside the last backward pass: a host that issues it gets ahead

@@ -75,6 +75,8 @@ class ScheduleClock {
   // Of the last answer: when the last pass of a virtual stage and kind (PassCall::Kind) ran, in seconds behind the end of
   // all stages (negative).
   Interval LastPass(int virtual_stage, int kind) const;
+  // Likewise, when a stage's host has issued all passes.
+  double Issued(int stage) const { return stages_[static_cast<std::size_t>(stage)].issued - end_; }
   // Of the last answer, with its parts: seconds of an interval, counted as LastPass() does, in which the watched stage waits for a
   // tensor that is not under way yet; of them those beside other messages between stages. Another message that travels
   // meanwhile is what it waits for.

@@ -157,7 +157,10 @@ void Fold::PriceLayer() {
     beside_forward_.Add(kind.share, Shown(more_forward, kind.forward, gather_, {}));
     if (outline_.order.fills_bubble) {
       std::vector<PassPart> left = kind.backward;
-      for (PassPart& part : left) part.kernels -= part.put_off;
+      for (PassPart& part : left) {
+        part.kernels -= part.put_off;
+        if (part.message_put_off) part.message = 0, part.of_sequences = part.of_layer = false;
+      }
       beside_gradients_.Add(kind.share, Shown(gathered_backward_.device, left, gather_, {}));
       continue;
     }

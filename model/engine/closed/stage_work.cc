@@ -20,8 +20,9 @@ double ShardsShown(const PassWork& pass, double lead, bool late) {
 
 }  // namespace
 
-Turn BehindHost(const Work& w) {
+Turn BehindHost(const Work& w, double lead_before) {
   Turn turn;
+  turn.seconds = lead_before;
   double issued = 0;
   const auto run = [&](const PassWork& pass) {
     const double lead = turn.seconds - issued;
@@ -32,7 +33,11 @@ Turn BehindHost(const Work& w) {
     turn.shards += ShardsShown(pass, lead, end > turn.seconds);
     turn.seconds = std::max(turn.seconds, end);
   };
-  run(w.forward), run(w.head), run(w.backward), run(w.weight);
+  run(w.forward), run(w.head);
+  turn.backward = -turn.seconds;
+  run(w.backward);
+  turn.backward += turn.seconds;
+  run(w.weight);
   turn.seconds += w.last.seconds;
   turn.shards += w.last.seconds;
   return turn;
@@ -190,8 +195,14 @@ void Fold::SlowDown(const Stage& stage, Work* work) const {
   if (stage.first) forward += messages(t.embedding.forward);
   if (stage.first && !outline_.order.fills_bubble) backward += messages(t.embedding.backward);
   slow(&work->forward.kernels, forward);
+  double weights = 0;
+  if (outline_.order.fills_bubble) {
+    weights = stage.layers * t.layer.weight_gradient_messages;
+    backward -= weights;
+    if (stage.first) weights += messages(t.embedding.backward);
+  }
   slow(&work->backward.kernels, std::min(backward, work->backward.kernels));
-  slow(&work->weight.kernels, 0);
+  slow(&work->weight.kernels, weights);
   if (stage.last) slow(&work->head.kernels, messages(t.head.forward) + messages(t.head.backward));
 }
 

@@ -70,12 +70,45 @@ double Fold::BesideLayer(const PassTime& pass, double busy) const {
 }
 
 // Beside the last backward passes, what is longer than they are; behind them the gradients of the last layer and the
-// embedding, which are ready at their very end, and the share that the framework waits for.
-double Fold::ExposedReduction(double reduction, double share, double last, double pass) const {
-  if (!outline_.reduction_overlaps) return reduction;
-  last = std::min(reduction, last);
-  const double beside = (1 - share) * (reduction - last);
-  return reduction - beside + std::min(beside, Beyond(beside, pass));
+// embedding, which are ready at their very end, and the share that the framework waits for. Those of the head are ready in
+// front of all layers, the first layer's behind it.
+double Fold::ExposedReduction(const ReducedParts& parts, double share, double pass,
+                              double layers) const {
+  if (!outline_.reduction_overlaps) return parts.all;
+  const double last = std::min(parts.all, parts.last);
+  const double beside = (1 - share) * (parts.all - last);
+  const double head = std::min(beside, (1 - share) * parts.head);
+  const double first = pass / std::max(1.0, layers);
+  const bool far_ahead = outline_.stages > 1 && !form_.host_waits;  // the host
+  double beyond = 0;
+  if (outline_.reduction_behind && !far_ahead) {
+    const double left = LeftWhenIssued(pass);
+    beyond = std::max(beside - left, beside - head - std::min(left, pass - first));
+  } else {
+    beyond = Beyond(beside, pass);
+    if (outline_.chunks == 1) beyond = std::max(beyond, beside - head - (pass - first));
+  }
+  return parts.all - beside + std::clamp(beyond, 0.0, beside);
+}
+
+// Of the last micro-batch's backward pass, from the device's start to its end. A host that is ahead then loses its lead
+// before it delays anything.
+double Fold::LastBackward() const { return BehindHost(work_, HostLead()).backward; }
+
+// Of the only stage: seconds by which the host is ahead when it begins to issue the last micro-batch.
+double Fold::HostLead() const {
+  return form_.host_waits ? 0.0 : (M_ - 1) * std::max(0.0, work_.device() - work_.host());
+}
+
+// Of the last backward pass, what is left when the host issues the reductions: without a reducer, behind all passes.
+double Fold::LeftWhenIssued(double pass) const {
+  if (!outline_.reduction_behind) return pass;
+  if (outline_.stages > 1) {
+    const double issues = stage_.layers * table_.layer.backward.host / outline_.chunks +
+                          (stage_.first ? table_.embedding.backward.host : 0.0);
+    return std::max(0.0, pass / outline_.chunks - issues);
+  }
+  return std::clamp(BehindHost(work_, HostLead()).seconds - work_.host(), 0.0, pass);
 }
 
 // Seconds by which the last backward passes of so many layers take longer, where gradients are reduced once per step
@@ -103,24 +136,28 @@ double Fold::HeldBack(double layers, double passes) const {
 // Where stages are folded: the first one's passes end last; it waits for the one with most to reduce.
 Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
   const double layer_pass = backward_ + (fetches_ ? beside_backward_.seconds : 0.0);
-  const double kernels = stage_.layers * layer_pass + HeldBack(stage_.layers, outline_.chunks);
-  const double pass =
-      Rate() * (outline_.stages == 1 ? std::max(kernels, work_.backward.behind) : kernels);
+  double held = HeldBack(stage_.layers, outline_.chunks);
+  const double kernels = stage_.layers * layer_pass + held;
+  const bool alone = outline_.stages == 1 && outline_.reduction_overlaps;
+  const double pass = Rate() * (alone ? std::max(kernels, LastBackward()) : kernels);
+  if (alone && pass > 0) held *= LeftWhenIssued(pass) / pass;
   const double share = Awaited().reductions;
   const double layer = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
-  const auto exposed = [&](double trained, double last) {
-    const double reduction = Reduction(trained);
-    return ExposedReduction(reduction, share, reduction * last / std::max(1.0, trained), pass);
+  const double head = table_.TrainedOfEnds(HeadUnit());
+  const auto exposed = [&](double trained, const Stage& stage) {
+    const double all = Reduction(trained), each = all / std::max(1.0, trained);
+    const double last = layer + (stage.first ? rows : 0.0);
+    const double ready =
+        stage.last ? (stage.first && table_.tied ? head - HeadTable() : head) : 0.0;
+    return ExposedReduction({all, each * last, each * ready}, share, pass, stage.layers);
   };
   Reduced reduced;
   if (outline_.stages == 1) {
-    reduced.own = reduced.exposed = exposed(parameters, layer + rows);
+    reduced.own = reduced.exposed = exposed(parameters, stage_);
   } else {
     // The last gradient leaves a stage for those before it: it reduces meanwhile.
-    const auto of = [&](const Stage& stage) {
-      return exposed(TrainedOn(stage), layer + (stage.first ? rows : 0.0));
-    };
+    const auto of = [&](const Stage& stage) { return exposed(TrainedOn(stage), stage); };
     const auto [first, last, middle] = Stages();
     const double way =
         (stages_.hops_inside * inside_ + stages_.hops_between * between_) / (outline_.stages - 1);
@@ -138,7 +175,7 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
     if (outline_.reduction_in_line)
       reduced.in_pass =
           reduced.exposed * (1 - std::min(1.0, (layer + rows) / std::max(1.0, parameters)));
-    reduced.own = reduced.exposed += HeldBack(stage_.layers, outline_.chunks);
+    reduced.own = reduced.exposed += held;
   }
   return reduced;
 }
@@ -222,7 +259,8 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
     }
     return to;
   };
-  double now = -std::numeric_limits<double>::infinity();
+  double now = outline_.reduction_behind ? form_.clock.Issued(stage)
+                                         : -std::numeric_limits<double>::infinity();
   for (const auto& [place, pass, of_chunk] : chunks) {
     const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
     const double rows = place == 0 ? table_.TrainedOfEnds(table_.embedding_parameters) : 0.0;
@@ -326,9 +364,13 @@ void Fold::AddUpdate(StepTime* time) const {
     const double coded = fullest_layers * table_.coded_parameters;
     gather = data_->all_gather.InBuckets((parameters - coded) * outline_.weight_bytes +
                                          coded * kCodeBytes);
-    if (outline_.end_gather_overlaps)
+    if (outline_.end_gather_overlaps) {
+      // On one communicator they take turns with collectives of the sequence.
+      const PassTime& pass = table_.layer.forward;
+      const double turns = one_communicator_ ? pass.context + pass.context_hidden : 0.0;
       in_forward = Beyond((1 - Awaited().gathers) * gather,
-                          stage_.layers * BesideLayer(table_.layer.forward, forward_));
+                          stage_.layers * std::max(0.0, BesideLayer(pass, forward_) - turns));
+    }
     awaited_gather =
         outline_.end_gather_overlaps ? Awaited().gathers * gather + in_forward : gather;
   }

@@ -113,7 +113,8 @@ struct Work {
 // Seconds that a stage spends on a micro-batch, and those of them that are gathers and scatters.
 struct Turn {
   double seconds = 0, shards = 0;
-  double forward = 0;  // seconds up to the head
+  double forward = 0;   // seconds up to the head
+  double backward = 0;  // of one pass behind the other: those of the backward pass
 };
 
 // The later of both.
@@ -129,7 +130,7 @@ inline Turn OnHost(const Work& w) {
                         w.backward.shards.beside_host + w.weight.shards.beside_host +
                         w.last.beside_host};
 }
-// Both, one pass behind the other.
-Turn BehindHost(const Work& w);
+// Both, one pass behind the other. `lead`: seconds by which the host is ahead of the device when it begins.
+Turn BehindHost(const Work& w, double lead = 0);
 
 }  // namespace orrery::closed

@@ -118,9 +118,12 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
         s.zero == 0 ? PlanOutline::Reduction::kAllReduce : PlanOutline::Reduction::kReduceScatter;
   }
   // Whole gradients are summed in place: on a stream of its own a layer's sum begins when its last gradient is there,
-  // wherever the plan lists it. The shards of ZeRO 1 need memory that the backward pass still holds.
+  // but no earlier than it is issued. Shards of ZeRO 1 take memory that the backward pass still holds, unless a reducer
+  // keeps some for them: they follow it on the stream of the kernels.
   outline.reduction_overlaps =
       s.overlap_grad_reduce && (s.reduce_in_backward || s.zero == 0 || outline.scatters_gradients);
+  outline.reduction_behind =
+      outline.reduction_overlaps && !s.reduce_in_backward && !outline.scatters_gradients;
   outline.reduction_in_line = !s.overlap_grad_reduce && s.reduce_in_backward;
   outline.whole_replicas = HoldsWholeReplicas(s);
   outline.gathers_at_end = s.zero == 1 || s.zero == 2;

@@ -72,6 +72,7 @@ struct PlanOutline : PipelineLayers {
   enum class Reduction : unsigned char { kNone, kAllReduce, kReduceScatter, kBetweenGroups };
   Reduction reduction = Reduction::kNone;
   bool reduction_overlaps = false;  // in the last backward pass; false: after it
+  bool reduction_behind = false;    // beside it, but issued behind all passes: no reducer
   bool reduction_in_line = false;   // between kernels of the last backward pass
   bool whole_replicas = true;       // HoldsWholeReplicas()
   bool gathers_at_end = false;      // weights that the update left sharded

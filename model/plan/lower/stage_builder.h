@@ -419,7 +419,7 @@ class StageBuilder {
   }
   void DeclareUnitBuffers(int unit);
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
-  void ReduceTail(ir::ViewId tail);
+  void ReduceTail(ir::ViewId tail, uint8_t stream);
   void ReduceUnit(int unit, uint8_t when);
   void AddReduced(UnitState* unit, ir::ViewId reduced, bool final_touch);
   void InsertGathers(BlockState& state);

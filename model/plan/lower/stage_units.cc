@@ -282,9 +282,7 @@ ViewId StageBuilder::Grad(ParamRef ref) {
   return ParamView(blocks_[block_].open_grads.at(ref.unit), ref);
 }
 
-void StageBuilder::ReduceTail(ViewId tail) {
-  AllReduce(tail, kGroupTp, ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute);
-}
+void StageBuilder::ReduceTail(ViewId tail, uint8_t stream) { AllReduce(tail, kGroupTp, stream); }
 
 void StageBuilder::EndGrad(int index, bool final_touch) {
   UnitState& unit = units_[index];
@@ -299,7 +297,7 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
     const ViewId transient = state.open_grads.at(index);
     const ir::Unit& flat = program_.units[index];
     if (unit.partial_tail) {
-      ReduceTail(Sub(transient, "rep", unit.tail_from, flat.elements - unit.tail_from));
+      ReduceTail(Sub(transient, "rep", unit.tail_from, flat.elements - unit.tail_from), stream);
     }
     const std::string suffix = program_.views[transient].name.substr(3);
     const ViewId reduced =
@@ -349,11 +347,13 @@ void StageBuilder::AddReduced(UnitState* unit, ViewId reduced, bool final_touch)
   pending = std::move(added);
 }
 
+// Behind the passes shards take memory that those have freed: without a reducer nothing is reduced into them earlier.
 void StageBuilder::ReduceUnit(int index, uint8_t when) {
   UnitState& unit = units_[index];
   const std::size_t first = blocks_[block_].ops.size();
-  const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
-  if (unit.tail >= 0) ReduceTail(unit.tail);
+  const bool beside = ctx_.strategy.overlap_grad_reduce && (when != 0 || ctx_.strategy.zero == 0);
+  const uint8_t stream = beside ? kDpStream : kCompute;
+  if (unit.tail >= 0) ReduceTail(unit.tail, stream);
   if (ctx_.strategy.zero == 0) {
     AllReduce(unit.grad, ctx_.ReplicaGroup(), stream);
   } else {
