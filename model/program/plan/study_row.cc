@@ -129,7 +129,7 @@ StudyRow StudyPredictor::Predict(int64_t row) {
   out.reason = job.refused;
   if (!job.refused.empty()) return out;
   try {
-    Fill(job, OneStrategy(flags.layout, job.job), &out);
+    Fill(job, OneStrategy(flags.layout, job.job, nullptr, engine_), &out);
   } catch (const InputError& error) {
     out.reason = error.diagnostics().front().message;
   }
