@@ -95,6 +95,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   CheckStatedFacts(layout, job.request.fixed, job);
   job.request.objective = settings.objective;
   job.request.input = settings.input;
+  job.request.run_tokens = settings.tokens;
   if (job.request.objective != Objective::kTime && !job.request.node_price &&
       !job.request.topology.node_price) {
     throw InputError(
