@@ -121,8 +121,10 @@ class Settler {
     return text;
   }
   Prediction Settled(const Strategy& layout) {
+    // With a placement, the default one too: else the uplinks of both sides of a comparison would count differently.
+    const Strategy priced = layout.placement ? layout : WithPlacement(layout, {});
     Prediction prediction =
-        PredictionOf(job_, layout, std::get<StepTime>(StepPredictor(job_).Predict(layout)));
+        PredictionOf(job_, layout, std::get<StepTime>(StepPredictor(job_).Predict(priced)));
     if (engine_ == Engine::kClosed) return prediction;
     const ir::Plan plan = LowerLegal(job_, layout);
     if (engine_ == Engine::kEvent) {
