@@ -41,8 +41,8 @@ TEST(ProvisionMarket, APriceFarBelowAllOthersIsNamedWithTheNext) {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_THAT(Folded(outcome.out),
                 AllOf(HasSubstr("its PRICE is FAR BELOW all others"), HasSubstr("quote.yaml"),
-                      HasSubstr("1.00 USD/h for a node of 8 h100-sxm5-80gb is 0.032 x"),
-                      HasSubstr("offers/crusoe-h100.yaml")));
+                      HasSubstr("1.00 USD/h for a node of 8 h100-sxm5-80gb is 0.036 x"),
+                      HasSubstr("offers/runpod-h100.yaml")));
   }
   const std::string usual = QuoteWith({});
   EXPECT_THAT(RunPlan(With(kSmall, {"--offers", usual})).out, Not(HasSubstr("FAR BELOW")));
