@@ -101,7 +101,10 @@ class MemoryModel {
   const std::vector<StageSlots>& Slots(const Strategy& strategy, int64_t micro_batches);
   // Lower bound of PeakOf(...).allocated() of the fullest stage, in bytes. The strategy must be legal for the batch.
   double AllocatedBound(const Strategy& strategy, int64_t micro_batches);
-  // The same of each stage. Empty: it cannot be lowered.
+  // At least what the fullest stage of such a strategy holds all through a step, whatever schedule, chunks, micro-batch and
+  // recomputation: weights, gradients and optimizer state of an equal part of the layers. 0: nothing is known.
+  double HeldBound(const Strategy& strategy);
+  // The same as AllocatedBound() of each stage. Empty: it cannot be lowered.
   std::vector<double> AllocatedByStage(const Strategy& strategy, int64_t micro_batches);
 
  private:

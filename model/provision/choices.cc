@@ -28,13 +28,17 @@ int64_t MostNodes(const Quote& quote, const Site& site) {
 
 std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const Site& site) {
   const int64_t most = MostNodes(quote, site);
+  // Spares make up whole steps where those that work do not.
+  const auto sold = [&](int64_t count) {
+    if (question.conditions.spares) return quote.Sells(count + *question.conditions.spares);
+    for (int64_t more = 0; more < quote.offer.step; ++more)
+      if (quote.Sells(count + more)) return true;
+    return false;
+  };
   std::vector<int64_t> nodes;
   for (const int64_t count : question.nodes) {
     const int64_t spares = question.conditions.spares.value_or(0);
-    const bool whole =
-        (count - quote.offer.least_nodes) % quote.offer.step == 0 && spares % quote.offer.step == 0;
-    const bool domains = NodesPerDomain(site.request.topology, count) > 0;
-    if (count >= quote.offer.least_nodes && count + spares <= most && whole && domains)
+    if (count + spares <= most && sold(count) && NodesPerDomain(site.request.topology, count) > 0)
       nodes.push_back(count);
   }
   return nodes;

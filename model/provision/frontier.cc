@@ -170,8 +170,13 @@ class FrontierSearch {
       for (; next < units.size() && wave.size() < kWave; ++next) {
         if (!RuledOut(units[next])) wave.push_back(&units[next]);
       }
+      Say("looking for layouts", static_cast<double>(next) / static_cast<double>(units.size()));
       EvaluateWave(wave);
     }
+  }
+
+  void Say(const char* what, double share) const {
+    if (question_.progress) question_.progress(what, share);
   }
 
   void EvaluateWave(const std::vector<const Unit*>& wave) {
@@ -209,6 +214,8 @@ class FrontierSearch {
         if (unit != nullptr) wave.insert(unit);
       }
       if (wave.empty()) return;
+      Say("comparing the other offers",
+          static_cast<double>(done_.size()) / static_cast<double>(units_.size()));
       EvaluateWave({wave.begin(), wave.end()});
     }
   }
@@ -326,6 +333,7 @@ class FrontierSearch {
           const ir::Plan plan = LowerLegal(job, row.candidate.strategy);
           const double effort = SimulationEffort(plan);
           if (effort > left) continue;
+          Say("simulating the frontier", 1 - left / question_.simulation_effort);
           Candidate candidate = row.candidate;
           Settle(job, plan, ClusterOf(job), &candidate);
           if (candidate.simulated) left -= effort;
@@ -421,19 +429,9 @@ class FrontierSearch {
 
 Provisioned Provision(const Question& question, const std::vector<Quote>& quotes,
                       const std::vector<std::size_t>& site_of, const std::vector<Site>& sites) {
-  const Seconds setup = question.conditions.run.setup;
-  if (question.deadline && setup >= *question.deadline) {
-    Provisioned none;
-    none.feasible = false;
-    none.bounds.resize(quotes.size());
-    none.no_layout.assign(
-        quotes.size(),
-        fmt::format("too slow: the {} before the first step (--setup) alone reach the deadline",
-                    Format(setup)));
-    none.setup_too_long = true;
-    return none;
-  }
-  return FrontierSearch(question, quotes, site_of, sites).Run();
+  Provisioned result = FrontierSearch(question, quotes, site_of, sites).Run();
+  result.setup_too_long = question.deadline && question.conditions.run.setup >= *question.deadline;
+  return result;
 }
 
 }  // namespace orrery

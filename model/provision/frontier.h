@@ -37,6 +37,8 @@ struct Question {
   bool every = false;              // evaluate all, no bounds
   int threads = 0;                 // 0: as many as the machine has
   double simulation_effort = 1e7;  // for the step times of the frontier; 0: closed form alone
+  // Says what is done and which share of it; may be empty.
+  std::function<void(const char* what, double share)> progress;
 };
 
 // One offer at one node count with one number of spares, with its best layout and batch.
@@ -65,7 +67,7 @@ struct Provisioned {
   std::optional<std::size_t> cheapest, fastest;  // within the limits, else of all
   std::optional<std::size_t> sure;  // cheapest whose deadline is kept with kSure; empty without one
   bool feasible = true;             // a row keeps deadline and budget
-  bool setup_too_long = false;      // for the deadline: nothing was searched
+  bool setup_too_long = false;      // for the deadline, whatever the machines
   std::vector<QuoteBounds> bounds;  // by quote
   std::vector<std::string>
       no_layout;  // by quote: why nothing fits; "": something does, or bounds decided

@@ -211,15 +211,17 @@ double CheckpointBytesPerParameter(Precision precision, Optimizer optimizer) {
 
 std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, const Quote* quote) {
   if (conditions.spares) return {*conditions.spares};
-  if (conditions.recovery.elastic) return {0};
   const int64_t nodes = job.cluster.nodes;
-  int64_t most =
-      SparesFor(InRepair(conditions, static_cast<double>(nodes), conditions.failures.rate.value),
-                conditions.run.shortage);
-  if (quote != nullptr) most = std::min(most, std::max<int64_t>(0, quote->MostSold() - nodes));
-  const int64_t step = quote != nullptr ? quote->offer.step : 1;
+  const int64_t enough = conditions.recovery.elastic
+                             ? 0
+                             : SparesFor(InRepair(conditions, static_cast<double>(nodes),
+                                                  conditions.failures.rate.value),
+                                         conditions.run.shortage);
   std::vector<int64_t> counts;
-  for (int64_t spares = 0; spares <= most; spares += step) counts.push_back(spares);
+  for (int64_t spares = 0; counts.empty() || counts.back() < enough; ++spares) {
+    if (quote == nullptr || quote->Sells(nodes + spares)) counts.push_back(spares);
+    if (quote != nullptr && nodes + spares >= quote->MostSold()) break;
+  }
   return counts;
 }
 

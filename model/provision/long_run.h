@@ -89,8 +89,9 @@ struct RunEstimate {
   double ProbabilityWithin(Seconds deadline) const { return finish.Below(deadline); }
 };
 
-// How many nodes may wait besides those that work, ascending: what the user said, else from none to those that suffice
-// but for `run.shortage`, in the steps in which nodes are sold and no more than are sold.
+// How many nodes may wait besides those that work, ascending: what the user said, else from none to the first that suffice
+// but for `run.shortage`; with those that work they are as many as are sold. Of a job that shrinks: the fewest. Empty: so
+// many nodes are not sold.
 std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, const Quote* quote);
 
 // `quote`: null: no price, on-demand failures. `spares`: empty: BestRun() that keeps anything.

@@ -253,6 +253,11 @@ int64_t Quote::MostSold() const {
   return most;
 }
 
+bool Quote::Sells(int64_t nodes) const {
+  return nodes >= offer.least_nodes && nodes <= MostSold() &&
+         (nodes - offer.least_nodes) % offer.step == 0;
+}
+
 std::string Quote::Name() const {
   return price.kind == PriceKind::kOnDemand ? offer.name
                                             : fmt::format("{} {}", offer.name, NameOf(price.kind));

@@ -75,6 +75,7 @@ struct Quote {
   OfferPrice price;
   std::string Name() const;  // "aws-p5" or "aws-p5 spot"
   int64_t MostSold() const;  // nodes, by the offer and by this price; the largest number: no limit
+  bool Sells(int64_t nodes) const;  // so many, in the steps in which nodes are sold
 };
 // For each offer and each of `kinds` the cheapest of the newest prices by region, only of `region` unless that is empty.
 std::vector<Quote> QuotesOf(const std::vector<Offer>& offers, const std::vector<PriceKind>& kinds,

@@ -117,8 +117,8 @@ std::string PlacementSection(const std::vector<Placed>& all) {
           "default ({}).",
           found["placement"].text(), Percent(std::abs(gain)), gain < 0 ? "more" : "less", engine);
     else
-      words += closed["exact"].is_true() ? " In closed form no other order is faster."
-                                         : " Not all orders were looked at.";
+      words += closed["exact"].is_true() ? " In closed form nothing else is faster."
+                                         : " Not all orders and splits were looked at.";
     std::string rows;
     const auto line = [&](const std::string& what, const Ref& value, const std::string& text) {
       rows += Row({"<th scope=row>" + Escape(what) + "</th>", NumberCell(value, text)});
@@ -128,7 +128,9 @@ std::string PlacementSection(const std::vector<Placed>& all) {
     line(fmt::format("step {}, {}", as, engine), step, SecondsOf(step));
     line("gain", found["gain"], PercentOf(found["gain"]));
     if (const Ref alone = found["layers_alone_step_time_s"]; alone.is_number())
-      line("step with these layers in the default order, " + engine, alone, SecondsOf(alone));
+      line("step with the best layers alone, " + engine, alone, SecondsOf(alone));
+    if (const Ref alone = found["order_alone_step_time_s"]; alone.is_number())
+      line("step with the best order alone, " + engine, alone, SecondsOf(alone));
     const auto seconds = [&](const char* what, const char* key) {
       line(what, closed[key], SecondsOf(closed[key]));
     };

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
+#include "model/arch/parameters.h"
 #include "model/base/check.h"
 #include "model/memory/software_memory.h"
 #include "model/twin/time_bound.h"
@@ -37,8 +39,12 @@ double FedIn(const InputRates& input, const Job& job, int64_t replicas) {
 
 double ObjectiveValue(const SearchRequest& request, double step_seconds, const Job& job,
                       int64_t replicas) {
-  return ObjectiveValue(request.objective,
-                        std::max(step_seconds, FedIn(request.input, job, replicas)), job);
+  const double step = std::max(step_seconds, FedIn(request.input, job, replicas));
+  if (request.run_tokens <= 0) return ObjectiveValue(request.objective, step, job);
+  const double tokens =
+      static_cast<double>(job.work.global_batch) * static_cast<double>(job.work.seq_len);
+  const double run = step * std::ceil(request.run_tokens / tokens * (1 - 1e-12));
+  return request.objective == Objective::kTime ? run : run * job.price().value_or(0.0);
 }
 
 Rank Evaluator::RankOf(double seconds, int64_t replicas, double memory, int64_t split,
@@ -58,7 +64,8 @@ Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset
       predictor_(job, shapes),
       sweep_(predictor_.closed_form()),
       memory_(memory),
-      mixed_(!SlowdownOf(job).empty()) {}
+      mixed_(!SlowdownOf(job).empty()),
+      parameters_(static_cast<double>(CountParameters(request.model).total)) {}
 
 template <class Of>
 double Evaluator::LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of) {
@@ -116,6 +123,34 @@ double Evaluator::Bound(const Split& split) {
     }
   }
   return least;
+}
+
+// Where the model might not fit at all: it is not asked for where all of its states are a small part of the memory.
+const std::vector<double>& Evaluator::LeastByShard(const Split& split) {
+  constexpr double kMostOfStates = 24;  // bytes per parameter, more than any optimizer keeps
+  constexpr double kSmall = 0.5;        // of the memory
+  const auto [found, fresh] = least_memory_.try_emplace({split.tp, split.pp, split.cp, split.data});
+  std::vector<double>& least = found->second;
+  const double states = kMostOfStates * parameters_ / static_cast<double>(job_.cluster.ranks());
+  if (!fresh || mixed_ || states < kSmall * limits_.capacity.value) return least;
+  std::set<PipelineSchedule> schedules;
+  for (const ScheduleChoice& choice : space_.Schedules(split.pp)) schedules.insert(choice.schedule);
+  for (const ShardChoice& shard : space_.Shards(split.pp, split.data, split.cp)) {
+    double held = std::numeric_limits<double>::infinity();
+    for (Strategy base : PlainStrategies(split)) {
+      for (const PipelineSchedule schedule : schedules) {
+        base.schedule = schedule;
+        held = std::min(held, memory_.HeldBound(StrategyOf(base, shard)));
+      }
+    }
+    least.push_back(std::isfinite(held) ? limits_.Total(Bytes(held), 1).value : 0);
+  }
+  return least;
+}
+
+double Evaluator::LeastMemory(const Split& split) {
+  const std::vector<double>& least = LeastByShard(split);
+  return least.empty() ? 0 : *std::ranges::min_element(least);
 }
 
 double Evaluator::Work(const Split& split) {
@@ -216,6 +251,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   Visit visit{split, split_index, options, space_.Shards(split.pp, split.data, split.cp)};
   if (mixed_) visit.gpus = &GpusOf(split);
   visit.limits = mixed_ ? LimitsOf(job_, *visit.gpus) : limits_;
+  if (options.fits_in) visit.least_memory = &LeastByShard(split);
   for (const ShardChoice& shard : visit.shards) {
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }

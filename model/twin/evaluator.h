@@ -67,7 +67,7 @@ struct EvaluateOptions {
 double ObjectiveValue(Objective objective, double step_seconds, const Job& job);
 // Seconds until the replicas have the tokens of a step; 0: the input has no limit.
 double FedIn(const InputRates& input, const Job& job, int64_t replicas);
-// The objective of a step with its input.
+// The objective of a step with its input, or of the run of so many tokens.
 double ObjectiveValue(const SearchRequest& request, double step_seconds, const Job& job,
                       int64_t replicas);
 
@@ -81,6 +81,9 @@ class Evaluator {
   SplitResult Run(const Split& split, int64_t split_index, const EvaluateOptions& options);
   // No strategy of the split has a lower objective; infinity: none is legal.
   double Bound(const Split& split);
+  // Bytes that any strategy of these degrees needs at least, with what the machine itself needs; 0: nothing is known, or it is
+  // small.
+  double LeastMemory(const Split& split);
   // No strategy of these degrees computes a micro-batch in fewer seconds per stage x stages.
   double Work(const Split& split);
   // One strategy; Refusal: it cannot be lowered.
@@ -140,6 +143,8 @@ class Evaluator {
               int64_t sequence) const;
   // shares.cc: stages on different GPUs.
   const StageGpus& GpusOf(const Split& split);
+  // LeastMemory() by shard; empty: small.
+  const std::vector<double>& LeastByShard(const Split& split);
   double SecondsOf(const Visit& visit, const LayerTable& table, const Strategy& strategy,
                    PlanOutline outline, const DataMessages& data);
   // Bytes on the job's own GPU that fill it as far as the fullest stage fills its GPU.
@@ -170,7 +175,9 @@ class Evaluator {
   // By stages, chunks (0: in a V) and the slowdown of the stages.
   std::map<std::tuple<const LayerTable*, int, int, std::vector<double>>, Layouts> layouts_;
   const bool mixed_;                              // nodes compute or hold differently
+  const double parameters_;                       // of the model
   std::map<std::array<int, 4>, StageGpus> gpus_;  // by tp, pp, cp and data ranks
+  std::map<std::array<int, 4>, std::vector<double>> least_memory_;
   std::vector<std::vector<StageSlots>>
       stage_slots_;  // of the group under way, where stages' memory differs
   std::vector<GroupTerms> stage_terms_;

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <map>
 #include <string>
 
+#include "model/base/check.h"
 #include "model/memory/software_memory.h"
 
 namespace orrery {
@@ -28,14 +29,16 @@ struct Open {
 // Splits of a job at all its batches, least bound first.
 class Queue {
  public:
+  // `fits_in`: bytes; what surely needs more is left out.
   Queue(const SearchRequest& request, const FrameworkPreset& preset, const BatchSpan& batches,
-        double reader, Job* job, Evaluator* evaluator)
+        double reader, double fits_in, Job* job, Evaluator* evaluator)
       : space_(request, preset),
         batches_(batches),
         reader_(reader),
         job_(*job),
         evaluator_(*evaluator) {
     for (const Split& degrees : space_.Degrees(job_.cluster.ranks(), job_.cluster.domain_gpus())) {
+      if (evaluator_.LeastMemory(degrees) > fits_in) continue;
       for (const Split& split : space_.Splits(degrees, batches)) Push(split);
     }
   }
@@ -104,24 +107,38 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
                                                           ShapeCache* shapes, double reader) const {
   Found found{{}, JobOf(request_, profiles_, nodes, batches.most)};
   Evaluator evaluator(request_, preset_, limits_, found.job, *memory_, shapes);
-  const Queue all(request_, preset_, batches, reader, &found.job, &evaluator);
-  std::set<std::string> misfits;  // whose memory is within the margin by its bound alone
+  const double fits_in = limits_.capacity.value * limits_.nearly_full;
+  const Queue all(request_, preset_, batches, reader, fits_in, &found.job, &evaluator);
+  std::map<std::string, bool> fits;  // exactly, of what is within the margin by its bound
   const auto name = [](const Entry& entry, const Split& split) {
     return DescribeLayout(entry.strategy, split.micro_batches);
   };
-  for (;;) {
+  // The exact memory is asked for at the end, of the fastest alone. Where that does not fit, there may be many more such: a
+  // second time through it is asked for before anything is ruled out.
+  for (const bool exactly : {false, true}) {
     std::optional<std::pair<Entry, Split>> best;
     EvaluateOptions options;
+    options.fits_in = fits_in;
     Queue queue = all;
     for (int64_t i = 0; queue.Least() < options.below; ++i) {
       const Split split = queue.Next();
-      options.keep = 1 + misfits.size();
-      options.fits_in = limits_.capacity.value * limits_.nearly_full;
-      for (const Entry& entry : evaluator.Run(split, i, options).best) {
-        if (misfits.contains(name(entry, split))) continue;
+      const auto taken = [&](const Entry& entry) {
         const double value = std::max(entry.rank.value, queue.Fed(split));
-        if (value < options.below) best = {entry, split}, options.below = value;
-        break;
+        if (value >= options.below) return true;  // so are those behind it
+        const auto known = fits.find(name(entry, split));
+        if (known == fits.end() && exactly) {
+          const Candidate candidate = Complete(found.job, entry);
+          if (!candidate.memory->fits || candidate.memory->nearly_full)
+            return fits[name(entry, split)] = false;
+        } else if (known != fits.end() && !known->second) {
+          return false;
+        }
+        best = {entry, split}, options.below = value;
+        return true;
+      };
+      for (options.keep = 1;; options.keep *= 2) {
+        const SplitResult result = evaluator.Run(split, i, options);
+        if (std::ranges::any_of(result.best, taken) || result.best.size() < options.keep) break;
       }
     }
     if (!best) return std::nullopt;
@@ -129,8 +146,9 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
     found.seconds = options.below;
     found.candidate = Complete(found.job, best->first);
     if (found.candidate.memory->fits && !found.candidate.memory->nearly_full) return found;
-    misfits.insert(name(best->first, best->second));
+    fits[name(best->first, best->second)] = false;
   }
+  ORRERY_CHECK(false, "a layout fits exactly and does not");
 }
 
 Candidate FastestLayouts::Complete(const Job& job, const Entry& entry) const {

@@ -262,6 +262,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
     const ShardChoice& shard = visit.shards[i];
     if (group.only != kNone && group.only != i) continue;
     const int64_t sequence = visit.sequence++;  // the same in every run, whatever is pruned
+    if (visit.SurelyOver(i)) continue;
     if (run.first != visit.first_of_kind[i] && !StartShards(visit, run, i)) {
       run.first = kNone;
       visit.Refuse(*TableOf(visit, run, i).refusal, StrategyOf(group.base, shard), 1);

@@ -9,47 +9,28 @@
 #include <numeric>
 #include <set>
 
-#include "model/base/diagnostics.h"
-
 namespace orrery {
 namespace {
 
-constexpr int kMostExchanged = 96;  // nodes of which pairs are exchanged
-
-// Seconds of a layout by what a placement does to it.
-class PlacedPrice {
- public:
-  PlacedPrice(StepPredictor* predictor, const Strategy& variant)
-      : predictor_(predictor), variant_(variant) {}
-
-  double Of(const Stretches& stretches, std::vector<std::vector<double>> slow) {
-    const auto [at, added] = known_.try_emplace({stretches, std::move(slow)}, 0.0);
-    if (!added) return at->second;
-    const auto priced = predictor_->Predict(variant_, at->first.first, at->first.second);
-    if (const auto* refusal = std::get_if<Refusal>(&priced))
-      throw InputError(refusal->reason, refusal->hint);
-    return at->second = std::get<StepTime>(priced).total;
-  }
-
- private:
-  StepPredictor* predictor_;
-  const Strategy& variant_;
-  std::map<std::pair<Stretches, std::vector<std::vector<double>>>, double> known_;
-};
+constexpr int kMostExchanged = 96;    // nodes of which pairs are exchanged
+constexpr std::size_t kMostKept = 6;  // orders near the best
 
 // The orders of nodes under one variant.
 class OrderSearch {
  public:
-  OrderSearch(const Job& job, StepPredictor* predictor, const Strategy& variant, int64_t most)
+  OrderSearch(const Job& job, SplitSearch* splits, const Strategy& variant,
+              const OrderOptions& options)
       : nodes_(static_cast<int>(job.cluster.nodes)),
         node_rate_(job.cluster.node_rate()),
         uplinks_(UplinksOf(*job.topology, job.cluster.nodes)),
         slowdown_(SlowdownOf(job)),
         variant_(variant),
         traffic_(variant, job.cluster.gpus_per_node),
-        price_(predictor, variant),
-        most_(most) {
-    if (job.cluster.domain_nodes > 1) uplinks_.clear(), fixed_ = true;
+        splits_(*splits),
+        most_(options.most),
+        fixed_(!options.search || job.cluster.domain_nodes > 1),
+        given_(OrderOf(job, variant)) {
+    if (job.cluster.domain_nodes > 1) uplinks_.clear();
     FindClasses();
     FindEdges();
   }
@@ -57,21 +38,22 @@ class OrderSearch {
   OrdersFound Run(double limit) {
     Look(limit);
     found_.bound = bound_, found_.exact = !cut_short_, found_.looked_at = looked_at_;
+    std::ranges::stable_sort(found_.orders, {}, &PlacedOrder::seconds);
+    std::erase_if(found_.orders, [&](const PlacedOrder& order) {
+      return order.seconds > found_.orders.front().seconds * kNearPlacement;
+    });
     return std::move(found_);
   }
 
  private:
   void Look(double limit) {
     best_ = limit;
-    std::vector<int32_t> plain(static_cast<std::size_t>(nodes_));
-    std::iota(plain.begin(), plain.end(), 0);
-    Try(plain);
-    bound_ = std::numeric_limits<double>::infinity();
+    Try(given_);
     if (fixed_ || classes_.size() < 2) {
-      bound_ = best_;
+      bound_ = std::min(bound_, best_);
       return;
     }
-    for (std::vector<int32_t>& seed : Seeds(plain)) {
+    for (std::vector<int32_t>& seed : Seeds(given_)) {
       Try(seed);
       Exchange(std::move(seed));
     }
@@ -143,13 +125,29 @@ class OrderSearch {
   }
 
   void Try(const std::vector<int32_t>& order) {
-    std::vector<double> slow;
-    if (!slowdown_.empty()) slow = InOrder(slowdown_, order);
-    const double seconds = price_.Of(traffic_.StretchesOf(order, uplinks_, node_rate_),
-                                     traffic_.SlowReplicas(slow, StagesWait(variant_)));
-    if (seconds >= best_ * (1 - kSamePlacement)) return;
-    best_ = seconds;
-    found_.orders.emplace_back(seconds, order);
+    std::vector<double> slowdown;
+    if (!slowdown_.empty()) slowdown = InOrder(slowdown_, order);
+    const Stretches stretches = traffic_.StretchesOf(order, uplinks_, node_rate_);
+    const SlowStages slow = traffic_.SlowReplicas(slowdown, StagesWait(variant_));
+    const SplitSearch::Found& found = splits_.Best(stretches, slow, best_, order);
+    if (!found.exact) {
+      const double bound = splits_.Bound(slow);
+      if (bound < std::min(found.seconds, best_))
+        cut_short_ = true, bound_ = std::min(bound_, bound);
+    }
+    Keep(found, order);
+    if (found.seconds < best_ * (1 - kSamePlacement)) best_ = found.seconds;
+  }
+
+  // The best, and some of those near it, each with another time: what differs in time differs in messages or stages.
+  void Keep(const SplitSearch::Found& found, const std::vector<int32_t>& order) {
+    std::vector<PlacedOrder>& kept = found_.orders;
+    if (!(found.seconds < best_ * kNearPlacement)) return;
+    const auto place = std::ranges::lower_bound(kept, found.seconds * (1 - kSamePlacement), {},
+                                                &PlacedOrder::seconds);
+    if (place != kept.end() && place->seconds <= found.seconds * (1 + kSamePlacement)) return;
+    kept.insert(place, {found.seconds, order, found.layers});
+    if (kept.size() > kMostKept) kept.pop_back();
   }
 
   // Nodes of one part next to each other; the same with slow ones last, and first.
@@ -220,27 +218,28 @@ class OrderSearch {
             std::max(stretches[k], most / uplinks_[p].rate.value * node_rate_.value / busiest);
       }
     }
-    if (slowdown_.empty()) return price_.Of(stretches, {});
+    if (slowdown_.empty()) return splits_.Least(stretches, {}, best_);
     std::vector<double> slow(static_cast<std::size_t>(nodes_),
                              *std::ranges::min_element(slowdown_));
     for (int place = 0; place < placed; ++place)
       slow[static_cast<std::size_t>(place)] =
           classes_[at_[static_cast<std::size_t>(place)]].slowdown;
-    return price_.Of(stretches, traffic_.SlowReplicas(slow, StagesWait(variant_)));
+    return splits_.Least(stretches, traffic_.SlowReplicas(slow, StagesWait(variant_)), best_);
   }
 
   // No message is stretched, and of the slow nodes the slowest alone counts, at the place where it costs least.
   double LeastOfAll() {
     Stretches stretches;
     stretches.fill(1);
-    if (slowdown_.empty()) return price_.Of(stretches, {});
+    if (slowdown_.empty()) return splits_.Least(stretches, {}, best_);
     const auto [fastest, slowest] = std::ranges::minmax(slowdown_);
     std::vector<double> slow(static_cast<std::size_t>(nodes_), fastest);
     double least = std::numeric_limits<double>::infinity();
     for (double& place : slow) {
       place = slowest;
-      least =
-          std::min(least, price_.Of(stretches, traffic_.SlowReplicas(slow, StagesWait(variant_))));
+      least = std::min(
+          least,
+          splits_.Least(stretches, traffic_.SlowReplicas(slow, StagesWait(variant_)), best_));
       place = fastest;
     }
     return least;
@@ -292,9 +291,10 @@ class OrderSearch {
   const std::vector<double> slowdown_;
   const Strategy& variant_;
   const PlacedTraffic traffic_;
-  PlacedPrice price_;
+  SplitSearch& splits_;
   const int64_t most_;
-  bool fixed_ = false;
+  const bool fixed_;
+  const std::vector<int32_t> given_;
   std::vector<Class> classes_;
   std::vector<std::vector<double>> alike_;  // by uplinks: equal where they are interchangeable
   std::vector<std::vector<End>> ends_;      // by place: edges with places before it
@@ -303,17 +303,17 @@ class OrderSearch {
   std::vector<std::size_t> at_;                          // class by place
   double best_ = 0;
   OrdersFound found_;
-  double bound_ = 0;
+  double bound_ = std::numeric_limits<double>::infinity();
   bool cut_short_ = false;
   int64_t looked_at_ = 0;
 };
 
 }  // namespace
 
-OrdersFound SearchOrders(const Job& job, StepPredictor* predictor, const Strategy& variant,
-                         int64_t most, double limit) {
-  OrderSearch search(job, predictor, variant, most);
-  return search.Run(limit);
+OrdersFound SearchOrders(const Job& job, SplitSearch* splits, const Strategy& variant,
+                         const OrderOptions& options) {
+  OrderSearch search(job, splits, variant, options);
+  return search.Run(options.limit);
 }
 
 }  // namespace orrery

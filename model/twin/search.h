@@ -63,6 +63,7 @@ struct SearchRequest {
   std::string framework = "orrery";
   Objective objective = Objective::kTime;
   InputRates input;       // layouts rank by the time with their input
+  double run_tokens = 0;  // > 0: by the time or the cost of all steps that take so many
   int top = 5;            // ranked candidates wanted
   bool variants = false;  // rank every strategy; false: the best of each (tp, pp, dp, micro-batch)
   FixedAxes fixed;

@@ -74,6 +74,12 @@ double OnStage(const LayerTime& time, const Strategy& s, double slowdown) {
 
 }  // namespace
 
+StageCost CostOnStage(const LayerTable& table, const Strategy& s, double slowdown) {
+  return {OnStage(table.layer, s, slowdown) -
+              table.recomputed * OnStage(table.recomputing, s, slowdown),
+          OnStage(table.embedding, s, slowdown), OnStage(table.head, s, slowdown)};
+}
+
 double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
                  double micro_batches, const std::vector<double>& slowdown) {
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;

@@ -66,6 +66,13 @@ inline double EndsOfChunk(const LayerTime& layer, double gather, double scatter,
 StageBounds BoundsOf(const LayerTable& table, const Strategy& strategy,
                      const PipelineLayers& layers, double micro_batches);
 
+// Of a micro-batch on a stage, the least of its kernels and messages: a layer, which is not recomputed where some are; the ends
+// of the model. `slowdown`: of the stage's kernels.
+struct StageCost {
+  double layer = 0, embedding = 0, head = 0;
+};
+StageCost CostOnStage(const LayerTable& table, const Strategy& strategy, double slowdown);
+
 // Of any layout.
 double LeastTime(const LayerTable& table, const Strategy& strategy, double micro_batches);
 // The same with `slowdown` of each stage, of any split of the layers, whole ones or not.

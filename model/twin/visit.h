@@ -117,10 +117,11 @@ struct Evaluator::Visit {
   const LayerTable* messages_of = nullptr;          // of whose layers they are
   std::deque<std::pair<OnceKey, std::vector<double>>> once = {};
   const StageMessages* stages = nullptr;
-  const StageGpus* gpus = nullptr;     // where nodes differ
-  MemoryLimits limits = {};            // of its stages
-  std::vector<LayerKind> kinds = {};   // of the modules under way
-  std::vector<KnownSlots> slots = {};  // by choice of the schedule
+  const std::vector<double>* least_memory = nullptr;  // by shard; null, empty: not looked at
+  const StageGpus* gpus = nullptr;                    // where nodes differ
+  MemoryLimits limits = {};                           // of its stages
+  std::vector<LayerKind> kinds = {};                  // of the modules under way
+  std::vector<KnownSlots> slots = {};                 // by choice of the schedule
   SplitResult result = {};
   int64_t sequence = 0;
   std::vector<Waiting> waiting = {};
@@ -140,6 +141,10 @@ struct Evaluator::Visit {
     if (value >= options.below) return true;
     return options.prune && result.best.size() >= options.keep &&
            value > result.best.back().rank.value;
+  }
+  bool SurelyOver(std::size_t shard) const {
+    return least_memory != nullptr && !least_memory->empty() &&
+           (*least_memory)[shard] > *options.fits_in;
   }
   // No value above this one would be kept of what takes so many bytes.
   double LargestOfUse(double bytes, double capacity) const {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search for placements against all orders of nodes, on random small clusters.
+// The search for placements against all orders of axes and nodes and all splits of the layers, on random small clusters.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -57,66 +58,148 @@ std::vector<double> RandomSpeeds(int nodes, std::mt19937* random) {
   return slowdown;
 }
 
-// The least seconds over all variants and all orders of the nodes, nothing left out.
-double LeastOfAll(const Job& job, const Strategy& layout, const PlacementOptions& options) {
+// Every split of the layers over `chunks` chunks; those at the ends of the model may stay without.
+std::vector<std::vector<int>> AllSplits(int64_t layers, std::size_t chunks) {
+  std::vector<std::vector<int>> all;
+  std::vector<int> one;
+  const std::function<void(int)> next = [&](int left) {
+    const bool end = one.empty() || one.size() + 1 == chunks;
+    if (one.size() + 1 == chunks) {
+      all.push_back(one);
+      all.back().push_back(left);
+      return;
+    }
+    for (int here = end ? 0 : 1; here <= left; ++here) {
+      one.push_back(here);
+      next(left - here);
+      one.pop_back();
+    }
+  };
+  next(static_cast<int>(layers));
+  return all;
+}
+
+struct Least {
+  double all = std::numeric_limits<double>::infinity();     // any order and split
+  double order = std::numeric_limits<double>::infinity();   // any order, the layout's own split
+  double layers = std::numeric_limits<double>::infinity();  // any split, the default order
+};
+
+// Each layout priced by itself, nothing left out.
+Least LeastOf(const Job& job, const Strategy& layout) {
   StepPredictor predictor(job);
-  double least = std::numeric_limits<double>::infinity();
-  for (const Strategy& variant : PlacementVariants(job, layout, options)) {
-    std::vector<int32_t> order(static_cast<std::size_t>(job.cluster.nodes));
-    std::iota(order.begin(), order.end(), 0);
-    do {
-      const auto priced =
-          predictor.Predict(Placed(variant, variant.placement->stages_inside, order));
-      least = std::min(least, std::get<StepTime>(priced).total);
-    } while (std::ranges::next_permutation(order).found);
+  Least least;
+  std::vector<std::shared_ptr<const std::vector<int>>> splits = {layout.layout};
+  if (layout.pp > 1 && !job.topology->slowdown.empty()) {
+    for (std::vector<int>& split : AllSplits(job.model.layers, std::size_t(layout.pp) * layout.vpp))
+      splits.push_back(std::make_shared<const std::vector<int>>(std::move(split)));
+  }
+  for (const bool inside : {false, true}) {
+    if (inside && (layout.pp == 1 || layout.data_parallel() == 1)) continue;
+    for (const auto& split : splits) {
+      Strategy one = layout;
+      one.layout = split;
+      if (CheckStrategy(job.model, job.work, one)) continue;
+      std::vector<int32_t> order(static_cast<std::size_t>(job.cluster.nodes));
+      std::iota(order.begin(), order.end(), 0);
+      do {
+        const double seconds =
+            std::get<StepTime>(predictor.Predict(Placed(one, inside, order))).total;
+        const bool plain = !inside && std::ranges::is_sorted(order);
+        least.all = std::min(least.all, seconds);
+        if (split == layout.layout) least.order = std::min(least.order, seconds);
+        if (plain) least.layers = std::min(least.layers, seconds);
+      } while (std::ranges::next_permutation(order).found);
+    }
   }
   return least;
 }
 
-TEST(PlacementBruteForce, EqualsAllOrdersOnRandomClusters) {
+// Few micro-batches and many, every schedule; chunks few enough for all splits.
+Strategy RandomLayout(int ranks, std::mt19937* random) {
+  std::vector<int> stages;
+  for (int pp = 1; pp <= std::min(ranks, 6); ++pp)
+    if (ranks % pp == 0) stages.push_back(pp);
+  Strategy layout = Layout(1, stages[(*random)() % stages.size()], 1);
+  layout.dp = ranks / layout.pp;
+  layout.zero = layout.dp > 1 ? static_cast<int>((*random)() % 4) : 0;
+  if (layout.pp == 1) return layout;
+  layout.zero = std::min(layout.zero, 1);
+  constexpr PipelineSchedule kSchedules[] = {
+      PipelineSchedule::k1F1B,        PipelineSchedule::k1F1B,
+      PipelineSchedule::kGpipe,       PipelineSchedule::kZeroBubble,
+      PipelineSchedule::kInterleaved, PipelineSchedule::kZeroBubbleV};
+  layout.schedule = kSchedules[(*random)() % (layout.pp <= 3 ? 6 : 4)];
+  if (layout.schedule == PipelineSchedule::kInterleaved ||
+      layout.schedule == PipelineSchedule::kZeroBubbleV)
+    layout.vpp = 2;
+  return layout;
+}
+
+TEST(PlacementBruteForce, EqualsAllOrdersAndSplitsOnRandomClusters) {
   std::mt19937 random(17);
-  int gains = 0, cut = 0;
+  int gains = 0, cut = 0, both = 0, splits = 0;
   double loosest = 1;
   for (int i = 0; i < kClusters; ++i) {
-    const int nodes = 2 + static_cast<int>(random() % 5), gpus = 1 + static_cast<int>(random() % 2);
+    const int nodes = 2 + static_cast<int>(random() % 4), gpus = 1 + static_cast<int>(random() % 2);
     TopologySpec cluster = SmallCluster(nodes, gpus, RandomFabric(nodes, &random));
     cluster.slowdown = RandomSpeeds(nodes, &random);
-    const SmallJob small(std::move(cluster), 8, int64_t{120} * (1 + random() % 2));
-    const int ranks = nodes * gpus;
-    std::vector<int> stages;
-    for (int pp = 1; pp <= ranks; ++pp) {
-      if (ranks % pp == 0 && pp <= 6) stages.push_back(pp);
-    }
-    Strategy layout = Layout(1, stages[random() % stages.size()], 1);
-    layout.dp = ranks / layout.pp;
-    layout.zero = layout.dp > 1 ? static_cast<int>(random() % 4) : 0;
-    if (layout.pp > 1) layout.zero = std::min(layout.zero, 1);
+    const int64_t layers = 5 + static_cast<int64_t>(random() % 4);
+    const SmallJob small(std::move(cluster), layers, 120);
+    Strategy layout = RandomLayout(nodes * gpus, &random);
+    std::vector<int> sizes;  // few micro-batches, too
+    for (int size = 1; size <= 8; ++size)
+      if (120 / layout.dp % size == 0) sizes.push_back(size);
+    layout.micro_batch = sizes[random() % sizes.size()];
+    if (CheckStrategy(small.job.model, small.job.work, layout))
+      layout.schedule = PipelineSchedule::k1F1B, layout.vpp = 1;
     PlacementOptions options;
-    options.most = 1'000'000;
-    const PlacementFound found = FindPlacement(small.job, layout, options);
-    const double least = LeastOfAll(small.job, layout, options);
-    SCOPED_TRACE(fmt::format("cluster {}: {} nodes of {} GPUs, pp {}, dp {}", i, nodes, gpus,
-                             layout.pp, layout.dp));
+    options.most = 1'000'000, options.most_splits = 10'000'000;
+    options.engine = Engine::kClosed;
+    const PlacementChoice choice = ChoosePlacement(small.job, layout, options);
+    const PlacementFound& found = choice.found;
+    const Least least = LeastOf(small.job, layout);
+    SCOPED_TRACE(fmt::format("cluster {}: {} nodes of {} GPUs, {} layers, {}", i, nodes, gpus,
+                             layers, DescribeLayout(layout)));
     EXPECT_TRUE(found.exact);
-    EXPECT_NEAR(found.seconds / least, 1, 1e-8);
+    EXPECT_NEAR(found.seconds / least.all, 1, 1e-8);
+    EXPECT_NEAR(choice.placed.time.total / least.all, 1, 1e-8);
     EXPECT_NEAR(
         PlacedSeconds(small.job, found.strategy.placement ? found.strategy
                                                           : Placed(found.strategy, false, {})) /
             found.seconds,
         1, 1e-12);
+    if (choice.order_alone) {
+      EXPECT_NEAR(choice.order_alone->value / least.order, 1, 1e-8);
+      EXPECT_NEAR(choice.layers_alone->value / least.layers, 1, 1e-8);
+    }
     // A search that is cut short says so, and its bound is one.
     options.most = 2;
-    const PlacementFound short_one = FindPlacement(small.job, layout, options);
-    EXPECT_LE(short_one.bound, least * (1 + 1e-9));
-    EXPECT_GT(short_one.bound, 0.25 * least);  // what thin uplinks cost is not in it
-    loosest = std::max(loosest, least / short_one.bound);
-    EXPECT_GE(short_one.seconds, least * (1 - 1e-9));
+    for (const int64_t most_splits : {options.most_splits, int64_t{3}}) {
+      options.most_splits = most_splits;
+      const PlacementFound short_one = FindPlacement(small.job, layout, options);
+      EXPECT_LE(short_one.bound, least.all * (1 + 1e-9));
+      EXPECT_GE(short_one.seconds, least.all * (1 - 1e-9));
+      if (short_one.exact) {
+        EXPECT_NEAR(short_one.seconds / least.all, 1, 1e-8);
+      }
+      cut += !short_one.exact;
+      if (most_splits == 3) continue;
+      EXPECT_GT(short_one.bound, 0.25 * least.all);  // what thin uplinks cost is not in it
+      loosest = std::max(loosest, least.all / short_one.bound);
+    }
     gains += found.seconds < found.plain * 0.99;
-    cut += !short_one.exact;
+    both += choice.order_alone.has_value();
+    splits += found.strategy.layout != nullptr;
   }
   EXPECT_GT(gains, 30);
   EXPECT_GT(cut, 10);
-  std::printf("%d searches cut short; the least is at most %.2f times the bound\n", cut, loosest);
+  EXPECT_GT(both, 10);
+  EXPECT_GT(splits, 30);
+  std::printf(
+      "%d of %d with other layers, %d of them with another order too; %d searches cut short, the "
+      "least at most %.2f times the bound\n",
+      splits, kClusters, both, cut, loosest);
 }
 
 }  // namespace

@@ -125,6 +125,52 @@ TEST(Placement, GivesSlowStagesFewerLayers) {
   EXPECT_GT(choice.gain(), 0.2);  // 12 layers at a third of the speed against 18 at full speed
 }
 
+// One slow node of two, whose stage any order can be: all of the gain is the layers'.
+TEST(Placement, GainsOfOrderAndLayersComeFromSearchesOfTheirOwn) {
+  TopologySpec cluster = SmallCluster(4, 1, "kind: single-switch");
+  cluster.slowdown = {1, 2, 1, 1};
+  const SmallJob small(std::move(cluster), 23, 32);
+  for (const Engine engine : {Engine::kAuto, Engine::kClosed}) {
+    PlacementOptions options;
+    options.engine = engine;
+    const PlacementChoice both = ChoosePlacement(small.job, Layout(1, 4, 1), options);
+    options.layers = false;
+    const PlacementChoice order = ChoosePlacement(small.job, Layout(1, 4, 1), options);
+    options.layers = true, options.order = false;
+    const PlacementChoice layers = ChoosePlacement(small.job, Layout(1, 4, 1), options);
+    EXPECT_EQ(both.placed.simulated.has_value(), engine == Engine::kAuto);
+    EXPECT_FALSE(order.strategy.layout);
+    EXPECT_FALSE(layers.strategy.placement);
+    EXPECT_LE(both.placed.time.total, layers.placed.time.total);
+    EXPECT_LT(layers.placed.time.total, 0.8 * layers.plain.time.total);
+    ASSERT_TRUE(both.order_alone && both.layers_alone) << DescribeLayout(both.strategy);
+    EXPECT_DOUBLE_EQ(both.order_alone->value, order.placed.time.total);
+    EXPECT_DOUBLE_EQ(both.layers_alone->value, layers.placed.time.total);
+  }
+}
+
+// The layers of the given order are looked for, and the order stays whatever it costs.
+TEST(Placement, AGivenOrderGetsLayersOfItsOwn) {
+  TopologySpec cluster = SmallCluster(2, 1, "kind: single-switch");
+  cluster.slowdown = {1, 3};
+  const SmallJob small(std::move(cluster), 24, 32);
+  PlacementOptions options;
+  options.order = false;
+  const Strategy shared = ChoosePlacement(small.job, Layout(1, 2, 1), options).strategy;
+  ASSERT_TRUE(shared.layout);
+  EXPECT_GT((*shared.layout)[0], 2 * (*shared.layout)[1]);
+  options.order = true;
+  options.given = std::make_shared<const Placement>(Placement{false, {1, 0}});
+  const PlacementChoice choice = ChoosePlacement(small.job, shared, options);
+  ASSERT_TRUE(choice.strategy.placement && choice.strategy.layout);
+  EXPECT_EQ(*choice.strategy.placement, *options.given);
+  EXPECT_LT(2 * (*choice.strategy.layout)[0], (*choice.strategy.layout)[1]);
+  options.layers = false;
+  const PlacementChoice kept = ChoosePlacement(small.job, shared, options);
+  EXPECT_EQ(kept.strategy.layout, shared.layout);
+  EXPECT_GT(kept.placed.time.total, 1.5 * choice.placed.time.total);
+}
+
 TEST(Placement, SlowNodesCountAlikeInBothEngines) {
   TopologySpec cluster = SmallCluster(4, 1, "kind: single-switch");
   cluster.slowdown = {1, 1, 2};

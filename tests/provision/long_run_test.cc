@@ -172,6 +172,27 @@ TEST(LongRun, ABlockBillsWholeDaysAndAReservationItsTerm) {
   EXPECT_DOUBLE_EQ(year.cost.value, 10.0 * 16 * 365 * 24);
 }
 
+// Nodes that work and those that wait are bought together.
+TEST(LongRun, SparesAreWhatCanBeBought) {
+  const auto made = CaseOf("llama3-70b", "dgx-h100", 64, 10, 1024, 8192);
+  Conditions conditions = DefaultConditions();
+  conditions.tokens = 1e12;
+  Quote quote = QuoteAt(36);
+  const std::vector<int64_t> single = SpareCounts(conditions, made->job, &quote);
+  ASSERT_GT(single.back(), 0);  // so many suffice
+  ASSERT_LT(single.back(), 4);
+  quote.offer.least_nodes = 4, quote.offer.step = 4;
+  EXPECT_EQ(SpareCounts(conditions, made->job, &quote), (std::vector<int64_t>{0, 4}));
+  quote.offer.least_nodes = 2;  // 2, 6, 10, ... 66, 70
+  EXPECT_EQ(SpareCounts(conditions, made->job, &quote).front(), 2);
+  quote.offer.most_nodes = 66;
+  EXPECT_EQ(SpareCounts(conditions, made->job, &quote), (std::vector<int64_t>{2}));
+  for (const int64_t nodes : {1, 2, 3, 5, 6, 65, 66, 67})
+    EXPECT_EQ(quote.Sells(nodes), nodes == 2 || nodes == 6 || nodes == 66) << nodes;
+  conditions.recovery.elastic = true;
+  EXPECT_EQ(SpareCounts(conditions, made->job, &quote), (std::vector<int64_t>{2}));
+}
+
 TEST(LongRun, SpotCountsInterruptionsAndTheirNotice) {
   const auto made = CaseOf("llama3-8b", "aws-p5", 64, 3, 512, 8192);
   Conditions conditions = DefaultConditions();

@@ -10,10 +10,12 @@
 #include <set>
 
 #include "model/hardware/catalog.h"
+#include "model/provision/price_check.h"
 
 namespace orrery {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 Offer Read(const std::string& text, std::string* errors = nullptr) {
@@ -54,6 +56,38 @@ TEST(Offers, TheCatalogueReadsAndNamesTopologiesThatExist) {
     }
   }
   EXPECT_GE(prices, 150u);
+}
+
+NodePrice PriceOfNode(const Quote& quote) {
+  const TopologySpec topology = LoadTopology(quote.offer.topology);
+  return {quote, topology.gpu, topology.node.gpus};
+}
+
+// No price of the catalogue is far below all others; one in another file is.
+TEST(Offers, APriceFarBelowThoseOfOtherFilesIsNamedWithTheNext) {
+  std::vector<PriceKind> kinds;
+  for (const auto& [name, kind] : kPriceKindNames) kinds.push_back(kind);
+  std::vector<NodePrice> all;
+  for (const Quote& quote : QuotesOf(OfferCatalogue(), kinds, "")) {
+    if (!quote.offer.topology.empty()) all.push_back(PriceOfNode(quote));
+  }
+  EXPECT_GT(all.size(), 100u);
+  for (const NodePrice& price : all) {
+    const auto below = FarBelowOthers(price, all);
+    EXPECT_FALSE(below) << FarBelowWords(price, *below);
+  }
+  for (const char* kind : {"on-demand", "reserved-3y", "spot"}) {
+    const Offer mine = Read(kHead + Price(kind, "1", "all", "2026-11-01"));
+    const NodePrice one = PriceOfNode({mine, mine.prices[0]});
+    const auto below = FarBelowOthers(one, all);
+    ASSERT_TRUE(below) << kind;
+    EXPECT_LT(below->ratio, 0.2);
+    EXPECT_EQ(below->other.gpu, one.gpu);
+    EXPECT_THAT(FarBelowWords(one, *below),
+                AllOf(HasSubstr("quote.yaml"), HasSubstr("/" + below->other.quote.offer.name)));
+    const Offer usual = Read(kHead + Price(kind, "30", "all", "2026-11-01"));
+    EXPECT_FALSE(FarBelowOthers(PriceOfNode({usual, usual.prices[0]}), all)) << kind;
+  }
 }
 
 TEST(Offers, RefuseDatesAndStepsThatCannotBe) {

@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
     Questions, FastestTest,
     testing::Values(
         Question{"llama3-8b", "dgx-h100", "megatron", 8192, {1, 2, 3, 8, 32, 96}, {512, 1536}},
-        Question{"llama3-70b", "aws-p5", "megatron", 8192, {4, 24, 128}, {1536}},
+        Question{"llama3-70b", "aws-p5", "megatron", 8192, {2, 3, 4, 24, 128}, {1536}},
         Question{"gpt2-xl", "aws-p4d", "deepspeed", 1024, {1, 2, 6}, {96, 512}},
         Question{"llama2-7b", "mosaic-a100-40", "fsdp", 4096, {1, 4, 12}, {768}},
         Question{"bert-large", "aws-dl1", "orrery", 128, {1, 2}, {4096}},
@@ -86,6 +86,43 @@ INSTANTIATE_TEST_SUITE_P(
           name, [](char c) { return std::isalnum(c) == 0; }, '_');
       return name;
     });
+
+// What refuses degrees without a look is no more than any of their strategies needs.
+TEST(LeastMemory, IsBelowThatOfEveryStrategy) {
+  int known = 0;
+  for (const Question& question : {Question{"gpt2-xl", "aws-p4d", "megatron", 1024, {2}, {32}},
+                                   Question{"gpt2-xl", "aws-p4d", "deepspeed", 1024, {2}, {32}},
+                                   Question{"gpt2-medium", "aws-p4d", "orrery", 512, {1}, {16}},
+                                   Question{"llama2-7b", "aws-p4d", "fsdp", 2048, {1}, {16}},
+                                   Question{"t5-small", "aws-p4d", "orrery", 512, {1}, {16}}}) {
+    SearchRequest request = RequestOf(question);
+    request.memory_limit = Bytes(1e9);  // all states are no small part of it
+    const Profiles profiles = LoadProfiles(request);
+    const Job job = JobOf(request, profiles, question.nodes[0], question.batches[0]);
+    const MemoryLimits limits = LimitsOf(job);
+    const FrameworkPreset& preset = FindFramework(request.framework);
+    MemoryModel memory(request.model, request.work, limits.allocation);
+    Evaluator evaluator(request, preset, limits, job, memory);
+    const Space space(request, preset);
+    EvaluateOptions options;
+    options.prune = false;
+    for (const Split& degrees : space.Degrees(job.cluster.ranks(), job.cluster.domain_gpus())) {
+      const double least = evaluator.LeastMemory(degrees);
+      known += least > 0;
+      for (const Split& split : space.Splits(degrees, question.batches[0])) {
+        if (split.micro_batch > 2) break;
+        const SplitResult result = evaluator.Run(split, 0, options);
+        if (!result.smallest) continue;
+        const Strategy& smallest = result.smallest->strategy;
+        const double needs =
+            limits.Total(Bytes(result.smallest->allocated), Communicators(smallest)).value;
+        EXPECT_LE(least, needs * (1 + 1e-9))
+            << question.model << " " << DescribeLayout(smallest, split.micro_batches);
+      }
+    }
+  }
+  EXPECT_GT(known, 30);
+}
 
 struct Range {
   const char *model, *topology, *framework;

@@ -74,8 +74,9 @@ void VerifyPlan(const std::string& name, const ir::Plan& plan);
 void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job);
 // The strategy that the axes name: the framework's defaults for what is not given, and dp (or
 // dp_outer) from the number of GPUs. Throws InputError when the degrees do not make up that number.
-// `choice`: what --placement search found; empty without it.
+// `choice`: what --placement search found, by `engine`; empty without it.
 Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
-                     std::optional<PlacementChoice>* choice = nullptr);
+                     std::optional<PlacementChoice>* choice = nullptr,
+                     Engine engine = Engine::kAuto);
 
 }  // namespace orrery::cli

@@ -258,7 +258,7 @@ void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const rep
 }
 
 Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
-                     std::optional<PlacementChoice>* choice) {
+                     std::optional<PlacementChoice>* choice, Engine engine) {
   FixedAxes axes = flags.Read();
   if (!axes.tp) axes.tp = 1;
   if (!axes.sequence_parallel) axes.sequence_parallel = false;
@@ -356,6 +356,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
   if (flags.searches_placement()) {
     PlacementOptions options;
     options.layers = axes.layout == nullptr;
+    options.engine = engine;
     PlacementChoice found = ChoosePlacement(JobOf(job.request, job.profiles), strategy, options);
     strategy = found.strategy;
     if (choice != nullptr) *choice = std::move(found);

@@ -55,9 +55,14 @@ std::size_t WidthOf(int descriptor) {
 }  // namespace
 
 Terminal DecideTerminal(std::vector<std::string>* words) {
-  Terminal terminal{WidthOf(STDOUT_FILENO),    MayColour(STDOUT_FILENO),
-                    MayColour(STDERR_FILENO),  false,
-                    IsTerminal(STDERR_FILENO), {}};
+  Terminal terminal{WidthOf(STDOUT_FILENO),
+                    MayColour(STDOUT_FILENO),
+                    MayColour(STDERR_FILENO),
+                    false,
+                    IsTerminal(STDERR_FILENO),
+                    // Ranks of one job would all say so.
+                    !IsTerminal(STDERR_FILENO) && !IsSet("OMPI_COMM_WORLD_SIZE"),
+                    {}};
   const auto take = [&](std::size_t at, std::size_t count) {
     const auto from = words->begin() + static_cast<std::ptrdiff_t>(at);
     const auto to = from + static_cast<std::ptrdiff_t>(count);
@@ -69,7 +74,7 @@ Terminal DecideTerminal(std::vector<std::string>* words) {
     const bool apart = word == "--color";
     if (word == "--quiet") {
       terminal.quiet = true;
-      terminal.shows_progress = false;
+      terminal.shows_progress = terminal.logs_progress = false;
       take(i, 1);
     } else if (apart || word.starts_with("--color=")) {
       const std::string when = !apart                  ? word.substr(std::string("--color=").size())
@@ -121,7 +126,7 @@ std::string Painted(const std::string& text) {
 
 class Progress::Writer {
  public:
-  Writer() : thread_([this] { Write(); }) {}
+  explicit Writer(bool lines) : lines_(lines), thread_([this] { Write(); }) {}
   ~Writer() {
     {
       const std::lock_guard lock(mutex_);
@@ -144,12 +149,17 @@ class Progress::Writer {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kPatience{2};
   static constexpr std::chrono::milliseconds kPause{250};
+  static constexpr std::chrono::seconds kLineEvery{10};
   static constexpr double kTooEarly = 0.02;  // a share that says nothing of the time left
 
   void Write() {
     std::unique_lock lock(mutex_);
     const auto ends = [this] { return ends_; };
-    if (changed_.wait_for(lock, kPatience, ends)) return;
+    while (lines_ && !changed_.wait_for(lock, kLineEvery, ends)) {
+      fmt::print(stderr, "{}\n", Line());
+      std::fflush(stderr);
+    }
+    if (lines_ || changed_.wait_for(lock, kPatience, ends)) return;
     do {
       fmt::print(stderr, "\r\x1b[K{}", Line());
       std::fflush(stderr);
@@ -165,6 +175,7 @@ class Progress::Writer {
                        Format(Seconds(passed * (1 / share_ - 1))));
   }
 
+  const bool lines_;
   std::mutex mutex_;
   std::condition_variable changed_;
   const char* what_ = "working";
@@ -175,9 +186,9 @@ class Progress::Writer {
 };
 
 Progress::Progress() {
-  if (!g_terminal.shows_progress) return;
+  if (!g_terminal.shows_progress && !g_terminal.logs_progress) return;
   try {
-    writer_ = std::make_unique<Writer>();
+    writer_ = std::make_unique<Writer>(!g_terminal.shows_progress);
   } catch (const std::system_error&) {
     // No further thread is allowed: the answer matters more.
   }

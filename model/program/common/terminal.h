@@ -17,6 +17,7 @@ struct Terminal {
   bool error_colour = false;    // on standard error
   bool quiet = false;           // one line
   bool shows_progress = false;  // standard error is a terminal, and not `quiet`
+  bool logs_progress = false;   // it is none, and not `quiet`: a line now and then
   std::vector<std::string>
       given;  // the words that say so, for a program that is started instead of this one
 };
@@ -32,7 +33,8 @@ std::vector<std::string> LooksForRanks();
 // An answer with its headings bold, its first row green and what does not fit red.
 std::string Painted(const std::string& text);
 
-// Says on standard error, from two seconds on, how far work is and how long it still takes; erased at the end.
+// Says on standard error how far work is and how long it still takes: from two seconds on, erased at the end; where it is no
+// terminal, as a line every ten seconds.
 class Progress {
  public:
   Progress();

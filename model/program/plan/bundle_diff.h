@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which change of a question, a file or the program moved a step, and which term of it.
+// Which change of a question, a file or the program moved a step or a run of weeks, and which term of it.
 //
-// The old question with the old files is changed into the new one item by item, and asked again after each: what the step
+// The old question with the old files is changed into the new one item by item, and asked again after each: what the answer
 // moves by is that item's part, so that the parts add up to the whole. Where items act on each other, the part of the
 // earlier one is what it does alone.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "model/program/plan/recompute.h"
+#include "model/program/common/bundle.h"
+#include "model/program/plan/headline.h"
 
 namespace orrery::cli {
 
 // A flag, a line of a YAML file ("calib/profiles/gpu/x.yaml: clock_share"), a whole file, or the program.
 struct MovedBy {
   std::string what, before, after;
-  double seconds = 0;        // of the step
+  double seconds = 0;                          // of the step
+  std::optional<double> run_seconds, dollars;  // of the run
   std::string term, layout;  // the one that moved most; the new layout where it is another one
   double term_seconds = 0;
+  std::string now;                  // the new offer or topology, where it is another one
+  std::vector<std::string> others;  // offers or topologies behind the first whose own answer moved
 };
 
 struct BundleDiff {
@@ -34,5 +39,8 @@ BundleDiff Diff(const Bundle& before, const Bundle& after);
 
 std::string DiffText(const BundleDiff& diff);
 nlohmann::ordered_json DiffJson(const BundleDiff& diff);
+
+inline constexpr double kSameFigure = 1e-9;  // relative: rounding
+double PartOf(const Headline& headline, const char* term);
 
 }  // namespace orrery::cli

@@ -8,13 +8,14 @@ namespace {
 
 struct DiffFlags {
   Flag before, after, json;
-  FlagSet set{"diff OLD NEW [flags]",
-              "Says by how much a step moved between two bundles, in which term, and because of "
-              "which flag, line of a file, or change of the program: the old question becomes the "
-              "new one change by change, and is asked again after each.",
-              {"plan predict --model gpt2-xl --topology dgx-h100 --nodes 1 --dp 8 --micro-batch 4 "
-               "--global-batch 64 --bundle old.json",
-               "plan diff old.json new.json"}};
+  FlagSet set{
+      "diff OLD NEW [flags]",
+      "Says by how much a step or a run moved between two bundles, in which term, and because of "
+      "which flag, line of a file, or change of the program: the old question becomes the "
+      "new one change by change, and is asked again after each.",
+      {"plan predict --model gpt2-xl --topology dgx-h100 --nodes 1 --dp 8 --micro-batch 4 "
+       "--global-batch 64 --bundle old.json",
+       "plan diff old.json new.json"}};
 
   DiffFlags() {
     set.Positional(&before, "OLD", "a bundle that --bundle wrote", Words::kFile);

@@ -9,6 +9,7 @@
 #include "model/program/common/program.h"
 #include "model/program/common/version.h"
 #include "model/program/plan/commands.h"
+#include "model/program/plan/headline.h"
 #include "model/program/plan/recompute.h"
 
 namespace orrery::cli {

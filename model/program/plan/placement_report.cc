@@ -28,35 +28,46 @@ std::string What(const PlacementChoice& choice) {
   return text;
 }
 
-// What of the gain is the layers', and what the order's.
+// Of either without the other; both together are not their sum.
 std::string PartsWords(const PlacementChoice& choice) {
-  if (!choice.layers_alone) return "";
-  const double plain = choice.plain.time.total;
-  const double layers = 1 - choice.layers_alone->value / plain;
-  return fmt::format(": {:.1f} % {} by the layers alone, {:.1f} % {} by the order",
-                     100 * std::abs(layers), layers < 0 ? "more" : "less",
-                     100 * std::abs(choice.gain() - layers),
-                     choice.gain() < layers ? "more" : "less");
+  if (!choice.layers_alone || !choice.order_alone) return "";
+  constexpr double kShown = 0.0005;
+  const auto saved = [&](const Seconds& alone) -> std::string {
+    const double gain = 1 - alone.value / choice.plain.time.total;
+    return gain <= 0       ? "nothing"
+           : gain < kShown ? "less than 0.1 %"
+                           : fmt::format("{:.1f} %", 100 * gain);
+  };
+  return fmt::format(" (other layers alone save {}, another order alone {})",
+                     saved(*choice.layers_alone), saved(*choice.order_alone));
 }
 
 // How far the search went.
 std::string Certainty(std::span<const PlacedRow> rows) {
-  int64_t looked_at = 0;
-  bool exact = true;
+  int64_t looked_at = 0, priced = 0;
+  bool exact = true, splits = false;
   for (const PlacedRow& row : rows) {
-    looked_at += row.choice.found.looked_at;
-    exact = exact && row.choice.found.exact;
+    const PlacementFound& found = row.choice.found;
+    looked_at += found.looked_at, priced += found.priced;
+    exact = exact && found.exact;
+    splits = splits || found.splits;
   }
   const std::string looked =
-      looked_at > 0 ? fmt::format(" ({} partial orders looked at)", looked_at) : "";
+      looked_at > 0
+          ? fmt::format(" ({} partial orders looked at, {} steps priced)", looked_at, priced)
+      : splits ? fmt::format(" ({} steps priced)", priced)
+               : "";
+  const char* with_splits = splits ? ", with any split of the layers," : "";
   if (exact)
-    return Dash("In closed form no order of axes and nodes is faster than the one that it found" +
-                looked);
-  std::string text = Dash("Not all orders were looked at" + looked);
+    return Dash(fmt::format(
+        "In closed form no order of axes and nodes{} is faster than the one that it found{}",
+        with_splits, looked));
+  std::string text = Dash(fmt::format("Not all orders{} were looked at{}",
+                                      splits ? " and splits of the layers" : "", looked));
   for (const PlacedRow& row : rows) {
     const PlacementFound& found = row.choice.found;
     if (!found.exact)
-      text += Dash(fmt::format("Plan {}: {} in closed form, no order below {}", row.row,
+      text += Dash(fmt::format("Plan {}: {} in closed form, nothing can be below {}", row.row,
                                Format(Seconds(found.seconds)), Format(Seconds(found.bound))));
   }
   return text;
@@ -77,10 +88,12 @@ std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
     const char* engine = choice.placed.simulated ? "simulated" : "in closed form";
     const std::string what = What(choice);
     if (one.given) {
+      const bool moved = choice.strategy.layout != choice.plain.strategy.layout;
       text += Dash(fmt::format(
-          "{}{} instead of {}, {:.1f} % {}, {}", plan, Format(Seconds(choice.placed.time.total)),
-          Format(Seconds(choice.plain.time.total)), 100 * std::abs(choice.gain()),
-          choice.gain() < 0 ? "more" : "less", engine));
+          "{}{}{} instead of {}, {:.1f} % {}, {}", plan,
+          moved ? fmt::format("layers {}: ", orrery::LayoutWords(*choice.strategy.layout)) : "",
+          Format(Seconds(choice.placed.time.total)), Format(Seconds(choice.plain.time.total)),
+          100 * std::abs(choice.gain()), choice.gain() < 0 ? "more" : "less", engine));
     } else if (!what.empty()) {
       text += Dash(fmt::format("{}{}: {} instead of {}, {:.1f} % less, {}{}", plan, what,
                                Format(Seconds(choice.placed.time.total)),
@@ -114,16 +127,19 @@ nlohmann::ordered_json PlacementJson(const PlacementChoice& choice, bool given) 
   json["layers_alone_step_time_s"] = choice.layers_alone
                                          ? nlohmann::ordered_json(choice.layers_alone->value)
                                          : nlohmann::ordered_json();
+  json["order_alone_step_time_s"] = choice.order_alone
+                                        ? nlohmann::ordered_json(choice.order_alone->value)
+                                        : nlohmann::ordered_json();
   json["given"] = given;
   json["engine"] = choice.placed.simulated ? "event" : "closed";
   json["refuted_by_simulation"] = choice.refuted;
   json["simulated"] = choice.simulated;
   if (given) return json;
-  json["closed_form"] = {{"step_time_s", choice.found.seconds},
-                         {"default_step_time_s", choice.found.plain},
-                         {"lower_bound_s", choice.found.bound},
-                         {"exact", choice.found.exact},
-                         {"partial_orders", choice.found.looked_at}};
+  json["closed_form"] = {
+      {"step_time_s", choice.found.seconds},     {"default_step_time_s", choice.found.plain},
+      {"lower_bound_s", choice.found.bound},     {"exact", choice.found.exact},
+      {"splits_of_layers", choice.found.splits}, {"partial_orders", choice.found.looked_at},
+      {"steps_priced", choice.found.priced}};
   return json;
 }
 

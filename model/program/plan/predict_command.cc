@@ -174,7 +174,7 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   if (flags.plan.given) return PredictText(flags, engine, window);
   const report::Job job = flags.job.Resolve();
   std::optional<PlacementChoice> choice;
-  const Strategy strategy = OneStrategy(flags.layout, job, &choice);
+  const Strategy strategy = OneStrategy(flags.layout, job, &choice, engine);
   const orrery::Job twin = JobOf(job.request, job.profiles);
   const auto predicted = Predict(twin, strategy, engine);
   if (const auto* refusal = std::get_if<Refusal>(&predicted))

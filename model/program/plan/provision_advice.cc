@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `plan provision` adds to its rows: ages of prices, what a day sooner costs, advice.
+// What `plan provision` adds to its rows: prices and their ages, what a day sooner costs, advice, offers left out.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "model/arch/data_root.h"
 #include "model/base/text.h"
 #include "model/program/common/names.h"
+#include "model/program/common/table.h"
 #include "model/program/plan/provision_report.h"
 #include "model/provision/choices.h"
 
@@ -63,6 +69,7 @@ std::string MostNodesWords(const ProvisionAnswer& answer) {
 
 std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {
   std::vector<std::string> advice;
+  for (const auto& [quote, words] : answer.far_below) advice.push_back("price: " + words);
   const Row& row = answer.result->rows[answer.Told()];
   if (answer.range && answer.batch_given) {
     const std::string large =
@@ -81,6 +88,44 @@ std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {
     advice.push_back(fmt::format("extrapolated, its interval is wider: {}",
                                  fmt::join(row.candidate.outside, "; ")));
   return advice;
+}
+
+std::string LeftOutText(const ProvisionAnswer& answer) {
+  if (answer.left_out.empty() && answer.nodes_left_out.empty()) return "";
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const auto& [offer, why] : answer.left_out) by_reason[why].push_back(offer);
+  std::string text = "\nNot considered\n";
+  if (!answer.nodes_left_out.empty())
+    text += fmt::format("  - {}\n", Fold(answer.nodes_left_out, 4));
+  for (const auto& [why, offers] : by_reason)
+    text += fmt::format("  - {}\n", Fold(fmt::format("{}: {}", fmt::join(offers, ", "), why), 4));
+  return text;
+}
+
+std::string PricesText(const ProvisionAnswer& answer) {
+  std::string text = "\nPrices behind the rows above\n";
+  std::set<std::size_t> seen;
+  for (const std::size_t i : answer.result->frontier) {
+    const Row& row = answer.result->rows[i];
+    if (!seen.insert(row.quote).second) continue;
+    const Quote& quote = (*answer.quotes)[row.quote];
+    const OfferPrice& price = quote.price;
+    std::string words = fmt::format("{}: {} per node, {}, {}, {} ({}); {}", quote.Name(),
+                                    Format(price.price), NameOf(price.kind), price.region,
+                                    price.date.Text(), AgeOf(answer, price).words, price.source);
+    if (answer.far_below.contains(row.quote)) words += "; FAR BELOW all others, see the advice";
+    if (price.kind == PriceKind::kSpot) words += "; if the capacity stays";
+    if (price.term.value > 0)
+      words += fmt::format("; billed for {:.0f} d at least", price.term.value / kSecondsOfDay);
+    if (price.quantum.value > 3600)
+      words += fmt::format("; billed in steps of {}", Days(price.quantum));
+    if (!quote.offer.stand_in.empty())
+      words += fmt::format("; predicted as {}: {}", quote.offer.topology, quote.offer.stand_in);
+    if (!quote.offer.note.empty()) words += "; " + quote.offer.note;
+    if (IsUserFile(quote.offer.file)) words += "; user file " + ShownPath(quote.offer.file);
+    text += fmt::format("  - {}\n", Fold(words, 4));
+  }
+  return text;
 }
 
 }  // namespace orrery::report

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `plan provision`: which offer, how many nodes, when done, at what cost.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
@@ -18,7 +13,9 @@
 #include "model/program/common/bundle.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/share.h"
+#include "model/program/common/terminal.h"
 #include "model/program/plan/commands.h"
+#include "model/program/plan/provision_market.h"
 #include "model/program/plan/provision_report.h"
 #include "model/program/plan/published_runs.h"
 #include "model/provision/choices.h"
@@ -33,9 +30,8 @@ constexpr double kDefaultMargin = 0.08;
 struct ProvisionFlags {
   JobFlags job;
   LongRunFlags run;
-  std::vector<Flag> offers;
-  Flag kind, region, nodes, margin, every, all, replay, offer_template, published, json, html,
-      bundle;
+  OfferFlags offers;
+  Flag nodes, margin, every, all, replay, offer_template, published, json, html, bundle;
   FlagSet set{
       "provision --model NAME --tokens N [flags]",
       "Which machines to rent: for each offer and node count the best layout and batch, the days "
@@ -53,16 +49,7 @@ struct ProvisionFlags {
     job.Declare(&set, true);
     run.Declare(&set);
     set.Group("The offers");
-    set.Values(
-        &offers, "--offers", "NAME,...",
-        "vendors, offers of the catalogue or files of your own (default: the whole catalogue)",
-        Words::kOffer);
-    std::vector<std::string> kinds = {"any", "reserved"};
-    for (const auto& row : kPriceKindNames) kinds.emplace_back(row.first);
-    set.Value(&kind, "--kind", "KIND",
-              "on-demand (default), capacity-block, reserved, spot, any; several with commas",
-              Words::kList, kinds);
-    set.Value(&region, "--region", "NAME", "only prices of this region");
+    offers.Declare(&set);
     set.Value(&nodes, "--nodes", "A..B|A,B,...",
               fmt::format("node counts; a range stands for its powers of two and three times them "
                           "(default 1..{})",
@@ -83,29 +70,6 @@ struct ProvisionFlags {
   }
 };
 
-std::vector<PriceKind> ReadKinds(const Flag& flag, Diagnostics* diagnostics) {
-  if (!flag.given) return {PriceKind::kOnDemand};
-  std::vector<std::string> names = {"any", "reserved"};
-  for (const auto& [name, kind] : kPriceKindNames) names.emplace_back(name);
-  std::vector<PriceKind> kinds;
-  const auto add = [&](PriceKind kind) {
-    if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
-  };
-  for (std::size_t begin = 0; begin <= flag.text.size();) {
-    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
-    Flag one = flag;
-    one.text = flag.text.substr(begin, end - begin);
-    begin = end + 1;
-    const auto index = ReadName(one, names, diagnostics);
-    if (!index) return kinds;
-    for (const auto& [name, kind] : kPriceKindNames) {
-      const bool reserved = kind == PriceKind::kReserved1y || kind == PriceKind::kReserved3y;
-      if (*index == 0 || (*index == 1 && reserved) || names[*index] == name) add(kind);
-    }
-  }
-  return kinds;
-}
-
 double ReadMargin(const Flag& flag, Diagnostics* diagnostics) {
   if (!flag.given) return kDefaultMargin;
   const std::optional<double> share = ParseShare(flag.text);
@@ -120,163 +84,6 @@ double ReadMargin(const Flag& flag, Diagnostics* diagnostics) {
                          : "from 0% to below 90%, such as 8% or 0.08");
   return kDefaultMargin;
 }
-
-bool IsFile(const std::string& text) {
-  return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml");
-}
-
-std::string Canonical(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path found = std::filesystem::weakly_canonical(path, error);
-  return error ? path : found.string();
-}
-
-// The offers that the flags name: files, then names and vendors of these files and of the catalogue (that of the project's and
-// the user's folders too), each offer once.
-std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags) {
-  const std::vector<orrery::Offer> catalogue = OfferCatalogue();
-  if (flags.empty()) return catalogue;
-  std::vector<orrery::Offer> offers;
-  std::vector<const Flag*> given;  // files, by their place in `offers`
-  for (const Flag& flag : flags) {
-    if (!IsFile(flag.text)) continue;
-    AtFlag(flag, [&] { offers.push_back(LoadOffer(flag.text)); });
-    given.push_back(&flag);
-  }
-  std::set<std::string> known, taken;  // names; files
-  for (const orrery::Offer& offer : offers) known.insert({offer.name, offer.provider});
-  for (const orrery::Offer& offer : catalogue) known.insert({offer.name, offer.provider});
-  for (const orrery::Offer& offer : offers) taken.insert(Canonical(offer.file));
-  const std::vector<std::string> names(known.begin(), known.end());
-  Diagnostics diagnostics;
-  for (const Flag& flag : flags) {
-    if (IsFile(flag.text)) continue;
-    for (const orrery::Offer& offer : catalogue) {
-      if (offer.name != flag.text && offer.provider != flag.text) continue;
-      if (taken.insert(Canonical(offer.file)).second) offers.push_back(offer);
-    }
-    if (known.contains(flag.text)) continue;
-    const std::string near = SuggestName(flag.text, names);
-    diagnostics.Error(
-        flag.where, fmt::format("no offer or vendor '{}'", flag.text),
-        near.empty() ? "`plan list offers` shows them; a file of your own ends in .yaml" : near);
-  }
-  std::set<std::string> told;
-  for (std::size_t i = 0; i < offers.size(); ++i) {
-    const std::string& name = offers[i].name;
-    const auto same = std::ranges::count(offers, name, &orrery::Offer::name);
-    if (same > 1 && told.insert(name).second)
-      diagnostics.Error((i < given.size() ? *given[i] : flags.front()).where,
-                        fmt::format("{} offers are called '{}'", same, name),
-                        "each offer once, each with a name of its own");
-  }
-  diagnostics.ThrowIfAny();
-  return offers;
-}
-
-// "N,A..B": each range as one; else the default alone.
-std::vector<BatchSpan> SpansOf(const Flag& flag, int64_t otherwise) {
-  if (!flag.given) return {{otherwise, otherwise}};
-  std::vector<BatchSpan> spans;
-  Diagnostics diagnostics;  // said when the job was made
-  for (std::size_t begin = 0; begin <= flag.text.size();) {
-    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
-    Flag one = flag;
-    one.text = flag.text.substr(begin, end - begin);
-    begin = end + 1;
-    if (const auto range = ReadRange(one, 1, std::numeric_limits<int64_t>::max(), &diagnostics))
-      spans.push_back({range->first, range->second});
-  }
-  std::ranges::sort(spans, {}, &BatchSpan::most);
-  return spans;
-}
-
-// Offers with the sites that they are of.
-class Market {
- public:
-  Market(const ProvisionFlags& flags, double margin) : flags_(flags), margin_(margin) {}
-
-  void Add(const std::vector<orrery::Offer>& offers, const std::vector<PriceKind>& kinds) {
-    for (const orrery::Offer& offer : offers) {
-      const std::vector<Quote> found = QuotesOf({offer}, kinds, flags_.region.text);
-      if (!offer.no_topology.empty() && offer.topology.empty()) {
-        left_out.emplace_back(offer.name, offer.no_topology);
-      } else if (found.empty()) {
-        left_out.emplace_back(offer.name, NoPrice(offer));
-      }
-      if (offer.topology.empty()) continue;
-      for (const Quote& quote : found) AddQuote(quote);
-    }
-  }
-
-  std::vector<report::Job> jobs;  // by site
-  std::vector<Site> sites;
-  std::vector<Quote> quotes;
-  std::vector<std::size_t> site_of;
-  std::vector<std::pair<std::string, std::string>> left_out;
-
- private:
-  std::string NoPrice(const orrery::Offer& offer) const {
-    std::set<std::string> kinds;
-    for (const OfferPrice& price : offer.prices) {
-      if (!flags_.region.given || price.region == flags_.region.text)
-        kinds.insert(NameOf(price.kind));
-    }
-    if (kinds.empty()) return fmt::format("no price in {}", flags_.region.text);
-    if (kinds == std::set<std::string>{"unclear"})
-      return "the source does not say what its price is for (--kind unclear)";
-    return fmt::format("only {} prices are known (--kind)", fmt::join(kinds, ", "));
-  }
-
-  void AddQuote(const Quote& quote) {
-    const auto known = by_topology_.find(quote.offer.topology);
-    if (known != by_topology_.end()) {
-      if (known->second == kRefused) {
-        left_out.emplace_back(quote.Name(), refused_[quote.offer.topology]);
-        return;
-      }
-      site_of.push_back(known->second);
-      quotes.push_back(quote);
-      return;
-    }
-    JobFlags job = flags_.job;
-    job.topology.text = quote.offer.topology;
-    job.topology.given = true;
-    job.topology.where = quote.offer.topology_at;
-    try {
-      report::Job resolved = job.Resolve();
-      resolved.profiles.framework.memory_nearly_full = 1 - margin_;
-      Site site{resolved.request, resolved.profiles, {}};
-      if (flags_.job.global_batch.given || resolved.model.spec.family != Family::kDecoder)
-        site.batches = SpansOf(flags_.job.global_batch, resolved.request.work.global_batch);
-      by_topology_[quote.offer.topology] = sites.size();
-      site_of.push_back(sites.size());
-      quotes.push_back(quote);
-      sites.push_back(std::move(site));
-      jobs.push_back(std::move(resolved));
-    } catch (const InputError& error) {
-      // Not this machine's fault: the flags or the model are wrong for every one.
-      if (sites.empty() && by_topology_.empty() && !MachineSpecific(error)) throw;
-      by_topology_[quote.offer.topology] = kRefused;
-      refused_[quote.offer.topology] = error.diagnostics().front().message;
-      left_out.emplace_back(quote.Name(), refused_[quote.offer.topology]);
-    }
-  }
-
-  // The GPU lacks a precision or a kernel that the flags want.
-  static bool MachineSpecific(const InputError& error) {
-    const std::string& message = error.diagnostics().front().message;
-    return message.find("does not compute") != std::string::npos ||
-           message.find("no fused attention") != std::string::npos ||
-           message.find("does not run on") != std::string::npos;
-  }
-
-  static constexpr std::size_t kRefused = static_cast<std::size_t>(-1);
-  const ProvisionFlags& flags_;
-  const double margin_;
-  std::map<std::string, std::size_t> by_topology_;
-  std::map<std::string, std::string> refused_;
-};
 
 // Step time of a row over the best without the margin.
 double MarginCost(const Market& market, const Conditions& conditions, const Row& row) {
@@ -329,58 +136,6 @@ void Explain(const ProvisionFlags& flags, const Question& question, const Market
       JustBeyond(question, market.quotes[told.quote], market.sites[told.site], told);
 }
 
-// Offers that are left, with their sites. Throws InputError: none is.
-void FillMarket(const ProvisionFlags& flags, const std::vector<PriceKind>& kinds, Market* market) {
-  constexpr std::size_t kMostReasons = 4;
-  const std::vector<orrery::Offer> offers = OffersOf(flags.offers);
-  market->Add(offers, kinds);
-  if (!market->quotes.empty()) return;
-  if (flags.region.given) {
-    std::set<std::string> regions;
-    for (const orrery::Offer& offer : offers)
-      for (const OfferPrice& price : offer.prices) regions.insert(price.region);
-    const std::string& name = flags.region.text;
-    if (!regions.contains(name))
-      throw InputError({{flags.region.where, fmt::format("--region: no price in '{}'", name),
-                         SuggestName(name, {regions.begin(), regions.end()})}});
-  }
-  std::string why;
-  for (const auto& [offer, reason] :
-       std::span(market->left_out).first(std::min(kMostReasons, market->left_out.size())))
-    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", offer, reason);
-  if (market->left_out.size() > kMostReasons) why += "; ...";
-  const Location& where = !flags.offers.empty() ? flags.offers.front().where
-                          : flags.region.given  ? flags.region.where
-                                                : flags.kind.where;
-  throw InputError({{where, fmt::format("no offer is left ({})", why),
-                     "other --offers, --kind or --region; `plan list offers` shows prices"}});
-}
-
-// Node counts that the user names and no offer sells; "": none, or all (then each offer says why).
-std::string NotSold(const Question& question, const Market& market) {
-  int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
-  for (std::size_t q = 0; q < market.quotes.size(); ++q) {
-    least = std::min(least, market.quotes[q].offer.least_nodes);
-    most = std::max(most, MostNodes(market.quotes[q], market.sites[market.site_of[q]]));
-  }
-  std::set<int64_t> sold;
-  for (std::size_t q = 0; q < market.quotes.size(); ++q) {
-    for (const int64_t nodes : NodesOf(question, market.quotes[q], market.sites[market.site_of[q]]))
-      sold.insert(nodes);
-  }
-  if (sold.empty()) return "";  // each offer says so
-  std::vector<int64_t> lacking;
-  for (const int64_t nodes : question.nodes) {
-    if (!sold.contains(nodes)) lacking.push_back(nodes);
-  }
-  if (lacking.empty()) return "";
-  const int64_t spares = question.conditions.spares.value_or(0);
-  return fmt::format(
-      "{} nodes{}: no offer sells {} (they have {} to {} nodes, some in steps; --nodes)",
-      fmt::join(lacking, ", "), spares > 0 ? fmt::format(" and {} spares", spares) : "",
-      lacking.size() == 1 ? "that many" : "these numbers", least, most);
-}
-
 }  // namespace
 
 Description DescribeProvision() { return ProvisionFlags().set.Describe(); }
@@ -395,7 +150,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
     return Deliver(ExitCode::kOk, report::PublishedRunsText(), report::PublishedRunsJson(),
                    flags.json, flags.html);
   Diagnostics diagnostics;
-  const std::vector<PriceKind> kinds = ReadKinds(flags.kind, &diagnostics);
+  const std::vector<PriceKind> kinds = ReadKinds(flags.offers.kind, &diagnostics);
   const double margin = ReadMargin(flags.margin, &diagnostics);
   const int64_t replays = ReadInteger(flags.replay, 1, 1'000'000, &diagnostics).value_or(0);
   Question question;
@@ -405,8 +160,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   if (replays > 0 && run.conditions.recovery.elastic)
     throw InputError({{flags.replay.where, "--replay replays restarts, and an elastic run has none",
                        "another --recovery, or no --replay"}});
-  Market market(flags, margin);
-  FillMarket(flags, kinds, &market);
+  Market market(flags.job, flags.offers, kinds, margin);
   const report::Job& job = market.jobs.front();
   if (!run.tokens_given) run.conditions.tokens = DefaultTokens(flags.run, job);
   CheckTokens(flags.run, flags.job.global_batch.given, job, run.conditions.tokens);
@@ -420,14 +174,17 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   answer.tokens_by_rule = !run.tokens_given;
   answer.memory_margin = margin;
   answer.left_out = market.left_out;
+  answer.far_below = market.far_below;
   if (job.model.spec.family == Family::kDecoder) {
     question.range = BatchRangeFor(answer.batch_facts, run.conditions.tokens);
     answer.range = question.range;
   }
   if (flags.nodes.given)
-    answer.nodes_left_out = NotSold(question, market);
+    answer.nodes_left_out = market.NotSold(question);
   else if (!question.nodes.empty())
     answer.most_nodes = std::ranges::max(question.nodes);
+  Progress progress;
+  question.progress = [&](const char* what, double share) { progress.At(what, share); };
   const Provisioned result = Provision(question, market.quotes, market.site_of, market.sites);
   answer.result = &result;
   Explain(flags, question, market, replays, &answer);

@@ -99,9 +99,13 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   json["fastest"] = result.fastest ? Json(*result.fastest) : Json();
   json["sure"] = result.sure ? Json(*result.sure) : Json();
   json["enough"] = {{"budget_usd", Json()}, {"deadline_s", Json()}};
-  if (result.cheapest && result.fastest && !result.feasible) {
-    json["enough"]["budget_usd"] = EnoughMoney(result.rows[*result.cheapest].run.cost).value;
-    json["enough"]["deadline_s"] = EnoughDays(result.rows[*result.fastest].run.time).value;
+  if (!result.feasible &&
+      !result.frontier.empty()) {  // each with the other limit, where any keeps that
+    const std::size_t in_time = result.cheapest.value_or(result.frontier.front()),
+                      in_budget = result.fastest.value_or(result.frontier.back());
+    if (run.budget) json["enough"]["budget_usd"] = EnoughMoney(result.rows[in_time].run.cost).value;
+    if (run.deadline)
+      json["enough"]["deadline_s"] = EnoughDays(result.rows[in_budget].run.time).value;
   }
   json["memory_margin"] = answer.memory_margin;
   json["advice"] = result.frontier.empty() ? std::vector<std::string>() : AdviceOf(answer);

@@ -81,10 +81,6 @@ std::vector<std::pair<std::size_t, Defeat>> LosersOf(const ProvisionAnswer& answ
 
 std::string NoOffer(const ProvisionAnswer& answer) {
   const std::vector<std::string>& why = answer.result->no_layout;
-  if (answer.result->setup_too_long)
-    return fmt::format(
-        "\nNone is done within {}: the time before the first step is {} (--setup).\n",
-        Days(*answer.run->deadline), Days(answer.run->conditions.run.setup));
   const auto all = [&](const char* begin) {
     return std::ranges::all_of(why, [&](const std::string& one) { return one.starts_with(begin); });
   };

@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
-#include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
 #include "model/base/text.h"
 #include "model/plan/lower/balance.h"
@@ -20,9 +18,9 @@
 namespace orrery::report {
 namespace {
 
-constexpr double kDay = 86400;
 constexpr std::size_t kMostRows = 18;  // of the frontier
 constexpr std::size_t kNearest = 2;    // rows shown beyond each limit
+constexpr std::size_t kMisses = 6;     // where no row keeps it
 
 const Row& RowAt(const ProvisionAnswer& answer, std::size_t i) { return answer.result->rows[i]; }
 const Quote& QuoteOf(const ProvisionAnswer& answer, const Row& row) {
@@ -94,6 +92,7 @@ std::string AnswerWords(const ProvisionAnswer& answer, const Row& row) {
                          100 * row.run.ProbabilityWithin(*answer.run->deadline),
                          Days(*answer.run->deadline));
   if (row.run.input.bound()) words += "; INPUT-BOUND";
+  if (answer.far_below.contains(row.quote)) words += "; its PRICE is FAR BELOW all others (Advice)";
   return words;
 }
 
@@ -101,21 +100,54 @@ std::string AnswerLine(const ProvisionAnswer& answer, const std::string& label, 
   return fmt::format("{}\n  {}\n", label, Fold(AnswerWords(answer, row), 2));
 }
 
+// What would do in the place of a limit that nothing keeps, and what the other limit makes of it.
+std::string DeadlineThatDoes(const ProvisionAnswer& answer) {
+  const Provisioned& result = *answer.result;
+  const RunEstimate& fastest = RowAt(answer, result.frontier.back()).run;
+  std::string words = fmt::format("deadline: {} would do, at {}", Days(EnoughDays(fastest.time)),
+                                  Money(EnoughMoney(fastest.cost)));
+  if (!answer.run->budget)
+    return words + "; no budget buys a faster run of these offers at these node counts (--nodes)";
+  if (!result.fastest) return words + "; with this budget none would";
+  return fmt::format("{}; with this budget {}", words,
+                     Days(EnoughDays(RowAt(answer, *result.fastest).run.time)));
+}
+
+std::string BudgetThatDoes(const ProvisionAnswer& answer) {
+  const Provisioned& result = *answer.result;
+  const RunEstimate& cheapest = RowAt(answer, result.frontier.front()).run;
+  std::string words = fmt::format("budget: {} would do, in {}", Money(EnoughMoney(cheapest.cost)),
+                                  Days(EnoughDays(cheapest.time)));
+  if (!answer.run->deadline)
+    return words + "; a run of these offers is no cheaper for taking longer";
+  if (!result.cheapest) return words + "; with this deadline none would";
+  return fmt::format("{}; with this deadline {}", words,
+                     Money(EnoughMoney(RowAt(answer, *result.cheapest).run.cost)));
+}
+
 // What would have to give way, where the limits cannot be kept.
 std::string Refusals(const ProvisionAnswer& answer) {
   const Provisioned& result = *answer.result;
   const cli::LongRun& run = *answer.run;
-  std::string text;
+  std::string text, would_do;
   if (!result.cheapest) {
+    const std::string setup = result.setup_too_long
+                                  ? fmt::format(": the time before the first step is {} (--setup)",
+                                                Days(run.conditions.run.setup))
+                                  : "";
     text += AnswerLine(
-        answer, fmt::format("None is done within {}. The fastest of all", Days(*run.deadline)),
+        answer,
+        fmt::format("None is done within {}{}. The fastest of all", Days(*run.deadline), setup),
         RowAt(answer, result.frontier.back()));
+    would_do += fmt::format("  {}\n", Fold(DeadlineThatDoes(answer), 2));
   }
   if (!result.fastest) {
     text += AnswerLine(
         answer, fmt::format("None costs at most {}. The cheapest of all", Money(*run.budget)),
         RowAt(answer, result.frontier.front()));
+    would_do += fmt::format("  {}\n", Fold(BudgetThatDoes(answer), 2));
   }
+  if (!would_do.empty()) text += "What would do\n" + would_do;
   if (result.cheapest && result.fastest && !result.feasible) {
     text += fmt::format("Nothing keeps both limits: a budget of {} would do, or a deadline of {}\n",
                         Money(EnoughMoney(RowAt(answer, *result.cheapest).run.cost)),
@@ -227,9 +259,10 @@ std::vector<std::size_t> WithinReach(const ProvisionAnswer& answer) {
       frontier, [&](std::size_t i) { return BeyondLimits(answer, RowAt(answer, i)).late; }));
   const auto dear = static_cast<std::size_t>(std::ranges::count_if(
       frontier, [&](std::size_t i) { return BeyondLimits(answer, RowAt(answer, i)).dear; }));
+  const std::size_t beyond = answer.result->feasible ? kNearest : kMisses;
   for (std::size_t at = 0; at < frontier.size(); ++at) {
-    const bool too_late = at + kNearest < late;
-    const bool too_dear = at >= frontier.size() - dear + kNearest;
+    const bool too_late = at + beyond < late;
+    const bool too_dear = at >= frontier.size() - dear + beyond;
     if (answer.all || Named(answer, at) || (!too_late && !too_dear)) places.push_back(at);
   }
   return places;
@@ -322,43 +355,6 @@ std::string Details(const ProvisionAnswer& answer) {
   return text;
 }
 
-std::string LeftOut(const ProvisionAnswer& answer) {
-  if (answer.left_out.empty() && answer.nodes_left_out.empty()) return "";
-  std::map<std::string, std::vector<std::string>> by_reason;
-  for (const auto& [offer, why] : answer.left_out) by_reason[why].push_back(offer);
-  std::string text = "\nNot considered\n";
-  if (!answer.nodes_left_out.empty())
-    text += fmt::format("  - {}\n", Fold(answer.nodes_left_out, 4));
-  for (const auto& [why, offers] : by_reason)
-    text += fmt::format("  - {}\n", Fold(fmt::format("{}: {}", fmt::join(offers, ", "), why), 4));
-  return text;
-}
-
-std::string Prices(const ProvisionAnswer& answer) {
-  std::string text = "\nPrices behind the rows above\n";
-  std::set<std::size_t> seen;
-  for (const std::size_t i : answer.result->frontier) {
-    const Row& row = RowAt(answer, i);
-    if (!seen.insert(row.quote).second) continue;
-    const Quote& quote = QuoteOf(answer, row);
-    const OfferPrice& price = quote.price;
-    std::string words = fmt::format("{}: {} per node, {}, {}, {} ({}); {}", quote.Name(),
-                                    Format(price.price), NameOf(price.kind), price.region,
-                                    price.date.Text(), AgeOf(answer, price).words, price.source);
-    if (price.kind == PriceKind::kSpot) words += "; if the capacity stays";
-    if (price.term.value > 0)
-      words += fmt::format("; billed for {:.0f} d at least", price.term.value / kDay);
-    if (price.quantum.value > 3600)
-      words += fmt::format("; billed in steps of {}", Days(price.quantum));
-    if (!quote.offer.stand_in.empty())
-      words += fmt::format("; predicted as {}: {}", quote.offer.topology, quote.offer.stand_in);
-    if (!quote.offer.note.empty()) words += "; " + quote.offer.note;
-    if (IsUserFile(quote.offer.file)) words += "; user file " + ShownPath(quote.offer.file);
-    text += fmt::format("  - {}\n", Fold(words, 4));
-  }
-  return text;
-}
-
 std::string Advice(const ProvisionAnswer& answer) {
   std::string text;
   for (const std::string& words : AdviceOf(answer)) text += fmt::format("  - {}\n", Fold(words, 4));
@@ -407,11 +403,10 @@ std::string ProvisionBrief(const ProvisionAnswer& answer) {
 
 std::string ProvisionText(const ProvisionAnswer& answer) {
   if (answer.result->frontier.empty()) {
-    return Header(answer) + NoOffer(answer) +
-           (answer.result->setup_too_long ? "" : LosersText(answer) + LeftOut(answer));
+    return Header(answer) + NoOffer(answer) + LosersText(answer) + LeftOutText(answer);
   }
   return Header(answer) + Answers(answer) + FrontierTable(answer) + Details(answer) +
-         LosersText(answer) + LeftOut(answer) + Prices(answer) + Advice(answer);
+         LosersText(answer) + LeftOutText(answer) + PricesText(answer) + Advice(answer);
 }
 
 }  // namespace orrery::report

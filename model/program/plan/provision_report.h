@@ -2,6 +2,7 @@
 // What `plan provision` prints.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -34,7 +35,8 @@ struct ProvisionAnswer {
   bool tokens_by_rule = false;
   double memory_margin = 0;  // share that stays free
   std::vector<std::pair<std::string, std::string>> left_out =
-      {};                           // offers, and why they were not asked
+      {};                                             // offers, and why they were not asked
+  std::map<std::size_t, std::string> far_below = {};  // quotes that cost far less than all others
   std::string nodes_left_out = {};  // node counts that were asked for and no offer sells; "": none
   std::optional<int64_t> most_nodes = {};  // that were looked at, where the user named no counts
   std::vector<std::pair<std::size_t, double>> margin_costs =
@@ -80,6 +82,9 @@ bool SearchedByProvision(const Decision& decision);
 std::string NodesWords(const Row& row);  // "16 nodes + 1 spare"
 // Nothing is on the frontier: the offers' one reason, or all.
 std::string NoOffer(const ProvisionAnswer& answer);
+// Offers and node counts that were not asked, by reason; prices of the frontier's offers with their sources.
+std::string LeftOutText(const ProvisionAnswer& answer);
+std::string PricesText(const ProvisionAnswer& answer);
 // Offers that are not on the frontier, each with its reason.
 std::string LosersText(const ProvisionAnswer& answer);
 nlohmann::ordered_json LosersJson(const ProvisionAnswer& answer);

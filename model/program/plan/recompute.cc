@@ -124,26 +124,4 @@ Recomputed BundleFolder::Ask(const std::vector<std::string>& question) const {
   return result;
 }
 
-std::optional<Headline> HeadlineOf(const ordered_json& answer) {
-  const ordered_json* step = nullptr;
-  if (const auto one = answer.find("prediction"); one != answer.end()) {
-    step = &*one;
-  } else if (const auto ranked = answer.find("ranked");
-             ranked != answer.end() && ranked->is_array() && !ranked->empty()) {
-    step = &ranked->front();
-  }
-  if (step == nullptr || !step->is_object()) return std::nullopt;
-  // A perturbed or uncontended step is not that of the prediction.
-  const ordered_json& timed = answer.contains("step_time_s") ? answer : *step;
-  const auto seconds = timed.find("step_time_s");
-  if (seconds == timed.end() || !seconds->is_number()) return std::nullopt;
-  Headline headline;
-  headline.seconds = seconds->get<double>();
-  if (const auto layout = step->find("layout"); layout != step->end() && layout->is_string())
-    headline.layout = layout->get<std::string>();
-  if (const auto parts = step->find("breakdown"); parts != step->end() && parts->is_object())
-    headline.breakdown = *parts;
-  return headline;
-}
-
 }  // namespace orrery::cli

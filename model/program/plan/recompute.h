@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,13 +33,5 @@ class BundleFolder {
  private:
   std::string folder_;
 };
-
-// The step of an answer of `plan`, `predict` or `simulate`: of the first row.
-struct Headline {
-  std::string layout;
-  double seconds = 0;
-  nlohmann::ordered_json breakdown;
-};
-std::optional<Headline> HeadlineOf(const nlohmann::ordered_json& answer);
 
 }  // namespace orrery::cli

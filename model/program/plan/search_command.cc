@@ -49,8 +49,8 @@ struct SearchFlags {
     run.Declare(&set);
     set.Group("The answer");
     set.Value(&objective, "--objective", "WHAT",
-              "time (default), cost (of a step) or tokens-per-dollar", Words::kList,
-              NamesOf<Objective>(report::kObjectiveNames));
+              "time (default), cost (of a step; with --tokens of the run) or tokens-per-dollar",
+              Words::kList, NamesOf<Objective>(report::kObjectiveNames));
     set.Value(&top, "--top", "K",
               "layouts to print (default 5): the best of each choice of degrees and micro-batch; "
               "where one choice alone is left, its variants");

@@ -33,12 +33,13 @@ std::string Grouped(int64_t number) {
   return text;
 }
 
-const char* Aim(Objective objective) {
-  switch (objective) {
+const char* Aim(const SearchRequest& request) {
+  const bool run = request.run_tokens > 0;
+  switch (request.objective) {
     case Objective::kTime:
-      return "time";
+      return run ? "time of the run" : "time";
     case Objective::kCost:
-      return "cost of a step";
+      return run ? "cost of the run" : "cost of a step";
     case Objective::kTokensPerDollar:
       return "tokens per dollar";
   }
@@ -96,7 +97,7 @@ std::string MemoryColumn(const Job& job, const Candidate& first) {
 
 std::string Ranking(const Job& job, const SearchResult& result) {
   const Candidate& first = result.ranked[0];
-  std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request.objective),
+  std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request),
                                  Fold(DescribeLayout(first.strategy, first.micro_batches), 9));
   text += RankedTable(job, result.ranked);
   if (result.ranked.size() < static_cast<std::size_t>(job.request.top))

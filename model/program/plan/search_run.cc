@@ -37,18 +37,24 @@ namespace {
   throw InputError({{culprit->where, words, hint}});
 }
 
-// The row in the default order of ranks, and in the one that the user gives; nullopt: this layout cannot have it.
+// By the engine of the row's own step.
+PlacementOptions OptionsFor(const report::Job& job, const Candidate& candidate) {
+  PlacementOptions options;
+  options.layers = job.request.fixed.layout == nullptr;
+  options.given = job.request.fixed.placement;
+  options.engine = candidate.simulated ? Engine::kAuto : Engine::kClosed;
+  return options;
+}
+
+// The row in the default order of ranks, and in the one that the user gives, with layers for that one; nullopt: this layout
+// cannot have it.
 std::optional<PlacementChoice> GivenPlacement(const orrery::Job& job, const Candidate& candidate,
-                                              std::shared_ptr<const Placement> placement) {
-  PlacementChoice choice;
-  choice.strategy = candidate.strategy;
-  choice.strategy.placement = std::move(placement);
-  auto placed = Predict(job, choice.strategy);
-  auto plain = Predict(job, candidate.strategy);
-  if (std::holds_alternative<Refusal>(placed) || std::holds_alternative<Refusal>(plain))
-    return std::nullopt;
-  choice.placed = std::get<Prediction>(std::move(placed));
-  choice.plain = std::get<Prediction>(std::move(plain));
+                                              const PlacementOptions& options) {
+  Strategy given = candidate.strategy;
+  given.placement = options.given;
+  if (CheckStrategy(job.model, job.work, given)) return std::nullopt;
+  PlacementChoice choice = ChoosePlacement(job, candidate.strategy, options);
+  choice.strategy.placement = choice.placed.strategy.placement = options.given;
   return choice;
 }
 
@@ -90,6 +96,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   CheckStatedFacts(layout, job.request.fixed, job);
   job.request.objective = settings.objective;
   job.request.input = settings.input;
+  job.request.run_tokens = settings.tokens;
   if (job.request.objective != Objective::kTime && !job.request.node_price &&
       !job.request.topology.node_price) {
     throw InputError(
@@ -117,13 +124,12 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
     const int number = static_cast<int>(row) + 1;
+    const PlacementOptions options = OptionsFor(job, candidate);
     if (layout.searches_placement()) {
-      PlacementOptions options;
-      options.layers = job.request.fixed.layout == nullptr;
       outcome.placed.push_back({number, ChoosePlacement(twin, candidate.strategy, options)});
     } else if (given) {
       AtFlag(layout.placement, [&] {
-        if (auto choice = GivenPlacement(twin, candidate, given))
+        if (auto choice = GivenPlacement(twin, candidate, options))
           outcome.placed.push_back({number, std::move(*choice), true});
       });
     }

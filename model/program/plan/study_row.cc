@@ -130,7 +130,7 @@ StudyRow StudyPredictor::Predict(int64_t row) {
   out.reason = job.refused;
   if (!job.refused.empty()) return out;
   try {
-    const Strategy strategy = OneStrategy(flags.layout, job.job, &out.found);
+    const Strategy strategy = OneStrategy(flags.layout, job.job, &out.found, engine_);
     if (strategy.placement) out.placement = PlacementText(*strategy.placement);
     Fill(job, strategy, &out);
   } catch (const InputError& error) {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an answer says first, read back from its JSON: the step of its first row, or the run that it tells in full.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace orrery::cli {
+
+// One offer or topology.
+struct HeadlineRow {
+  std::string name;   // "nebius-b200"; "" where there is one alone
+  std::string nodes;  // "32 + 1" with spares; ""
+  std::string layout;
+  double seconds = 0;                          // of the step
+  std::optional<double> run_seconds, dollars;  // of the run; empty: none is asked for, no price
+};
+
+struct Headline : HeadlineRow {
+  nlohmann::ordered_json breakdown;
+  // Each offer's cheapest run within the limits, else its fastest; each topology's first row. Empty: there is one alone.
+  std::vector<HeadlineRow> rows;
+};
+
+// Of an answer of `plan`, `predict`, `simulate` or `provision`; nullopt: nothing fits, or another answer.
+std::optional<Headline> HeadlineOf(const nlohmann::ordered_json& answer);
+
+}  // namespace orrery::cli

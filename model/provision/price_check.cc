@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares prices of the same GPUs.
+#include "model/provision/price_check.h"
+
+#include <fmt/format.h>
+
+#include "model/arch/data_root.h"
+#include "model/base/text.h"
+
+namespace orrery {
+namespace {
+
+// The lowest published price of a GPU is 0.6 to 1 of the next one (shared/facts of 2026; tests/provision compares the
+// catalogue); below half of it, nobody sells.
+constexpr double kLeastOfOthers = 0.5;
+
+const NodePrice* LowestOther(const NodePrice& one, const std::vector<NodePrice>& all,
+                             bool of_kind) {
+  const NodePrice* lowest = nullptr;
+  for (const NodePrice& other : all) {
+    if (other.gpu != one.gpu || other.quote.offer.file == one.quote.offer.file ||
+        other.quote.offer.name == one.quote.offer.name ||
+        other.quote.price.kind == PriceKind::kUnclear)
+      continue;
+    if (of_kind && other.quote.price.kind != one.quote.price.kind) continue;
+    if (lowest == nullptr || other.OfGpu() < lowest->OfGpu()) lowest = &other;
+  }
+  return lowest;
+}
+
+std::string Of(const NodePrice& price) {
+  return fmt::format("{} ({})", price.quote.Name(), ShownPath(price.quote.offer.file));
+}
+
+}  // namespace
+
+std::optional<FarBelow> FarBelowOthers(const NodePrice& one, const std::vector<NodePrice>& all) {
+  const NodePrice* lowest = LowestOther(one, all, true);
+  if (lowest == nullptr) lowest = LowestOther(one, all, false);
+  if (lowest == nullptr) return std::nullopt;
+  const double ratio = one.OfGpu() / lowest->OfGpu();
+  if (ratio >= kLeastOfOthers) return std::nullopt;
+  return FarBelow{*lowest, ratio};
+}
+
+std::string FarBelowWords(const NodePrice& one, const FarBelow& below) {
+  return fmt::format(
+      "{}: {} for a node of {} {} is {:.2g} x the lowest other price of this GPU, {} of {}; is it "
+      "the price of one GPU, or of a commitment?",
+      Of(one), Format(one.quote.price.price), one.gpus, one.gpu, below.ratio,
+      Format(DollarsPerHour(below.other.OfGpu().value * one.gpus)), Of(below.other));
+}
+
+}  // namespace orrery

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Offers of one's own, limits that nothing keeps, and bundles of runs and topologies compared.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/json_of.h"
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<std::string> kSmall = {"provision", "--model", "gpt2-xl", "--tokens",  "30B",
+                                         "--nodes",   "1..8",    "--as-of", "2026-11-22"};
+
+// The template with each `from` replaced.
+std::string QuoteWith(const std::vector<std::pair<std::string, std::string>>& changes,
+                      const std::string& name = "quote.yaml") {
+  std::string text = RunPlan({"provision", "--offer-template"}).out;
+  for (const auto& [from, to] : changes) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  }
+  const std::string path = ScratchFolder() + "/" + name;
+  WriteText(path, text);
+  return path;
+}
+
+TEST(ProvisionMarket, APriceFarBelowAllOthersIsNamedWithTheNext) {
+  const std::string low = QuoteWith({{"36USD/h", "1USD/h"}});
+  for (const std::string& offers : {low, low + ",nebius-h100"}) {
+    const Outcome outcome = RunPlan(With(kSmall, {"--offers", offers}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(Folded(outcome.out),
+                AllOf(HasSubstr("its PRICE is FAR BELOW all others"), HasSubstr("quote.yaml"),
+                      HasSubstr("1.00 USD/h for a node of 8 h100-sxm5-80gb is 0.036 x"),
+                      HasSubstr("offers/runpod-h100.yaml")));
+  }
+  const std::string usual = QuoteWith({});
+  EXPECT_THAT(RunPlan(With(kSmall, {"--offers", usual})).out, Not(HasSubstr("FAR BELOW")));
+}
+
+// Bought by fours: those that work and those that wait together.
+TEST(ProvisionMarket, SparesAreWhatCanBeBought) {
+  const std::string path =
+      QuoteWith({{"# nodes: {min: 4, max: 256, step: 4}", "nodes: {min: 4, max: 16, step: 4}"}});
+  const json answer = JsonOf(With(kSmall, {"--offers", path, "--failures", "60"}));
+  bool spares = false, odd = false;
+  for (const json& row : answer["answers"]) {
+    const int64_t nodes = row["nodes"], waiting = row["spares"];
+    EXPECT_EQ((nodes + waiting) % 4, 0) << nodes << " + " << waiting;
+    spares = spares || waiting >= 4;
+    odd = odd || nodes % 4 != 0;
+  }
+  EXPECT_TRUE(spares && odd);
+}
+
+TEST(ProvisionMarket, LimitsThatNothingKeepSayWhatWould) {
+  const std::vector<std::string> words = With(kSmall, {"--offers", "nebius-h100,crusoe-h100"});
+  const Outcome late = RunPlan(With(words, {"--deadline", "5h"}));
+  EXPECT_EQ(late.code, 3);
+  EXPECT_THAT(Folded(late.out),
+              AllOf(HasSubstr("What would do deadline: "), HasSubstr("no budget buys a faster run"),
+                    HasSubstr("too late"), HasSubstr("Days against dollars")));
+  const Outcome dear = RunPlan(With(words, {"--budget", "100USD"}));
+  EXPECT_EQ(dear.code, 3);
+  EXPECT_THAT(Folded(dear.out),
+              AllOf(HasSubstr("What would do budget: "), HasSubstr("over the budget"),
+                    HasSubstr("Days against dollars")));
+  const std::vector<std::string> both = With(words, {"--deadline", "5h", "--budget", "100USD"});
+  EXPECT_THAT(Folded(RunPlan(both).out), AllOf(HasSubstr("with this budget none would"),
+                                               HasSubstr("with this deadline none would")));
+  const json answer = json::parse(RunPlan(With(both, {"--json"})).out);
+  const auto number = [](const json& value) { return std::to_string(value.get<double>()); };
+  EXPECT_EQ(RunPlan(With(words, {"--deadline", number(answer["enough"]["deadline_s"]) + "s"})).code,
+            0);
+  EXPECT_EQ(RunPlan(With(words, {"--budget", number(answer["enough"]["budget_usd"]) + "USD"})).code,
+            0);
+}
+
+// The old answer becomes the new one: its parts add up.
+void ExpectPartsAddUp(const json& diff) {
+  for (const char* key : {"time_s", "cost_usd"}) {
+    double sum = 0;
+    for (const json& moved : diff["moved"]) sum += moved[key].get<double>();
+    const double whole = diff["new"][key].get<double>() - diff["old"][key].get<double>();
+    EXPECT_NEAR(sum, whole, 1e-6 * diff["old"][key].get<double>()) << key;
+  }
+}
+
+TEST(ProvisionDiff, SaysWhichOffersMovedAndWhy) {
+  const std::string folder = ScratchFolder();
+  const std::string quote = QuoteWith({});
+  const std::vector<std::string> words = With(kSmall, {"--offers", quote + ",nebius-h100"});
+  ASSERT_EQ(RunPlan(With(words, {"--bundle", folder + "/old.json"})).code, 0);
+  QuoteWith({{"36USD/h", "18USD/h"}});
+  ASSERT_EQ(RunPlan(With(words, {"--straggler", "1.1", "--bundle", folder + "/new.json"})).code, 0);
+  const std::vector<std::string> diff = {"diff", folder + "/old.json", folder + "/new.json"};
+  const json answer = JsonOf(diff);
+  ExpectPartsAddUp(answer);
+  std::vector<std::string> causes, rows;
+  for (const json& moved : answer["moved"]) causes.push_back(moved["what"]);
+  for (const json& row : answer["new"]["rows"]) rows.push_back(row["name"]);
+  EXPECT_THAT(causes, AllOf(Contains("--straggler"), Contains(HasSubstr("quote.yaml: prices"))));
+  EXPECT_THAT(rows, testing::UnorderedElementsAre("my-vendor-h100", "nebius-h100"));
+  const Outcome text = RunPlan(diff);
+  EXPECT_THAT(Folded(text.out), AllOf(HasSubstr("Run "), HasSubstr("Runs with another answer"),
+                                      HasSubstr("- my-vendor-h100: "), HasSubstr("Because of"),
+                                      HasSubstr("--straggler: not given before, 1.1 now")));
+}
+
+TEST(ProvisionDiff, ComparesSeveralTopologies) {
+  const std::string folder = ScratchFolder();
+  const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d,aws-p5",
+                                          "--nodes",  "2",       "--global-batch", "512",
+                                          "--refine", "0",       "--top",          "1"};
+  ASSERT_EQ(RunPlan(With(words, {"--bundle", folder + "/a.json"})).code, 0);
+  ASSERT_EQ(RunPlan(With(words, {"--seq-len", "2048", "--bundle", folder + "/b.json"})).code, 0);
+  const json diff = JsonOf({"diff", folder + "/a.json", folder + "/b.json"});
+  ASSERT_EQ(diff["moved"].size(), 1u);
+  EXPECT_EQ(diff["moved"][0]["what"], "--seq-len");
+  EXPECT_EQ(diff["moved"][0]["others"], json({"aws-p4d"}));
+  EXPECT_EQ(diff["old"]["name"], "aws-p5");
+  ASSERT_EQ(diff["new"]["rows"].size(), 2u);
+  EXPECT_THAT(RunPlan({"diff", folder + "/a.json", folder + "/b.json"}).out,
+              HasSubstr("Topologies with another answer"));
+}
+
+// Both lines by the engine that is asked for.
+TEST(PlacementEngine, IsThatOfTheStep) {
+  const std::vector<std::string> job = {
+      "--model",   "gpt2-medium", "--topology",  "aws-p4d", "--nodes", "2", "--global-batch", "64",
+      "--seq-len", "512",         "--slow-node", "1:2",     "--tp",    "8", "--pp",           "2"};
+  const std::vector<std::string> search = {"--placement", "search", "--micro-batch", "4"};
+  for (const char* engine : {"closed", "event"}) {
+    const json answer = JsonOf(With(With({"predict"}, With(job, search)), {"--engine", engine}));
+    EXPECT_EQ(answer["placement"]["engine"], engine);
+    EXPECT_EQ(answer["prediction"]["engine"], engine);
+    EXPECT_DOUBLE_EQ(answer["placement"]["step_time_s"].get<double>(),
+                     answer["prediction"]["step_time_s"].get<double>());
+  }
+  const json ranked = JsonOf(With(With(job, search), {"--refine", "0"}))["ranked"][0];
+  EXPECT_EQ(ranked["engine"], ranked["placement"]["engine"]);
+  EXPECT_DOUBLE_EQ(ranked["step_time_s"].get<double>(),
+                   ranked["placement"]["default_step_time_s"].get<double>());
+}
+
+// A cost is that of the run: a small batch is cheap by the step alone.
+TEST(Tokens, BatchesRankByTheRun) {
+  const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d",
+                                          "--nodes",  "2",       "--global-batch", "64,512",
+                                          "--refine", "0",       "--top",          "4"};
+  for (const char* objective : {"cost", "time"}) {
+    const json answer = JsonOf(With(words, {"--tokens", "10B", "--objective", objective}));
+    const char* key = std::string(objective) == "cost" ? "cost_usd" : "time_s";
+    double last = 0;
+    for (const json& run : answer["training"]["runs"]) {
+      EXPECT_GE(run[key].get<double>(), last * (1 - 1e-3)) << objective;
+      last = run[key];
+    }
+    EXPECT_EQ(answer["ranked"][0]["global_batch"], 512) << objective;
+  }
+  EXPECT_EQ(JsonOf(With(words, {"--objective", "cost"}))["ranked"][0]["global_batch"], 64);
+}
+
+}  // namespace
+}  // namespace orrery
