@@ -23,7 +23,8 @@ std::vector<HostSlots> ReadHostfile(const std::string& path) {
   constexpr int64_t kMostSlots = 4096;
   std::ifstream file(path);
   if (!file)
-    throw InputError(fmt::format("cannot read the hostfile '{}'", path), "a file of lines NAME slots=N");
+    throw InputError(fmt::format("cannot read the hostfile '{}'", path),
+                     "a file of lines NAME slots=N");
   std::vector<HostSlots> all;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
