@@ -17,8 +17,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::vector<std::string> kSmall = {"provision", "--model", "gpt2-xl", "--tokens",  "30B",
-                                         "--nodes",   "1..8",    "--as-of", "2026-11-22"};
+const std::vector<std::string> kMarket = {"provision", "--model", "gpt2-xl", "--tokens",  "30B",
+                                          "--nodes",   "1..8",    "--as-of", "2026-11-22"};
 
 // The template with each `from` replaced.
 std::string QuoteWith(const std::vector<std::pair<std::string, std::string>>& changes,
@@ -37,7 +37,7 @@ std::string QuoteWith(const std::vector<std::pair<std::string, std::string>>& ch
 TEST(ProvisionMarket, APriceFarBelowAllOthersIsNamedWithTheNext) {
   const std::string low = QuoteWith({{"36USD/h", "1USD/h"}});
   for (const std::string& offers : {low, low + ",nebius-h100"}) {
-    const Outcome outcome = RunPlan(With(kSmall, {"--offers", offers}));
+    const Outcome outcome = RunPlan(With(kMarket, {"--offers", offers}));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_THAT(Folded(outcome.out),
                 AllOf(HasSubstr("its PRICE is FAR BELOW all others"), HasSubstr("quote.yaml"),
@@ -45,14 +45,14 @@ TEST(ProvisionMarket, APriceFarBelowAllOthersIsNamedWithTheNext) {
                       HasSubstr("offers/runpod-h100.yaml")));
   }
   const std::string usual = QuoteWith({});
-  EXPECT_THAT(RunPlan(With(kSmall, {"--offers", usual})).out, Not(HasSubstr("FAR BELOW")));
+  EXPECT_THAT(RunPlan(With(kMarket, {"--offers", usual})).out, Not(HasSubstr("FAR BELOW")));
 }
 
 // Bought by fours: those that work and those that wait together.
 TEST(ProvisionMarket, SparesAreWhatCanBeBought) {
   const std::string path =
       QuoteWith({{"# nodes: {min: 4, max: 256, step: 4}", "nodes: {min: 4, max: 16, step: 4}"}});
-  const json answer = JsonOf(With(kSmall, {"--offers", path, "--failures", "60"}));
+  const json answer = JsonOf(With(kMarket, {"--offers", path, "--failures", "60"}));
   bool spares = false, odd = false;
   for (const json& row : answer["answers"]) {
     const int64_t nodes = row["nodes"], waiting = row["spares"];
@@ -64,7 +64,7 @@ TEST(ProvisionMarket, SparesAreWhatCanBeBought) {
 }
 
 TEST(ProvisionMarket, LimitsThatNothingKeepSayWhatWould) {
-  const std::vector<std::string> words = With(kSmall, {"--offers", "nebius-h100,crusoe-h100"});
+  const std::vector<std::string> words = With(kMarket, {"--offers", "nebius-h100,crusoe-h100"});
   const Outcome late = RunPlan(With(words, {"--deadline", "5h"}));
   EXPECT_EQ(late.code, 3);
   EXPECT_THAT(Folded(late.out),
@@ -99,7 +99,7 @@ void ExpectPartsAddUp(const json& diff) {
 TEST(ProvisionDiff, SaysWhichOffersMovedAndWhy) {
   const std::string folder = ScratchFolder();
   const std::string quote = QuoteWith({});
-  const std::vector<std::string> words = With(kSmall, {"--offers", quote + ",nebius-h100"});
+  const std::vector<std::string> words = With(kMarket, {"--offers", quote + ",nebius-h100"});
   ASSERT_EQ(RunPlan(With(words, {"--bundle", folder + "/old.json"})).code, 0);
   QuoteWith({{"36USD/h", "18USD/h"}});
   ASSERT_EQ(RunPlan(With(words, {"--straggler", "1.1", "--bundle", folder + "/new.json"})).code, 0);
