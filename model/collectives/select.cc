@@ -197,15 +197,17 @@ Occupation Occupy(const MessagePrice& price, const Cluster& cluster,
       const Link& known = cluster.links[at];
       least = std::max(least, crossing * known.left / known.capacity.value);
       most = std::max(most, crossing / capacity[at].value);
-      full = std::max(full, bytes * known.left / known.capacity.value);
+      if (known.kind == LinkKind::kNicPort || known.kind == LinkKind::kFabric)
+        full = std::max(full, bytes * known.left / known.capacity.value);
     }
     healthy += least;
     fastest += full;
     occupation.least.push_back(most);
   }
   if (healthy <= 0 || price.seconds_per_byte <= 0) return occupation;
-  // Where routes are worse than the price knows the message gets through all the same, unless failed NICs are why: at most
-  // at the full rate of its links.
+  // Where routes are worse than the price knows the message gets through all the same, unless failed NICs are why: between
+  // nodes at most at the full rate of its links. Inside a node the price is measured, and how a switch spreads a sum or
+  // PCIe a ring is not in the drawing of the links.
   double scale = std::max(price.seconds_per_byte, fastest) / healthy;
   if (cluster.faults != nullptr) scale = std::max(scale, 1.0);
   for (double& seconds : occupation.least) seconds *= scale;

@@ -10,8 +10,8 @@
 namespace orrery {
 namespace {
 
-// The lowest published price of a GPU is 0.6 to 1 of the next one (shared/facts of 2026; tests/provision compares the
-// catalogue); below half of it, nobody sells.
+// The lowest published price of a GPU is 0.6 to 1 of the next one (offers/, 2026; tests/provision compares them); below
+// half of it, nobody sells.
 constexpr double kLeastOfOthers = 0.5;
 
 const NodePrice* LowestOther(const NodePrice& one, const std::vector<NodePrice>& all,

@@ -123,7 +123,7 @@ TEST(ProvisionDiff, ComparesSeveralTopologies) {
                                           "--nodes",  "2",       "--global-batch", "512",
                                           "--refine", "0",       "--top",          "1"};
   ASSERT_EQ(RunPlan(With(words, {"--bundle", folder + "/a.json"})).code, 0);
-  ASSERT_EQ(RunPlan(With(words, {"--seq-len", "2048", "--bundle", folder + "/b.json"})).code, 0);
+  ASSERT_EQ(RunPlan(With(words, {"--seq-len", "512", "--bundle", folder + "/b.json"})).code, 0);
   const json diff = JsonOf({"diff", folder + "/a.json", folder + "/b.json"});
   ASSERT_EQ(diff["moved"].size(), 1u);
   EXPECT_EQ(diff["moved"][0]["what"], "--seq-len");

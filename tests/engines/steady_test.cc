@@ -55,7 +55,7 @@ const Layout kLayouts[] = {
     {"interleaved", "megatron", "dgx-a100-80", "gpt2-medium", 2, Make(2, 4, 2, 1, 3), 128, true},
     {"eight_stages", "megatron", "selene", "gpt3-175b", 8, Make(8, 8, 1, 0), 220, true},
     {"zero_bubble", "orrery", "dgx-a100-80", "gpt2-medium", 2,
-     With(Make(2, 4, 2, 1), PipelineSchedule::kZeroBubble), 140, false},
+     With(Make(2, 4, 2, 1), PipelineSchedule::kZeroBubble), 140, true},
     {"tcp", "megatron", "aws-g5-1gpu", "gpt2-medium", 2, Make(1, 2, 1, 0), 64, true},
     {"gpipe", "orrery", "dgx-a100-80", "gpt2-medium", 2,
      With(Make(2, 4, 2, 1), PipelineSchedule::kGpipe), 96, false},

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -225,10 +227,23 @@ void Market::ComparePrices(const std::vector<orrery::Offer>& catalogue) {
   for (const Quote& quote : quotes) asked.insert(quote.Name());
   std::vector<PriceKind> kinds;
   for (const auto& [name, kind] : kPriceKindNames) kinds.push_back(kind);
+  // Of another offer's topology that cannot be read (a user's own, or one that a bundle holds without its profiles) nothing
+  // is compared: nobody asked for it.
+  std::map<std::string, std::optional<TopologySpec>> known;
+  const auto topology_of = [&](const std::string& name) -> const std::optional<TopologySpec>& {
+    const auto [at, added] = known.try_emplace(name);
+    if (!added) return at->second;
+    try {
+      at->second = LoadTopology(name);
+    } catch (const InputError&) {
+      return at->second;
+    }
+    return at->second;
+  };
   for (const Quote& quote : QuotesOf(catalogue, kinds, "")) {
     if (quote.offer.topology.empty() || asked.contains(quote.Name())) continue;
-    const TopologySpec topology = LoadTopology(quote.offer.topology);
-    prices.push_back({quote, topology.gpu, topology.node.gpus});
+    if (const auto& topology = topology_of(quote.offer.topology))
+      prices.push_back({quote, topology->gpu, topology->node.gpus});
   }
   for (std::size_t q = 0; q < own; ++q) {
     if (!brought(quotes[q])) continue;
