@@ -212,8 +212,8 @@ Occupation Occupy(const MessagePrice& price, const Cluster& cluster,
   if (cluster.faults != nullptr) scale = std::max(scale, 1.0);
   for (double& seconds : occupation.least) seconds *= scale;
   const double better = std::max(1.0, 1.0 / scale);
-  const auto at_most_full = [&](double own) { return std::max(own, std::min(1.0, better * own)); };
-  share = {at_most_full(share.scale_up), at_most_full(share.pcie), at_most_full(share.network)};
+  share = {better * share.scale_up, better * share.pcie,
+           std::max(share.network, std::min(1.0, better * share.network))};
   LineShare& wire = occupation.wire;
   wire = {std::max(wire.scale_up, share.scale_up), std::max(wire.pcie, share.pcie),
           std::max(wire.network, share.network)};

@@ -10,9 +10,9 @@
 namespace orrery {
 namespace {
 
-// The lowest published price of a GPU is 0.6 to 1 of the next one (offers/, 2026; tests/provision compares them); below
-// half of it, nobody sells.
-constexpr double kLeastOfOthers = 0.5;
+// The price of one GPU taken for that of a node of eight is an eighth; the lowest published price of a GPU is a quarter of the
+// next one of its kind (V100, offers/, 2026; tests/provision compares them all).
+constexpr double kLeastOfOthers = 0.2;
 
 const NodePrice* LowestOther(const NodePrice& one, const std::vector<NodePrice>& all,
                              bool of_kind) {
@@ -36,10 +36,12 @@ std::string Of(const NodePrice& price) {
 
 std::optional<FarBelow> FarBelowOthers(const NodePrice& one, const std::vector<NodePrice>& all) {
   const NodePrice* lowest = LowestOther(one, all, true);
+  // Spot prices and commitments are themselves down to a sixth of another vendor's price on demand.
+  const double least = lowest != nullptr ? kLeastOfOthers : kLeastOfOthers / 2;
   if (lowest == nullptr) lowest = LowestOther(one, all, false);
   if (lowest == nullptr) return std::nullopt;
   const double ratio = one.OfGpu() / lowest->OfGpu();
-  if (ratio >= kLeastOfOthers) return std::nullopt;
+  if (ratio >= least) return std::nullopt;
   return FarBelow{*lowest, ratio};
 }
 

@@ -19,7 +19,7 @@ struct NodePrice {
   DollarsPerHour OfGpu() const { return DollarsPerHour(quote.price.price.value / gpus); }
 };
 
-// The lowest other price of the same GPU, of the same kind where one is known, if `one` is below half of it.
+// The lowest other price of the same GPU, of the same kind where one is known, if `one` is far below it.
 struct FarBelow {
   NodePrice other;
   double ratio = 0;  // of the two, per GPU
