@@ -84,12 +84,17 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
                    AlgorithmCost* cost) {
   const LineRates rates = algorithm.Rates(network);
   const int inside = cost->steps - cost->hops;
-  double per_byte = 0;
-  if (cost->scaleup_load > 0) per_byte = cost->scaleup_load / rates.inside.value;
-  double hop = network.intra_hop.value;
-  if (cost->nic_load > 0 && cost->nic_load / rates.between.value >= per_byte) {
-    per_byte = cost->nic_load / rates.between.value;
-    hop = network.inter_hop.value;
+  // Chunks wait for the slower kind of step: a faster line inside the node must not make a message slower, as it did where
+  // the hops of the line that bounds the bytes were counted alone.
+  double per_byte = 0, hop_per_byte = 0;
+  if (cost->scaleup_load > 0) {
+    per_byte = cost->scaleup_load / rates.inside.value;
+    hop_per_byte = network.intra_hop.value * per_byte;
+  }
+  if (cost->nic_load > 0) {
+    const double across = cost->nic_load / rates.between.value;
+    per_byte = std::max(per_byte, across);
+    hop_per_byte = std::max(hop_per_byte, network.inter_hop.value * across);
   }
   const double within = inside * cost->inside_step * network.intra_hop.value;
   const double across = cost->hops * network.inter_hop.value;
@@ -101,7 +106,7 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
   wide.latency =
       latency(starts ? network.bandwidth_launch.value : 0.0, within + across * cost->between_step);
   wide.per_byte = per_byte + extra_per_byte;
-  wide.per_root_byte = network.pipelining * std::sqrt(std::max(1, cost->depth) * hop * per_byte);
+  wide.per_root_byte = network.pipelining * std::sqrt(std::max(1, cost->depth) * hop_per_byte);
   if (cost->depth > 0) wide.most_loss = cost->depth * cost->chunk.value * per_byte;
   const InsideAndBetween<double> share = algorithm.Efficiency(network);
   const bool crosses = network.shape.nodes() > 1;
