@@ -9,10 +9,11 @@
 // Times follow T(S) = min over protocols of (a_p + S / b_p) + gamma sqrt(S), S being the size that
 // nccl-tests prints: the whole buffer, for all-gather and reduce-scatter the gathered one. The
 // latency protocol has short hops and little bandwidth; the bandwidth protocol pays the classical
-// pipelining loss gamma = kappa sqrt(hop / b). Where each chunk takes d hops that is kappa sqrt(d hop / b), and no
-// more than d chunks, since no chunk is larger than what the library's channels hold. Form and constants: left-out error 4.2 % on sixteen
-// sweeps from 8 B to GiB when fitted to a machine, tens of percent for small messages from class
-// constants alone.
+// pipelining loss gamma = kappa sqrt(hop / b), of the slower kind of hop where a message takes two.
+// Where each chunk takes d hops that is kappa sqrt(d hop / b), and no more than d chunks, since no
+// chunk is larger than what the library's channels hold. Form and constants: left-out error 4.2 % on
+// sixteen sweeps from 8 B to GiB when fitted to a machine, tens of percent for small messages from
+// class constants alone.
 #pragma once
 
 #include <algorithm>
