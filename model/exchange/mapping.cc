@@ -54,6 +54,14 @@ std::string SettingsText(const Choice& choice) {
         fmt::format("known: {}", fmt::join(offered, ", "))}});
 }
 
+// A switch that can only be set, and is not: as if it were not there.
+bool IsOff(const Cell& cell, const Setting& setting) {
+  return Off(setting.value) && std::ranges::all_of(cell.choices, [&](const Choice& choice) {
+           return choice.settings.empty() || choice.settings.front().first != setting.key ||
+                  choice.settings.front().second == "true";
+         });
+}
+
 std::optional<Value> ReadChoices(const Field& field, const Cell& cell,
                                  const SettingIndex& settings) {
   const Choice* best = nullptr;
@@ -83,7 +91,7 @@ std::optional<Value> ReadChoices(const Field& field, const Cell& cell,
     if (choice.settings.empty()) continue;
     const Setting* other = settings.Find(choice.settings.front().first);
     if (other != nullptr && other->value == kAuto) return Value{kAuto, other->where, other->key};
-    if (other != nullptr) RefuseValue(field, cell, *other);
+    if (other != nullptr && !IsOff(cell, *other)) RefuseValue(field, cell, *other);
   }
   // What no setting says is the choice without one; where several are, the program decides and the files say nothing.
   const auto silent = [](const Choice& choice) { return choice.settings.empty(); };

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "model/base/plain_text.h"
@@ -115,10 +117,13 @@ void RespellDeepSpeed(Settings* settings) {
   });
 }
 
-// --fsdp "full_shard auto_wrap"
+// --fsdp "full_shard offload auto_wrap", or a list of these words
 void RespellFsdp(Settings* settings) {
+  std::vector<Setting> added;
   const auto fsdp = FindKey(settings, "args.fsdp");
   if (fsdp == settings->end() || !fsdp->unresolved.empty()) return;
+  if (fsdp->value.find("offload") != std::string::npos)
+    added.push_back({"fsdp_config.fsdp_offload_params", "true", fsdp->where, "", fsdp->flag});
   constexpr std::pair<std::string_view, const char*> kWords[] = {{"full_shard", "FULL_SHARD"},
                                                                  {"shard_grad_op", "SHARD_GRAD_OP"},
                                                                  {"hybrid_shard", "HYBRID_SHARD"},
@@ -127,8 +132,25 @@ void RespellFsdp(Settings* settings) {
     if (fsdp->value.find(word) == std::string::npos) continue;
     Setting strategy{"fsdp_config.fsdp_sharding_strategy", name, fsdp->where, "", fsdp->flag};
     *fsdp = std::move(strategy);
-    return;
+    break;
   }
+  std::ranges::move(added, std::back_inserter(*settings));
+}
+
+// Whether files or flags say that a Trainer shards, by FSDP or by DeepSpeed.
+bool SaysSharding(Settings* settings) {
+  return HasKey(*settings, "distributed_type") || HasKey(*settings, "args.deepspeed") ||
+         std::ranges::any_of(*settings, [](const Setting& setting) {
+           return setting.key.starts_with("fsdp_config.") ||
+                  setting.key.starts_with("deepspeed_config.") ||
+                  setting.key.starts_with("zero_optimization");
+         });
+}
+
+bool SaysPrecision(const Settings& settings) {
+  return HasKey(settings, "args.bf16") || HasKey(settings, "args.fp16") ||
+         HasKey(settings, "args.tf32") || HasKey(settings, "mixed_precision") ||
+         HasKey(settings, "args.deepspeed");
 }
 
 // The Trainer tells Accelerate its own precision (TrainingArguments.__post_init__), so that it goes before the file's.
@@ -173,9 +195,15 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
         (setting.value.empty() && setting.unresolved.empty()))
       setting.value = "true";
   }
-  std::erase_if(*settings, [](const Setting& setting) {
+  const auto off = [](const Setting& setting) {
     return (setting.key == "args.bf16" || setting.key == "args.fp16") && Off(setting.value);
-  });
+  };
+  const auto first_off = std::ranges::find_if(*settings, off);
+  const std::optional<Location> single =
+      first_off != settings->end() ? std::optional(first_off->where) : std::nullopt;
+  std::erase_if(*settings, off);
+  if (single && !SaysPrecision(*settings))
+    settings->push_back({"mixed_precision", "no", *single, ""});
   PrecisionOfTrainer(settings, notes);
   RespellFsdp(settings);
   // DeepSpeed's examples make its configuration from arguments of their own.
@@ -185,17 +213,19 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
   if (launcher != settings->end()) {
     // torchrun starts the Trainer without a configuration of Accelerate's: replicas, unless it is told to shard.
     const Setting by = *launcher;
-    const bool shards = HasKey(*settings, "distributed_type") ||
-                        HasKey(*settings, "args.deepspeed") ||
-                        HasKey(*settings, "deepspeed_config.zero_stage") ||
-                        HasKey(*settings, "fsdp_config.fsdp_sharding_strategy");
     settings->erase(launcher);
-    if (!shards && by.value == "torchrun")
+    if (!SaysSharding(settings) && by.value == "torchrun")
       settings->push_back({"distributed_type", "MULTI_GPU", by.where, "", true});
-    if (!HasKey(*settings, "args.bf16") && !HasKey(*settings, "args.fp16") &&
-        !HasKey(*settings, "args.tf32") && !HasKey(*settings, "mixed_precision") &&
-        !HasKey(*settings, "args.deepspeed"))
+    if (!SaysPrecision(*settings))
       settings->push_back({"mixed_precision", "no", by.where, "", true});
+  } else if (const auto trainer = std::ranges::find_if(
+                 *settings, [](const Setting& one) { return one.key.starts_with("args."); });
+             trainer != settings->end() && !SaysSharding(settings)) {
+    // So does whoever runs its arguments by another launcher.
+    const Location where = trainer->where;
+    settings->push_back({"distributed_type", "MULTI_GPU", where, ""});
+    notes->push_back(fmt::format(
+        "{}: replicas (DistributedDataParallel), as nothing says fsdp or deepspeed", Place(where)));
   }
   AddTrainerDefaults(settings, notes);
 }

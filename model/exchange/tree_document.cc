@@ -21,6 +21,14 @@ std::string Scalar(const Tree& tree) {
   return tree.text.ends_with(".0") ? tree.text.substr(0, tree.text.size() - 2) : tree.text;
 }
 
+// TrainingArguments take the words of `fsdp` as a list, too.
+std::string Words(const Tree& list) {
+  std::string words;
+  for (const auto& element : list.elements)
+    if (element->kind == Tree::Kind::kScalar) words += (words.empty() ? "" : " ") + element->text;
+  return words;
+}
+
 void Flatten(const Tree& tree, const std::string& prefix, Settings* settings) {
   for (const Tree::Member& member : tree.members) {
     const std::string key = prefix.empty() ? member.key : prefix + "." + member.key;
@@ -33,7 +41,7 @@ void Flatten(const Tree& tree, const std::string& prefix, Settings* settings) {
         settings->push_back({key, Scalar(value), value.where, ""});
         break;
       case Tree::Kind::kSequence:
-        settings->push_back({key, "[...]", value.where, ""});
+        settings->push_back({key, member.key == "fsdp" ? Words(value) : "[...]", value.where, ""});
         break;
       case Tree::Kind::kNull:
         break;

@@ -165,6 +165,23 @@ TEST(ImportTrainer, AutoIsWhatTheFlagsSay) {
       AllOf(HasSubstr("filled in at run time"), HasSubstr("ds.json:")));
 }
 
+// What `accelerate config` writes for FSDP; TrainingArguments that say nothing of sharding, no precision, words as a list.
+TEST(ImportTrainer, SwitchesThatAreOffSayWhatTheirAbsenceSays) {
+  const char* fsdp =
+      "distributed_type: FSDP\nnum_processes: 16\nfsdp_config:\n  fsdp_offload_params: false\n"
+      "  fsdp_sharding_strategy: FULL_SHARD\n";
+  EXPECT_EQ(Text(Read({{"a.yaml", fsdp}}), "zero"), "3");
+  const Imported plain = Read({{"t.json", R"({"per_device_train_batch_size": 4, "bf16": true})"}});
+  EXPECT_EQ(Text(plain, "zero"), "0");
+  EXPECT_THAT(plain.notes, Contains(HasSubstr("DistributedDataParallel")));
+  const Imported list = Read(
+      {{"t.json",
+        R"({"per_device_train_batch_size": 4, "bf16": false, "fsdp": ["full_shard", "offload"]})"}});
+  EXPECT_EQ(Text(list, "zero"), "3");
+  EXPECT_THAT(Text(list, "offload"), HasSubstr("weights"));
+  EXPECT_EQ(Text(list, "precision"), "fp32");
+}
+
 TEST(ImportTrainer, AutoIsWhatTheTrainingArgumentsSay) {
   const std::string run =
       "torchrun --nproc_per_node 8 --nnodes=2 run_clm.py --model_name_or_path gpt2 "
