@@ -65,6 +65,12 @@ TEST_F(Bundles, AreAnsweredAgainFromTheirOwnFiles) {
   EXPECT_NE(RunPlan({"open", bundle}).out.find("The same figures."), std::string::npos);
 }
 
+// What a page draws is no part of the figures.
+TEST_F(Bundles, OfAPageHoldTheSameFigures) {
+  EXPECT_EQ(
+      Json({"open", Make("a.json", With(kQuestion, {"--html", Path("a.html")}))})["differing"], 0);
+}
+
 TEST_F(Bundles, HoldFilesOfTheirOwnAndNoPathOfTheMachine) {
   std::filesystem::create_directories(Path("mine"));
   WriteText(Path("mine/big.yaml"),
