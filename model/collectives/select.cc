@@ -174,9 +174,8 @@ Occupation Occupy(const MessagePrice& price, const Cluster& cluster,
   };
   level(&share);
   level(&occupation.wire);
-  // Seconds of the fullest link, phase by phase: at the rates that this kind of message reaches, at those that faults leave,
-  // and at the links' own.
-  double healthy = 0, fastest = 0;
+  // Seconds of the fullest link, phase by phase: at the links' own rates, and at those that faults leave.
+  double healthy = 0;
   // A place for each link of the cluster: groups of thousands of ranks use most of them.
   thread_local std::vector<double> load;
   load.resize(std::max(load.size(), cluster.links.size()), 0.0);
@@ -190,30 +189,24 @@ Occupation Occupy(const MessagePrice& price, const Cluster& cluster,
         bytes += channel.share * use.weight;
       }
     }
-    double least = 0, most = 0, full = 0;
+    double least = 0, most = 0;
     for (const std::size_t at : used) {
       const double bytes = std::exchange(load[at], 0.0);
       const double crossing = bytes / share.On(cluster.links[at].kind);
       const Link& known = cluster.links[at];
       least = std::max(least, crossing * known.left / known.capacity.value);
       most = std::max(most, crossing / capacity[at].value);
-      if (known.kind == LinkKind::kNicPort || known.kind == LinkKind::kFabric)
-        full = std::max(full, bytes * known.left / known.capacity.value);
     }
     healthy += least;
-    fastest += full;
     occupation.least.push_back(most);
   }
   if (healthy <= 0 || price.seconds_per_byte <= 0) return occupation;
-  // Where routes are worse than the price knows the message gets through all the same, unless failed NICs are why: between
-  // nodes at most at the full rate of its links. Inside a node the price is measured, and how a switch spreads a sum or
-  // PCIe a ring is not in the drawing of the links.
-  double scale = std::max(price.seconds_per_byte, fastest) / healthy;
+  // Where routes are worse than the price knows the message gets through all the same, unless failed NICs are why.
+  double scale = price.seconds_per_byte / healthy;
   if (cluster.faults != nullptr) scale = std::max(scale, 1.0);
   for (double& seconds : occupation.least) seconds *= scale;
   const double better = std::max(1.0, 1.0 / scale);
-  share = {better * share.scale_up, better * share.pcie,
-           std::max(share.network, std::min(1.0, better * share.network))};
+  share = {better * share.scale_up, better * share.pcie, better * share.network};
   LineShare& wire = occupation.wire;
   wire = {std::max(wire.scale_up, share.scale_up), std::max(wire.pcie, share.pcie),
           std::max(wire.network, share.network)};
