@@ -16,11 +16,11 @@
 namespace orrery {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNoStep = std::numeric_limits<double>::infinity();
 constexpr int64_t kMostOfWalk = 20000;  // steps priced; a tenth of the branches looked at
 constexpr int kMostCutShort = 3;        // walks; the next ones would be, too
 
-std::vector<int> RuleOf(int64_t layers, const Strategy& s) {
+std::vector<int> SplitByRule(int64_t layers, const Strategy& s) {
   std::vector<int> rule;
   for (const LayerRange& range : BalanceLayers(layers, s))
     rule.push_back(static_cast<int>(range.count));
@@ -91,7 +91,7 @@ SplitSearch::SplitSearch(const Job& job, StepPredictor* predictor, const Strateg
       layers_(job.model.layers + job.model.decoder_layers),
       micro_batches_(static_cast<double>(MicroBatches(job.work, variant))),
       once_(predictor->closed_form().fixed),
-      own_(variant.layout ? *variant.layout : RuleOf(layers_, variant)) {
+      own_(variant.layout ? *variant.layout : SplitByRule(layers_, variant)) {
   const auto found = predictor->Table(KeyOf(job.model, variant));
   if (const auto* refusal = std::get_if<Refusal>(&found))
     throw InputError(refusal->reason, refusal->hint);
@@ -141,7 +141,7 @@ double SplitSearch::Price(const Case& of, const Strategy& split) {
   const auto priced = predictor_.Predict(split, of.stretches, of.slow);
   if (const auto* refusal = std::get_if<Refusal>(&priced)) {
     if (split.layout == variant_.layout) throw InputError(refusal->reason, refusal->hint);
-    return kInfinity;
+    return kNoStep;
   }
   return std::get<StepTime>(priced).total;
 }
@@ -265,7 +265,7 @@ void SplitSearch::Climb(const Case& of, Found* found) {
 }
 
 SplitSearch::Found SplitSearch::Find(const Case& of) {
-  Found found{kInfinity, variant_.layout, true};
+  Found found{kNoStep, variant_.layout, true};
   Take(of, variant_.layout, &found);
   if (!all_) return found;
   if (const LayersOfChunks balanced = Balanced(OfReplicas(of.slow, variant_.pp, true)))

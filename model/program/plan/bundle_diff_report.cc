@@ -15,7 +15,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr std::size_t kMostRows = 12;  // offers or topologies
+constexpr std::size_t kMostLines = 12;  // offers or topologies
 
 std::string Signed(double seconds) {
   return fmt::format("{}{}", seconds < 0 ? "-" : "+", Format(Seconds(std::abs(seconds))));
@@ -111,9 +111,9 @@ std::string Rows(const BundleDiff& diff) {
   if (lines.empty()) return "";
   std::string text =
       fmt::format("\n{} with another answer\n", diff.after.run_seconds ? "Runs" : "Topologies");
-  for (std::size_t i = 0; i < std::min(kMostRows, lines.size()); ++i) text += lines[i];
-  if (lines.size() > kMostRows)
-    text += fmt::format("  and {} more (--json)\n", lines.size() - kMostRows);
+  for (std::size_t i = 0; i < std::min(kMostLines, lines.size()); ++i) text += lines[i];
+  if (lines.size() > kMostLines)
+    text += fmt::format("  and {} more (--json)\n", lines.size() - kMostLines);
   return text;
 }
 

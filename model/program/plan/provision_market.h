@@ -39,11 +39,11 @@ class Market {
       far_below;  // quotes of the user's files that cost far less than all others
 
  private:
-  void Add(const std::vector<Offer>& offers, const std::vector<PriceKind>& kinds);
-  std::string NoPrice(const Offer& offer) const;
+  void Add(const std::vector<orrery::Offer>& offers, const std::vector<PriceKind>& kinds);
+  std::string NoPrice(const orrery::Offer& offer) const;
   void AddQuote(const Quote& quote);
-  [[noreturn]] void ThrowNoneLeft(const std::vector<Offer>& offers) const;
-  void ComparePrices(const std::vector<Offer>& catalogue);
+  [[noreturn]] void ThrowNoneLeft(const std::vector<orrery::Offer>& offers) const;
+  void ComparePrices(const std::vector<orrery::Offer>& catalogue);
 
   static constexpr std::size_t kRefused = static_cast<std::size_t>(-1);
   const JobFlags& job_;
