@@ -228,7 +228,7 @@ class ScriptReader {
     const bool unset = word.unresolved.ends_with("is not set in this file");
     if (!unset && !word.unresolved.ends_with("is set in a branch")) return;
     std::string note = fmt::format("{}: {}: {}", Place(word.where), word.unresolved,
-                                   unset ? "taken as empty" : "what it holds is left out");
+                                   unset ? "taken as empty" : "what it holds is not read");
     if (std::ranges::find(document_.notes, note) == document_.notes.end())
       document_.notes.push_back(std::move(note));
   }

@@ -111,7 +111,7 @@ TEST(ImportLaunchers, WhatABranchSetsIsNamed) {
   EXPECT_EQ(Text(read, "precision"), "bf16");
   EXPECT_EQ(Text(read, "recompute"), "none");
   EXPECT_THAT(read.notes,
-              AllOf(Contains(HasSubstr("EXTRA is set in a branch: what it holds is left out")),
+              AllOf(Contains(HasSubstr("EXTRA is set in a branch: what it holds is not read")),
                     Contains(HasSubstr("$MORE is not set in this file: taken as empty"))));
   const Imported nodes =
       Read({{"x.sh", std::string("case $1 in a) NNODES=4 ;; esac\npython ") + kGpt}});
