@@ -69,7 +69,7 @@ void MemorySource::Add(const CaseRow& row, const MemoryKinds& kinds, const RowFi
                      Takes(filter.fabrics, cluster.fabric_profile) &&
                      Takes(filter.frameworks, store->framework(seen.framework).header.id);
   const MemoryKind kind = KindOf(row, kinds);
-  const RunDemand* demand = predictor_.Demand(row);
+  const RunDemand* demand = predictor_.Demand(row, HoldingOf(store->framework(seen.framework)));
   if (!taken) {
     ++left_out_["memory of runs that are not selected"];
   } else if (kind == MemoryKind::kNotSaid) {

@@ -52,13 +52,13 @@ Workload FewMicroBatches(const CaseRow& row) {
   return work;
 }
 
-std::optional<RunDemand> DemandOf(const CaseRow& row) {
+std::optional<RunDemand> DemandOf(const CaseRow& row, const Holding& holding) {
   const Strategy& s = row.strategy;
   const LowerResult lowered = Lower(row.model, FewMicroBatches(row), s);
   if (std::holds_alternative<Refusal>(lowered)) return std::nullopt;
   const int64_t ranks_per_stage = std::max<int64_t>(1, s.ranks() / s.pp);
   RunDemand demand;
-  demand.stages = DemandsOf(std::get<ir::Plan>(lowered));
+  demand.stages = DemandsOf(std::get<ir::Plan>(lowered), holding);
   demand.first_node_stages = static_cast<int>(
       std::clamp<int64_t>((row.gpus_per_node + ranks_per_stage - 1) / ranks_per_stage, 1, s.pp));
   demand.communicators = Communicators(s);
@@ -80,16 +80,16 @@ PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu,
   return {fullest.value / kGib, limits.Total(on_first_node, demand.communicators).value / kGib};
 }
 
-const RunDemand* MemoryPredictor::Demand(const CaseRow& row) {
-  const std::string key = PlanKey(row);
+const RunDemand* MemoryPredictor::Demand(const CaseRow& row, const Holding& holding) {
+  const std::pair key(PlanKey(row), holding);
   auto found = demands_.find(key);
-  if (found == demands_.end()) found = demands_.emplace(key, DemandOf(row)).first;
+  if (found == demands_.end()) found = demands_.emplace(key, DemandOf(row, holding)).first;
   return found->second ? &*found->second : nullptr;
 }
 
 std::optional<PredictedMemory> MemoryPredictor::Predict(const CaseRow& row, const GpuProfile& gpu,
                                                         const FrameworkProfile& framework) {
-  const RunDemand* demand = Demand(row);
+  const RunDemand* demand = Demand(row, HoldingOf(framework));
   if (demand == nullptr) return std::nullopt;
   return MemoryOf(*demand, gpu, framework);
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "calib/validate/case_row.h"
@@ -31,12 +32,13 @@ PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu,
 class MemoryPredictor {
  public:
   // Null when the strategy cannot be lowered; the pointer stays valid.
-  const RunDemand* Demand(const CaseRow& row);
+  const RunDemand* Demand(const CaseRow& row, const Holding& holding);
   std::optional<PredictedMemory> Predict(const CaseRow& row, const GpuProfile& gpu,
                                          const FrameworkProfile& framework);
 
  private:
-  std::map<std::string, std::optional<RunDemand>> demands_;  // by everything that shapes a plan
+  // By everything that shapes a plan, and by who holds it.
+  std::map<std::pair<std::string, Holding>, std::optional<RunDemand>> demands_;
 };
 
 }  // namespace orrery

@@ -95,6 +95,9 @@ struct FrameworkProfile {
       0;  // 1: the optimizer makes its moments at its first update, 0: before the first step
   double memory_gradient_copy =
       0;  // bytes per parameter of half-precision gradients beside those in fp32
+  double memory_gradients_late = 0;  // 1: made by the backward pass, gone after the update
+  double memory_cast_shards = 0;     // 1: sharded weights are in fp32 alone, cast to be gathered
+  double memory_reducer = 0;         // bytes that reductions keep for each byte of a gradient
   double memory_nearly_full =
       1;                    // share of the capacity above which allocators retry and runs slow down
   double residual_low = 1;  // 10 % quantile of measured over predicted step time

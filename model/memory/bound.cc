@@ -151,14 +151,14 @@ SizeForm End(const StageView& view) {
   return {};
 }
 
-SizeForm Step(const StageView& view) {
+SizeForm Step(const StageView& view, SizeForm ChunkForm::*part = &ChunkForm::step) {
   SizeForm step;
   for (int place = 0; place < kPlaces; ++place) {
     const double chunks = view.slots.chunks[place];
     if (chunks == 0) continue;
-    step += view.Base(place).step * chunks;
+    step += view.Base(place).*part * chunks;
     if (const ChunkForm* per_layer = view.PerLayer(place))
-      step += per_layer->step * view.slots.layers[place];
+      step += per_layer->*part * view.slots.layers[place];
   }
   return step;
 }
@@ -252,7 +252,9 @@ void BoundTerms::Set(const PlanForms& plan_forms, const std::vector<StageSlots>&
     if (forms.static_layout) {
       AddLayout(forms, stage_slots, micro_batch, step + *sum++, rings);
     } else {
-      AddCalls(forms, stage_slots, micro_batch, step, sum);
+      const SizeForm late =
+          stage_slots.before_gradients ? Step(view, &ChunkForm::late) : SizeForm{};
+      AddCalls(forms, stage_slots, micro_batch, step - late, sum);
       sum += stage_slots.moments.size();
     }
     Add(step + End(view), micro_batch);

@@ -21,17 +21,17 @@ class FormReader {
         dp_(dp),
         slack_(slack),
         allocation_(allocation),
-        usage_(ir::AnalyseUsage(program)) {}
+        usage_(ir::AnalyseUsage(program)),
+        held_(HeldBytes(program, allocation.holding)) {}
 
   ChunkForm Read() {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) Place(static_cast<ir::BufferId>(b));
     if (allocation_.gradient_copy > 0) GradientCopies();
     const int blocks = static_cast<int>(usage_.by_block.size());
-    if (allocation_.static_layout) {
+    if (allocation_.holding.static_layout) {
       for (int block = 0; block < blocks; ++block) Scratch(block);
       return std::move(form_);
     }
-    for (const ir::BufferId id : ir::SharedGradients(program_)) form_.step -= SizeOf(id);
     for (int block = 1; block + 1 < blocks; ++block) Ops(block);
     Scratch(blocks - 1);
     return std::move(form_);
@@ -40,8 +40,8 @@ class FormReader {
  private:
   SizeForm SizeOf(ir::BufferId id) const {
     const ir::Buffer& buffer = program_.buffers[id];
-    const auto bytes = static_cast<double>(ir::BufferBytes(buffer));
-    if (buffer.unit_shard_axis >= 0) {
+    const auto bytes = static_cast<double>(held_[id]);
+    if (buffer.unit_shard_axis >= 0 && bytes > 0) {
       // Without the padding of the unit to a multiple of the shards.
       const auto& segments = program_.units[buffer.unit].segments;
       double elements = 0;
@@ -76,12 +76,13 @@ class FormReader {
       const bool of_stage =
           buffer.cls == ir::BufferClass::kScalar;  // a few bytes, whatever the number of its chunks
       if (!of_stage) form_.step += SizeOf(id);
+      if (ComesLate(buffer, allocation_.holding)) form_.late += SizeOf(id);
       return;
     }
     const auto& blocks = usage_.blocks_of[id];
     if (blocks.empty()) return;
     if (CallScope(id)) {
-      if (buffer.ring >= 0 && allocation_.static_layout) AddRing(id);
+      if (buffer.ring >= 0 && allocation_.holding.static_layout) AddRing(id);
       return;
     }
     static constexpr FrameKind kKinds[3][3] = {{FrameKind::kFF, FrameKind::kFB, FrameKind::kFW},
@@ -92,7 +93,8 @@ class FormReader {
     ORRERY_CHECK(group < kSlackGroups, "buffer {} has {} extra slots", buffer.name,
                  buffer.extra_slots);
     // Slack is room in a layout; live bytes do not know it.
-    form_.frames[allocation_.static_layout ? group : 0][static_cast<int>(kind)] += SizeOf(id);
+    form_.frames[allocation_.holding.static_layout ? group : 0][static_cast<int>(kind)] +=
+        SizeOf(id);
   }
 
   void AddRing(ir::BufferId id) {
@@ -160,12 +162,14 @@ class FormReader {
   const std::array<int, kSlackGroups> slack_;
   const Allocation allocation_;
   const ir::Usage usage_;
+  const std::vector<int64_t> held_;  // bytes by buffer
   ChunkForm form_;
 };
 
 template <class Op>
 void EachForm(ChunkForm& a, const ChunkForm& b, const Op& op) {
   op(a.step, b.step);
+  op(a.late, b.late);
   op(a.end, b.end);
   for (int g = 0; g < kSlackGroups; ++g) {
     for (int k = 0; k < kFrameKinds; ++k) op(a.frames[g][k], b.frames[g][k]);
@@ -215,6 +219,7 @@ std::vector<OpForm> Grown(const std::vector<OpForm>& two, const std::vector<OpFo
 ChunkForm WithoutTransients(const ChunkForm& form) {
   ChunkForm sums;
   sums.step = form.step;
+  sums.late = form.late;
   sums.frames = form.frames;
   sums.end = form.end;
   return sums;
@@ -342,7 +347,7 @@ std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Wor
     return forms;
   }
   PlanForms forms;
-  forms.static_layout = allocation.static_layout;
+  forms.static_layout = allocation.holding.static_layout;
   forms.slack = Slack(s);
   const Workload small = SmallWork(work, s);
   if (NeedsStageForms(model)) {

@@ -43,6 +43,7 @@ struct OpForm {
 // One chunk with a given number of layers.
 struct ChunkForm {
   SizeForm step;               // weights, gradients and their copies, optimizer state
+  SizeForm late;               // of these: gradients that the first backward pass makes
   FrameForms frames{};         // one micro-batch each
   std::vector<MaxForm> rings;  // by ring slot
   MaxForm scratch;             // of the blocks that run per micro-batch

@@ -69,11 +69,12 @@ ir::Peak LiveAt(const ir::Plan& plan, const ir::Program& program, const ir::Layo
   peak.call = at.call;
   peak.op = at.op;
   ir::ListLive(plan, program, layout, &peak);
-  if (allocation.static_layout) return peak;
-  const std::vector<ir::BufferId> shared = ir::SharedGradients(program);
-  std::erase_if(peak.live, [&](const ir::LiveBuffer& live) {
-    return std::binary_search(shared.begin(), shared.end(), live.buffer);
-  });
+  const std::vector<int64_t> bytes = HeldBytes(program, allocation.holding);
+  const std::vector<StepPlace> from =
+      HeldFrom(program, layout, ir::AnalyseUsage(program), allocation.holding);
+  for (ir::LiveBuffer& live : peak.live)
+    live.bytes = from[live.buffer] > at ? 0 : bytes[live.buffer];
+  std::erase_if(peak.live, [](const ir::LiveBuffer& live) { return live.bytes == 0; });
   return peak;
 }
 
@@ -83,7 +84,8 @@ StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const
   memory.stage = program.stage;
   memory.arena = Bytes(static_cast<double>(layout.arena_bytes));
   memory.host = Bytes(static_cast<double>(layout.host_bytes));
-  memory.need = PeakOf(DemandOf(plan, program, layout), limits.allocation);
+  memory.need =
+      PeakOf(DemandOf(plan, program, layout, limits.allocation.holding), limits.allocation);
   const StepPlace at = memory.need.at;
   const ir::Peak peak = LiveAt(plan, program, layout, at, limits.allocation);
   for (const ir::LiveBuffer& live : peak.live) {

@@ -77,9 +77,10 @@ LossCopies CopiesOf(const ir::Program& program, const ir::Op& op, const Allocati
 
 std::optional<Overflow> OverflowOf(const ir::Plan& plan, const ir::Program& program,
                                    const ir::Layout& layout, const Allocation& allocation,
-                                   int64_t absent, int64_t budget) {
+                                   std::vector<int64_t> bytes, int64_t budget) {
   std::optional<Overflow> found;
-  LiveWalk(plan, program, layout).Run(absent, [&](StepPlace place, int64_t before, int64_t during) {
+  LiveWalk walk(plan, program, layout, allocation.holding, std::move(bytes));
+  walk.Run([&](StepPlace place, int64_t before, int64_t during) {
     const ir::Op& op = program.blocks[layout.calls[place.call].block].ops[place.op];
     const LossCopies copies = CopiesOf(program, op, allocation);
     if (static_cast<double>(during) + copies.before + copies.made <= static_cast<double>(budget))
@@ -135,21 +136,16 @@ PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, 
 std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& program,
                                       const ir::Layout& layout, const Allocation& allocation,
                                       int64_t budget) {
-  int64_t shared = 0;
-  if (!allocation.static_layout) {
-    for (const ir::BufferId id : ir::SharedGradients(program))
-      shared += ir::BufferBytes(program.buffers[id]);
-  }
-  if (const double absent = AbsentMoments(program, allocation); absent > 0) {
-    auto found = OverflowOf(plan, program, layout, allocation,
-                            shared + static_cast<int64_t>(absent), budget);
+  if (std::vector<int64_t> first = FirstStepBytes(program, allocation); !first.empty()) {
+    auto found = OverflowOf(plan, program, layout, allocation, std::move(first), budget);
     // From the optimizer's update on, the moments are there.
     if (found && found->moment.phase != PhaseWords(ir::Phase::kOptimizer)) {
       found->first_step = true;
       return found;
     }
   }
-  return OverflowOf(plan, program, layout, allocation, shared, budget);
+  return OverflowOf(plan, program, layout, allocation, HeldBytes(program, allocation.holding),
+                    budget);
 }
 
 }  // namespace orrery

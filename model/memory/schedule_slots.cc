@@ -153,6 +153,14 @@ void LimitSlack(const Strategy& s, int64_t micro_batches, StageSlots* slots) {
   for (int g = 0; g < kSlackGroups; ++g) slots->slack[g] = std::min<double>(wanted[g], room);
 }
 
+// In plain 1F1B a stage is full again with the first forward pass behind its first backward pass. Others are as full at
+// the latest after four rounds.
+bool BeforeGradients(const Strategy& s, int stage, int64_t micro_batches) {
+  if (s.schedule == PipelineSchedule::kGpipe) return true;
+  if (s.schedule == PipelineSchedule::k1F1B && s.vpp == 1) return micro_batches <= s.pp - stage;
+  return micro_batches <= int64_t{4} * s.pp;
+}
+
 }  // namespace
 
 std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks,
@@ -178,6 +186,7 @@ std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<L
       all.push_back(walk.Walk(StageCalls(strategy, stage, walked)));
     }
     LimitSlack(strategy, micro_batches, &all.back());
+    all.back().before_gradients = BeforeGradients(strategy, stage, micro_batches);
   }
   return all;
 }

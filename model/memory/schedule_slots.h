@@ -29,6 +29,9 @@ struct Moment {
 
 struct StageSlots {
   int stage = 0;
+  // The fullest moments may be before the first backward pass has made its gradients. Where more micro-batches follow,
+  // moments as full come again behind it.
+  bool before_gradients = false;
   std::array<double, kPlaces> chunks{};       // chunks of the stage by place
   std::array<double, kPlaces> layers{};       // layers of the stage by place
   std::array<double, kPlaces> most_layers{};  // of the fullest chunk of the place

@@ -3,6 +3,7 @@
 #include "model/memory/software_memory.h"
 
 #include <algorithm>
+#include <set>
 
 #include "model/framework/presets.h"
 
@@ -16,6 +17,21 @@ double HalfWeights(const ir::Program& program) {
   for (const ir::BufferId id : CopiedGradients(program))
     weights += static_cast<double>(program.buffers[id].elements);
   return weights;
+}
+
+double ReducedGradients(const ir::Program& program) {
+  std::set<ir::BufferId> reduced;
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Op& op : block.ops) {
+      if (op.kind != ir::OpKind::kAllReduce) continue;
+      const ir::BufferId id = program.views[op.in.front()].buffer;
+      if (program.buffers[id].cls == ir::BufferClass::kGrad) reduced.insert(id);
+    }
+  }
+  double bytes = 0;
+  for (const ir::BufferId id : reduced)
+    bytes += static_cast<double>(ir::BufferBytes(program.buffers[id]));
+  return bytes;
 }
 
 // `live` bytes at an op of the loss.
@@ -35,19 +51,22 @@ void AtLoss(const ir::Program& program, const ir::Op& op, StepPlace place, doubl
 Allocation AllocationOf(const FrameworkProfile& framework) {
   // A compiled loss works in place on 16-bit logits, as the plan does.
   const bool in_place = framework.preset != nullptr && framework.preset->compile_loss;
-  return {framework.static_layout, in_place ? 0 : framework.memory_loss,
-          framework.memory_gradient_copy,
+  return {HoldingOf(framework), in_place ? 0 : framework.memory_loss,
+          framework.memory_gradient_copy, framework.memory_reducer,
           framework.memory_moments_late > 0.5 && !framework.static_layout};
 }
 
-double AbsentMoments(const ir::Program& program, const Allocation& allocation) {
-  double bytes = 0;
-  for (const ir::Buffer& buffer : program.buffers) {
-    if (allocation.moments_late && buffer.cls == ir::BufferClass::kOptimizer &&
-        buffer.life == ir::Life::kStep)
-      bytes += static_cast<double>(ir::BufferBytes(buffer));
+std::vector<int64_t> FirstStepBytes(const ir::Program& program, const Allocation& allocation) {
+  if (!allocation.moments_late) return {};
+  std::vector<int64_t> bytes = HeldBytes(program, allocation.holding);
+  bool absent = false;
+  for (std::size_t b = 0; b < bytes.size(); ++b) {
+    const ir::Buffer& buffer = program.buffers[b];
+    if (buffer.cls != ir::BufferClass::kOptimizer || buffer.life != ir::Life::kStep) continue;
+    absent = absent || bytes[b] > 0;
+    bytes[b] = 0;
   }
-  return bytes;
+  return absent ? bytes : std::vector<int64_t>();
 }
 
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program) {
@@ -68,15 +87,14 @@ bool ReadsLogits(ir::OpKind kind) {
          kind == ir::OpKind::kXentGrad;
 }
 
-StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout) {
+StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
+                     const Holding& holding) {
   StageDemand demand;
   demand.half_weights = HalfWeights(program);
   demand.arena = static_cast<double>(layout.arena_bytes);
-  int64_t shared = 0;
-  for (const ir::BufferId id : ir::SharedGradients(program))
-    shared += ir::BufferBytes(program.buffers[id]);
-  demand.shared = static_cast<double>(shared);
-  LiveWalk(plan, program, layout).Run(shared, [&](StepPlace place, int64_t, int64_t during) {
+  demand.reduced = ReducedGradients(program);
+  LiveWalk walk(plan, program, layout, holding, HeldBytes(program, holding));
+  walk.Run([&](StepPlace place, int64_t, int64_t during) {
     const auto live = static_cast<double>(during);
     if (live > demand.live) {
       demand.live = live;
@@ -89,29 +107,29 @@ StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir:
   return demand;
 }
 
-std::vector<StageDemand> DemandsOf(const ir::Plan& plan) {
+std::vector<StageDemand> DemandsOf(const ir::Plan& plan, const Holding& holding) {
   std::vector<StageDemand> demands;
   for (const ir::Program& program : plan.programs) {
-    demands.push_back(DemandOf(plan, program, ir::ComputeLayout(plan, program)));
+    demands.push_back(DemandOf(plan, program, ir::ComputeLayout(plan, program), holding));
   }
   return demands;
 }
 
 StagePeak PeakOf(const StageDemand& demand, const Allocation& allocation) {
   StagePeak peak;
-  const double shared = allocation.static_layout ? demand.shared : 0;
-  const double base = allocation.static_layout ? demand.arena : demand.live;
+  const double base = allocation.holding.static_layout ? demand.arena : demand.live;
   const double copies = allocation.loss * demand.logits;
-  if (demand.live_at_loss + shared + copies > base) {
+  if (demand.live_at_loss + copies > base) {
     peak.at = demand.loss;
-    peak.live = Bytes(demand.live_at_loss + shared);
+    peak.live = Bytes(demand.live_at_loss);
     peak.loss_copies = Bytes(copies);
   } else {
     peak.at = demand.fullest;
-    peak.live = Bytes(demand.live + shared);
-    peak.gaps = Bytes(base - demand.live - shared);
+    peak.live = Bytes(demand.live);
+    peak.gaps = Bytes(base - demand.live);
   }
-  peak.gradient_copies = Bytes(allocation.gradient_copy * demand.half_weights);
+  peak.gradient_copies =
+      Bytes(allocation.gradient_copy * demand.half_weights + allocation.reducer * demand.reduced);
   return peak;
 }
 

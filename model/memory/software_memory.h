@@ -2,12 +2,12 @@
 // What a training software takes of a GPU for a plan: the peak of its allocator, and the figure that the driver shows.
 // The one place that decides it: `plan` (search, verdict, tables, JSON) and `plan validate` ask PeakOf and MemoryLimits.
 //
-//   allocator = max over stages of base + memory_gradient_copy x parameters
+//   allocator = max over stages of base + memory_gradient_copy x parameters + memory_reducer x reduced gradients
 //   base      = max(live, live at the loss + memory_loss x logits), or, of software with a static layout, the arena
 //   device    = allocator x (1 + memory_fragmentation) + context of the GPU + memory_buffers
 //               + memory_communicator x communicators
 //
-// live: bytes of the plan's tensors alive at one moment. Most programs allocate tensor by tensor, so that neither the
+// live: bytes of the plan's tensors alive at one moment, as this software holds them (model/price/held.h). Most programs allocate tensor by tensor, so that neither the
 // slack nor the alignment of a static arena counts; this project's own runtime allocates the arena, to the byte
 // (`allocates: layout` in its profile). The terms, each a constant of a profile:
 //   memory_loss           the plan turns logits into their gradient in place; Megatron's vocab-parallel cross entropy
@@ -15,12 +15,15 @@
 //                         a compiled one works in place
 //   memory_gradient_copy  gradients in half precision kept beside those that are accumulated in fp32 (DeepSpeed's
 //                         BF16_Optimizer); where the weight gradient adds into the fp32 buffer there is none
+//   memory_reducer        PyTorch's DistributedDataParallel keeps its buckets, as many bytes as the gradients that ranks
+//                         reduce (gradient_as_bucket_view is off)
 //   memory_moments_late   torch and apex make Adam's moments at the first update: the first step has room for more, so
 //                         that a plan that does not fit may fail later in it than the steady state would
 //   memory_fragmentation  blocks that the caching allocator holds and cannot use
 //   memory_buffers        buckets, workspaces of libraries; memory_communicator: buffers of one NCCL communicator
 #pragma once
 
+#include <compare>
 #include <vector>
 
 #include "model/base/quantity.h"
@@ -33,10 +36,12 @@ namespace orrery {
 
 // How a software allocates a plan's tensors and what it keeps beside them.
 struct Allocation {
-  bool static_layout = false;
+  Holding holding;
   double loss = 0;            // bytes per logit
   double gradient_copy = 0;   // bytes per parameter in half precision whose gradients are in fp32
+  double reducer = 0;         // bytes per byte of the gradients that ranks reduce
   bool moments_late = false;  // the optimizer makes its moments at its first update
+  auto operator<=>(const Allocation&) const = default;
 };
 Allocation AllocationOf(const FrameworkProfile& framework);
 
@@ -46,25 +51,26 @@ struct StageDemand {
   double live_at_loss = 0;  // same over the ops of the loss; 0: the stage has no loss
   double logits = 0;        // elements of half-precision logits that the loss reads
   double half_weights = 0;  // parameters in half precision whose gradients are accumulated in fp32
-  double shared = 0;        // bytes of ir::SharedGradients()
+  double reduced = 0;       // bytes of gradients that all-reduces read, whole ones
   double arena = 0;         // of the static layout
   StepPlace fullest, loss;  // where `live` and `live_at_loss` are reached
 };
-// Bytes of the moments that do not exist yet while the first step runs.
-double AbsentMoments(const ir::Program& program, const Allocation& allocation);
+// The bytes of each buffer in the first step, before the optimizer has made its moments; empty: as in all others.
+std::vector<int64_t> FirstStepBytes(const ir::Program& program, const Allocation& allocation);
 // The weights in half precision whose gradients are in fp32.
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program);
 // True for the ops that read the logits while copies of them exist.
 bool ReadsLogits(ir::OpKind kind);
-StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout);
-std::vector<StageDemand> DemandsOf(const ir::Plan& plan);  // by stage
+StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
+                     const Holding& holding);
+std::vector<StageDemand> DemandsOf(const ir::Plan& plan, const Holding& holding);  // by stage
 
 // What the software has allocated at its fullest moment.
 struct StagePeak {
   Bytes live;             // the plan's tensors at that moment
   Bytes gaps;             // of the static layout
   Bytes loss_copies;      // copies of the logits
-  Bytes gradient_copies;  // gradients in half precision beside those in fp32
+  Bytes gradient_copies;  // gradients in half precision beside those in fp32; buckets of reductions
   StepPlace at;
 
   Bytes allocated() const { return live + gaps + loss_copies + gradient_copies; }

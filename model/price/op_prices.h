@@ -6,6 +6,7 @@
 #pragma once
 
 #include "model/plan/ir/plan.h"
+#include "model/price/held.h"
 #include "model/price/host_prices.h"
 #include "model/price/op_shape.h"
 #include "model/price/setting.h"
@@ -54,8 +55,8 @@ class OpPrices {
 
   // The issuing thread stops at loads and at the first use of what another stage sent.
   bool HostWaits() const { return framework_->host_waits > 0.5; }
-  // Whether the framework allocates the plan's static layout, not tensor by tensor.
-  bool AllocatesLayout() const { return framework_->static_layout; }
+  // How the framework holds the plan's buffers.
+  Holding Holds() const { return HoldingOf(*framework_); }
   // Whether the framework's timer of a micro-step waits for the device.
   bool TimerWaits() const { return framework_->timer_waits > 0.5; }
 

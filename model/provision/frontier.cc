@@ -79,7 +79,7 @@ class FrontierSearch {
  private:
   // Models and memory forms are shared by topologies that compute in the same precision and allocate alike.
   void MakeLayouts() {
-    std::map<std::string, std::shared_ptr<MemoryModel>> memories;
+    std::map<std::pair<std::string, Allocation>, std::shared_ptr<MemoryModel>> memories;
     for (const Site& site : sites_) {
       const Allocation allocation = AllocationOf(site.profiles.framework);
       const Workload& work = site.request.work;
@@ -87,9 +87,7 @@ class FrontierSearch {
                        std::to_string(static_cast<int>(work.optimizer)) + "/" +
                        std::to_string(work.seq_len) + "/" + std::to_string(work.masked_positions) +
                        "/" + std::to_string(work.dropout) + "/" + std::to_string(work.clip_norm));
-      const std::string key = kinds_.back() + "/" + std::to_string(allocation.static_layout) + "/" +
-                              std::to_string(allocation.loss) + "/" +
-                              std::to_string(allocation.gradient_copy);
+      const std::pair key(kinds_.back(), allocation);
       layouts_.push_back(
           std::make_unique<FastestLayouts>(site.request, site.profiles, memories[key]));
       memories[key] = layouts_.back()->memory();

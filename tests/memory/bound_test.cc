@@ -106,26 +106,27 @@ class Against {
   Against(const ModelSpec& model, const Workload& work, const Allocation& allocation)
       : work_(work), allocation_(allocation), bounds_(model, work, allocation) {}
 
-  void Check(const Strategy& s, const std::vector<StageDemand>& demands,
-             const std::string& layout) {
+  void Check(const Strategy& s, const ir::Plan& plan, const std::string& layout) {
     double exact = 0;
-    for (const StageDemand& demand : demands) {
+    for (const StageDemand& demand : DemandsOf(plan, allocation_.holding)) {
       exact = std::max(exact, PeakOf(demand, allocation_).allocated().value);
     }
     const double bound = bounds_.AllocatedBound(s, MicroBatches(work_, s));
-    EXPECT_LE(bound, exact) << layout << " static " << allocation_.static_layout;
+    EXPECT_LE(bound, exact) << layout << " static " << allocation_.holding.static_layout;
     // Adapters cut by columns gather outputs of the whole width, which the bound leaves out: beside them, what else
     // 16 tensor ranks hold is little.
-    const double least = work_.lora.on() ? 0.62 : 0.65;
-    EXPECT_GE(bound, least * exact) << layout << " static " << allocation_.static_layout;
+    // Where gradients come late they are left out of whatever may be full before them.
+    const bool late = allocation_.holding.gradients_late;
+    const double least = late ? 0.5 : work_.lora.on() ? 0.62 : 0.65;
+    EXPECT_GE(bound, least * exact) << layout << " static " << allocation_.holding.static_layout;
     sum_ += bound / exact;
     worst_ = std::min(worst_, bound / exact);
   }
 
   void Summarise(const char* model, const char* what, int cases) const {
     // Adapters: weights are a small part, and what partial recomputation keeps of layers counts for more.
-    const double looser = work_.lora.on() ? 0.015 : 0;
-    EXPECT_GE(sum_ / cases, (allocation_.static_layout ? 0.97 : 0.99) - looser) << what;
+    const double looser = allocation_.holding.gradients_late ? 0.035 : work_.lora.on() ? 0.015 : 0;
+    EXPECT_GE(sum_ / cases, (allocation_.holding.static_layout ? 0.97 : 0.99) - looser) << what;
     std::printf("%s, %s: bound / exact, mean %.4f, least %.4f\n", model, what, sum_ / cases,
                 worst_);
   }
@@ -152,19 +153,20 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   work.lora = job.lora;
   work.masked_positions = model.family == Family::kEncoder ? 20 : 0;
   Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 7));
-  Against arena(model, work, {true, 0, 0}), live(model, work, {false, 0, 0}),
-      copies(model, work, {false, 4, 2});
+  const Holding autograd{false, true, true, true, true, true};
+  Against arena(model, work, {{true}, 0, 0}), live(model, work, {{}, 0, 0}),
+      copies(model, work, {{}, 4, 2}), eager(model, work, {autograd, 10, 0});
   const int cases = static_cast<int>(FromEnvironment("ORRERY_BOUND_CASES", 60));
   for (int i = 0; i < cases; ++i) {
     Strategy s = drawer.Draw(job, model, work);
     s.fp8_weights = job.held && CanHoldCodes(work, s);
     const ir::Plan plan = std::get<ir::Plan>(Lower(model, work, s));
-    const std::vector<StageDemand> demands = DemandsOf(plan);
+    const std::vector<StageDemand> demands = DemandsOf(plan, {});
     for (const ir::Program& program : plan.programs) {  // against a walk of every call
       const StageDemand& demand = demands[static_cast<std::size_t>(program.stage)];
       const ir::Peak peak = ir::LivePeak(plan, program, ir::ComputeLayout(plan, program), false);
-      EXPECT_EQ(demand.live + demand.shared, static_cast<double>(peak.bytes)) << plan.title;
-      if (demand.shared == 0) {
+      if (ir::SharedGradients(program).empty()) {
+        EXPECT_EQ(demand.live, static_cast<double>(peak.bytes)) << plan.title;
         EXPECT_EQ(demand.fullest.call, peak.call) << plan.title;
         EXPECT_EQ(demand.fullest.op, peak.op) << plan.title;
       }
@@ -172,11 +174,12 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
     const std::string layout = fmt::format("{} recompute {} schedule {} sp {} flash {}", plan.title,
                                            RecomputeText(s.recompute), static_cast<int>(s.schedule),
                                            s.sequence_parallel, s.flash_attention);
-    for (Against* against : {&arena, &live, &copies}) against->Check(s, demands, layout);
+    for (Against* against : {&arena, &live, &copies, &eager}) against->Check(s, plan, layout);
   }
   arena.Summarise(job.model, "arena", cases);
   live.Summarise(job.model, "live", cases);
   copies.Summarise(job.model, "with copies", cases);
+  eager.Summarise(job.model, "as autograd holds it", cases);
 }
 
 struct SmallJob {
@@ -201,7 +204,7 @@ TEST(OffloadBound, IsNotAboveTheExactFigure) {
   Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 7));
   int checked = 0;
   for (const bool fixed : {true, false}) {
-    const Allocation allocation{fixed, 0, 0};
+    const Allocation allocation{{fixed}, 0, 0};
     MemoryModel bounds(model, work, allocation);
     for (int i = 0; i < 40; ++i) {
       Strategy s = drawer.Draw(job, model, work);
@@ -213,7 +216,8 @@ TEST(OffloadBound, IsNotAboveTheExactFigure) {
       if (i % 6 == 5) s.pp = 2, s.vpp = 2, s.schedule = PipelineSchedule::kZeroBubbleV;
       if (CheckStrategy(model, work, s)) continue;
       double exact = 0;
-      for (const StageDemand& demand : DemandsOf(std::get<ir::Plan>(Lower(model, work, s))))
+      for (const StageDemand& demand :
+           DemandsOf(std::get<ir::Plan>(Lower(model, work, s)), allocation.holding))
         exact = std::max(exact, PeakOf(demand, allocation).allocated().value);
       const double bound = bounds.AllocatedBound(s, MicroBatches(work, s));
       EXPECT_LE(bound, exact) << OffloadText(s.offload) << " " << RecomputeText(s.recompute);
@@ -230,7 +234,7 @@ TEST(GroupTerms, BoundsAreThoseOfEachStrategyAlone) {
   Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 11));
   int checked = 0;
   for (const bool fixed : {true, false}) {
-    MemoryModel bounds(model, work, Allocation{fixed, 0.5, 0});
+    MemoryModel bounds(model, work, Allocation{{fixed}, 0.5, 0});
     GroupTerms terms;
     for (int i = 0; i < 30; ++i) {
       Strategy s = drawer.Draw(job, model, work);
@@ -267,7 +271,7 @@ bool Holds(const PlanForms& forms, int group) {
 TEST(MemoryModel, LeavesOutNoGroupOfFramesThatHasBytes) {
   const auto [model, work, job] = TwelveLayers();
   Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 5));
-  MemoryModel bounds(model, work, Allocation{true, 0, 0});
+  MemoryModel bounds(model, work, Allocation{{true}, 0, 0});
   int left_out = 0;
   for (int i = 0; i < 60; ++i) {
     const Strategy s = drawer.Draw(job, model, work);

@@ -65,7 +65,7 @@ TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
   c.work.global_batch = 8;
   MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9), 0.05};
   const double live = Report(c, limits).live.value;
-  limits.allocation.static_layout = true;
+  limits.allocation.holding.static_layout = true;
   const MemoryReport report = Report(c, limits);
   EXPECT_EQ(report.live.value, live);
   ASSERT_EQ(report.stages.size(), 2u);
@@ -130,13 +130,10 @@ TEST(MemoryReport, TheTotalCountsWhatTheSoftwareTakesBesideThePlan) {
   Case c = MegatronRun(2);
   c.work.precision = Precision::kBf16;
   c.strategy.fp32_grads = true;
-  const MemoryLimits limits{Bytes(16 * kGiB),
-                            Bytes(1e9),
-                            0.1,
-                            Bytes(2e8),
-                            {false, 400, 2}};  // a loss that takes the peak
+  const MemoryLimits limits{
+      Bytes(16 * kGiB), Bytes(1e9), 0.1, Bytes(2e8), {{}, 400, 2}};  // a loss that takes the peak
   const ir::Plan plan = std::get<ir::Plan>(Lower(c.model, c.work, c.strategy));
-  const StageDemand demand = DemandsOf(plan).front();
+  const StageDemand demand = DemandsOf(plan, {}).front();
   ASSERT_GT(demand.logits, 0);
   ASSERT_GT(demand.half_weights, 0);
   const double at_loss = demand.live_at_loss + 400 * demand.logits;
@@ -162,7 +159,7 @@ TEST(MemoryReport, CopiesAloneCanTakeAPlanOverTheCapacity) {
   const MemoryReport copied = Report(c, limits);
   EXPECT_FALSE(copied.fits);
   EXPECT_EQ(copied.verdict.rfind("out of memory on stage 0", 0), 0u) << copied.verdict;
-  limits.allocation = {false, 400, 0};
+  limits.allocation = {{}, 400, 0};
   const MemoryReport lost = Report(c, limits);
   EXPECT_FALSE(lost.fits);
   EXPECT_NE(lost.verdict.find("copy of the logits"), std::string::npos) << lost.verdict;

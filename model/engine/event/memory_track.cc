@@ -17,19 +17,19 @@ constexpr uint8_t kComputeStream = 0;
 
 }  // namespace
 
-StageMemoryMap::StageMemoryMap(const TaskOps& ops) : ops_(ops) {
-  const ir::Program& program = ops.program();
-  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
-    if (ops.layout().scope[b] == Scope::kStep && Counts(static_cast<ir::BufferId>(b)))
-      step_bytes_ += ir::BufferBytes(program.buffers[b]);
+StageMemoryMap::StageMemoryMap(const TaskOps& ops)
+    : ops_(ops), bytes_(HeldBytes(ops.program(), ops.holding())) {
+  const ir::Usage usage = ir::AnalyseUsage(ops.program());
+  from_ = HeldFrom(ops.program(), ops.layout(), usage, ops.holding());
+  for (std::size_t b = 0; b < bytes_.size(); ++b) {
+    if (FromBegin(b)) step_bytes_ += bytes_[b];
   }
   ReadIssueOrder();
-  ReadChanges();
+  ReadChanges(usage);
 }
 
-bool StageMemoryMap::Counts(ir::BufferId buffer) const {
-  return !ir::OnHost(ops_.program().buffers[sim::At(buffer)]) &&
-         !std::ranges::binary_search(ops_.absent(), buffer);
+bool StageMemoryMap::FromBegin(std::size_t buffer) const {
+  return ops_.layout().scope[buffer] == Scope::kStep && from_[buffer].call < 0;
 }
 
 // Ops stand where they are issued, whenever parts of their messages run.
@@ -53,10 +53,9 @@ std::size_t StageMemoryMap::PlaceOf(int32_t call, int32_t op) const {
   return std::min(order_.size() - 1, static_cast<std::size_t>(at - order_.begin()));
 }
 
-void StageMemoryMap::ReadChanges() {
+void StageMemoryMap::ReadChanges(const ir::Usage& usage) {
   const ir::Program& program = ops_.program();
   const ir::Layout& layout = ops_.layout();
-  const ir::Usage usage = ir::AnalyseUsage(program);
   const std::vector<ir::CallSpan> spans = ir::FrameSpans(ops_.plan(), program, layout, usage);
   struct Ordered {
     std::tuple<int32_t, int32_t, bool> key;
@@ -68,13 +67,14 @@ void StageMemoryMap::ReadChanges() {
     const std::size_t m = sim::At(layout.calls[c].micro_batch);
     for (const ir::Touch& touch : usage.by_block[sim::At(layout.calls[c].block)]) {
       const std::size_t b = sim::At(touch.buffer);
-      if (layout.scope[b] == Scope::kStep || !Counts(touch.buffer)) continue;
-      const int64_t bytes = ir::BufferBytes(program.buffers[b]);
+      const int64_t bytes = bytes_[b];
+      const bool of_step = layout.scope[b] == Scope::kStep;
+      if (bytes == 0 || (of_step && from_[b].call != call)) continue;
       const int32_t frame = layout.frame_of[b];
-      if (frame < 0 || spans[sim::At(frame)].first[m] == call)
+      if (of_step || frame < 0 || spans[sim::At(frame)].first[m] == call)
         found.push_back(
             {{call, touch.first_op, false}, {PlaceOf(call, touch.first_op), bytes, touch.buffer}});
-      if (frame < 0 || spans[sim::At(frame)].last[m] == call) {
+      if (!of_step && (frame < 0 || spans[sim::At(frame)].last[m] == call)) {
         const std::size_t next =
             PlaceOf(call, touch.last_op + 1);  // a skipped op ends with the one before
         const bool last = std::pair(order_[next].call, order_[next].op_in_block) <=
@@ -114,11 +114,8 @@ std::vector<std::vector<int64_t>> StageMemoryMap::ByGroup(const std::vector<Task
                                                           const std::vector<int>& group_of,
                                                           int groups) const {
   std::vector<std::vector<int64_t>> bytes(sim::At(groups), std::vector<int64_t>(dates.size() + 1));
-  const ir::Program& program = ops_.program();
-  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
-    if (group_of[b] >= 0 && ops_.layout().scope[b] == Scope::kStep &&
-        Counts(static_cast<ir::BufferId>(b)))
-      bytes[sim::At(group_of[b])][0] += ir::BufferBytes(program.buffers[b]);
+  for (std::size_t b = 0; b < bytes_.size(); ++b) {
+    if (group_of[b] >= 0 && FromBegin(b)) bytes[sim::At(group_of[b])][0] += bytes_[b];
   }
   const std::vector<Dates> of_place = DatesOf(spans);
   for (const Change& change : changes_) {

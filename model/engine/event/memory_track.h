@@ -2,7 +2,7 @@
 // Live bytes of a rank over simulated time.
 //
 // Software allocates when the host issues an op, so the order of issue decides what is alive together: the same bytes op
-// by op as model/memory/live_walk.h, without what the software has no bytes for (ir::SharedGradients). Ops of the compute
+// by op as model/memory/live_walk.h, as the software holds them (model/price/held.h). Ops of the compute
 // stream give the dates; a message's buffers come and go at the end of the compute op issued before it.
 #pragma once
 
@@ -55,8 +55,8 @@ class StageMemoryMap {
   };
 
   void ReadIssueOrder();
-  void ReadChanges();
-  bool Counts(ir::BufferId buffer) const;
+  void ReadChanges(const ir::Usage& usage);
+  bool FromBegin(std::size_t buffer) const;             // there when the step begins
   std::size_t PlaceOf(int32_t call, int32_t op) const;  // the first executed from there on
   std::vector<Dates> DatesOf(const std::vector<TaskSpan>& spans) const;  // by place
   static double At(const Change& change, const std::vector<Dates>& dates) {
@@ -64,6 +64,8 @@ class StageMemoryMap {
   }
 
   const TaskOps& ops_;
+  std::vector<int64_t> bytes_;   // by buffer
+  std::vector<StepPlace> from_;  // by buffer
   int64_t step_bytes_ = 0;
   std::vector<Issued> order_;
   std::vector<Change> changes_;

@@ -13,8 +13,10 @@ namespace orrery::sim {
 
 TaskOps::TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const Pricer& pricer,
                  std::size_t stage)
-    : plan_(plan), program_(plan.programs[stage]), layout_(ir::ComputeLayout(plan, program_)) {
-  if (!pricer.ops.AllocatesLayout()) absent_ = ir::SharedGradients(program_);
+    : plan_(plan),
+      program_(plan.programs[stage]),
+      layout_(ir::ComputeLayout(plan, program_)),
+      holding_(pricer.ops.Holds()) {
   std::vector<std::vector<ir::Instance>> streams(tasks.streams);
   std::vector<ir::Instance> senders;  // of other parts, in order of their tasks
   const std::vector<Task>& own = tasks.stages[stage].tasks;

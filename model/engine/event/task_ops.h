@@ -8,6 +8,7 @@
 
 #include "model/engine/event/tasks.h"
 #include "model/plan/ir/hazards.h"
+#include "model/price/held.h"
 #include "model/price/pricer.h"
 
 namespace orrery::sim {
@@ -23,8 +24,8 @@ class TaskOps {
   const ir::Program& program() const { return program_; }
   const ir::Layout& layout() const { return layout_; }
   std::size_t tasks() const { return other_part_.size(); }
-  // Buffers that have no bytes of their own in this software; ascending.
-  const std::vector<ir::BufferId>& absent() const { return absent_; }
+  // As the software holds its buffers.
+  const Holding& holding() const { return holding_; }
   bool OtherPart(int32_t task) const { return other_part_[static_cast<std::size_t>(task)] != 0; }
 
   // In order of issue. Of the other part of a message: the op that sends it.
@@ -43,7 +44,7 @@ class TaskOps {
   const ir::Plan& plan_;
   const ir::Program& program_;
   ir::Layout layout_;
-  std::vector<ir::BufferId> absent_;
+  Holding holding_;
   std::vector<ir::Instance> instances_;  // by task
   std::vector<std::size_t> first_;       // by task, into instances_; one more at the end
   std::vector<double> end_share_;        // by instance

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes by the op that writes a buffer.
+#include "model/price/held.h"
+
+#include <algorithm>
+
+#include "model/framework/presets.h"
+
+namespace orrery {
+namespace {
+
+// Bytes that autograd holds for each of the 2 of an activation in 16 bits that such an op writes.
+double TimesHeld(ir::OpKind kind, const Holding& holding) {
+  switch (kind) {
+    case ir::OpKind::kEmbed:
+    case ir::OpKind::kAddPos:
+    case ir::OpKind::kBiasResidual:
+      return holding.fp32_residual ? 2 : 1;
+    case ir::OpKind::kRmsNorm:  // 2 bytes, and 4 of its factor; or 2 of that and 4 of the input
+      return !holding.eager_norm ? 1 : holding.fp32_residual ? 3 : 4;
+    case ir::OpKind::kSwiglu:
+      return holding.eager ? 2 : 1;
+    default:
+      return 1;
+  }
+}
+
+std::vector<double> TimesHeld(const ir::Program& program, const Holding& holding) {
+  std::vector<double> factors(program.buffers.size(), 1);
+  if (!holding.fp32_residual && !holding.eager && !holding.eager_norm) return factors;
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Op& op : block.ops) {
+      const double factor = TimesHeld(op.kind, holding);
+      if (factor == 1 || op.out.empty()) continue;
+      const ir::BufferId id = program.views[op.out.front()].buffer;
+      const ir::Buffer& buffer = program.buffers[id];
+      if (buffer.cls == ir::BufferClass::kActivation && ir::DtypeBytes(buffer.dtype) == 2)
+        factors[id] = std::max(factors[id], factor);
+    }
+  }
+  return factors;
+}
+
+}  // namespace
+
+Holding HoldingOf(const FrameworkProfile& framework) {
+  Holding holding;
+  holding.static_layout = framework.static_layout;
+  if (framework.static_layout) return holding;
+  holding.gradients_late = framework.memory_gradients_late > 0.5;
+  holding.cast_shards = framework.memory_cast_shards > 0.5;
+  if (framework.preset != nullptr) {
+    holding.fp32_residual = framework.preset->autocast;
+    holding.eager = !framework.preset->compile;
+    holding.eager_norm = holding.eager && !framework.preset->fused_norm;
+  }
+  return holding;
+}
+
+std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holding) {
+  std::vector<int64_t> bytes(program.buffers.size());
+  const std::vector<double> factors = TimesHeld(program, holding);
+  bool masters = false;
+  for (const ir::Buffer& buffer : program.buffers)
+    masters = masters || buffer.cls == ir::BufferClass::kMaster;
+  for (std::size_t b = 0; b < bytes.size(); ++b) {
+    const ir::Buffer& buffer = program.buffers[b];
+    const bool cast = holding.cast_shards && masters && buffer.cls == ir::BufferClass::kParam &&
+                      buffer.unit_shard_axis >= 0 && ir::DtypeBytes(buffer.dtype) == 2;
+    if (ir::OnHost(buffer) || cast) continue;
+    bytes[b] = static_cast<int64_t>(static_cast<double>(ir::BufferBytes(buffer)) * factors[b]);
+  }
+  if (!holding.static_layout) {
+    for (const ir::BufferId id : ir::SharedGradients(program)) bytes[id] = 0;
+  }
+  return bytes;
+}
+
+bool ComesLate(const ir::Buffer& buffer, const Holding& holding) {
+  return holding.gradients_late && buffer.cls == ir::BufferClass::kGrad &&
+         buffer.life == ir::Life::kStep;
+}
+
+std::vector<StepPlace> HeldFrom(const ir::Program& program, const ir::Layout& layout,
+                                const ir::Usage& usage, const Holding& holding) {
+  constexpr StepPlace kBegin{-1, -1};
+  std::vector<StepPlace> from(program.buffers.size(), kBegin);
+  if (!holding.gradients_late) return from;
+  // The first block sets gradients to zero: software that makes them late has nothing to set there.
+  for (std::size_t c = 0; c < layout.calls.size(); ++c) {
+    const int32_t block = layout.calls[c].block;
+    if (block == 0) continue;
+    for (const ir::Touch& touch : usage.by_block[block]) {
+      StepPlace& place = from[touch.buffer];
+      if (place == kBegin && ComesLate(program.buffers[touch.buffer], holding))
+        place = {static_cast<int32_t>(c), touch.first_op};
+    }
+  }
+  return from;
+}
+
+}  // namespace orrery
