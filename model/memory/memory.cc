@@ -134,6 +134,8 @@ std::string OnTopVerdict(const StageMemory& stage) {
     text += fmt::format(", copies of the logits {} more", Format(peak.loss_copies));
   if (peak.gradient_copies.value > 0)
     text += fmt::format(", copies of gradients {}", Format(peak.gradient_copies));
+  if (peak.buckets.value > 0)
+    text += fmt::format(", buckets of reductions {}", Format(peak.buckets));
   return text;
 }
 
@@ -143,7 +145,7 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
                             const MemoryReport& report) {
   const StageMemory& stage = report.peak();
   const double budget = (limits.capacity - report.context).value / (1.0 + limits.fragmentation) -
-                        stage.need.gradient_copies.value;
+                        (stage.need.gradient_copies + stage.need.buckets).value;
   const auto overflow = FirstOverflow(plan, program, layout, limits.allocation,
                                       static_cast<int64_t>(std::max(0.0, budget)));
   const auto overhead = [&](Bytes allocated) {

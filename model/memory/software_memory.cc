@@ -128,8 +128,8 @@ StagePeak PeakOf(const StageDemand& demand, const Allocation& allocation) {
     peak.live = Bytes(demand.live);
     peak.gaps = Bytes(base - demand.live);
   }
-  peak.gradient_copies =
-      Bytes(allocation.gradient_copy * demand.half_weights + allocation.reducer * demand.reduced);
+  peak.gradient_copies = Bytes(allocation.gradient_copy * demand.half_weights);
+  peak.buckets = Bytes(allocation.reducer * demand.reduced);
   return peak;
 }
 

@@ -70,10 +70,11 @@ struct StagePeak {
   Bytes live;             // the plan's tensors at that moment
   Bytes gaps;             // of the static layout
   Bytes loss_copies;      // copies of the logits
-  Bytes gradient_copies;  // gradients in half precision beside those in fp32; buckets of reductions
+  Bytes gradient_copies;  // gradients in half precision beside those in fp32
+  Bytes buckets;          // of reductions
   StepPlace at;
 
-  Bytes allocated() const { return live + gaps + loss_copies + gradient_copies; }
+  Bytes allocated() const { return live + gaps + loss_copies + gradient_copies + buckets; }
 };
 StagePeak PeakOf(const StageDemand& demand, const Allocation& allocation);
 

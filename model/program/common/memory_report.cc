@@ -32,6 +32,7 @@ std::string ClassTable(const MemoryReport& memory) {
   row("gaps in the static layout", peak.need.gaps);
   row("logits copies made by the loss", peak.need.loss_copies);
   row("half-precision copies of gradients", peak.need.gradient_copies);
+  row("buckets of reductions", peak.need.buckets);
   row("framework context and communication buffers", memory.context);
   row("allocator fragmentation", memory.fragmentation);
   row("total", memory.total);
@@ -127,6 +128,7 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
       {"live_peak_bytes", memory.live.value},
       {"loss_copies_bytes", memory.peak().need.loss_copies.value},
       {"gradient_copies_bytes", memory.peak().need.gradient_copies.value},
+      {"buckets_bytes", memory.peak().need.buckets.value},
       {"context_bytes", memory.context.value},
       {"fragmentation_bytes", memory.fragmentation.value},
       {"fullest_stage", memory.fullest},
