@@ -34,9 +34,14 @@ class MemoryPredictor {
   const RunDemand* Demand(const CaseRow& row);
   std::optional<PredictedMemory> Predict(const CaseRow& row, const GpuProfile& gpu,
                                          const FrameworkProfile& framework);
+  // The plan of a row that Demand() has lowered last, with few micro-batches; once. nullopt: that was another row's, or of
+  // other choices of this row.
+  std::optional<ir::Plan> TakePlan(const CaseRow& row);
 
  private:
   std::map<std::string, std::optional<RunDemand>> demands_;  // by everything that shapes a plan
+  std::string lowered_for_;
+  std::optional<ir::Plan> lowered_;
 };
 
 }  // namespace orrery
