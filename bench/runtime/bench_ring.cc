@@ -19,6 +19,13 @@ namespace {
 
 constexpr int kRingRanks = 2, kRingRounds = 21;
 constexpr double kRingDeadline = 60;  // seconds
+// Calls of less than this are timed several at once.
+constexpr int64_t kTimedBytes = 256 << 10;
+constexpr int64_t kMostTimed = 64;
+
+std::string SizeText(int64_t bytes) {
+  return bytes >= 1 << 20 ? fmt::format("{}MiB", bytes >> 20) : fmt::format("{}KiB", bytes >> 10);
+}
 
 class Contest {
  public:
@@ -59,12 +66,14 @@ class Contest {
   }
 
   // Seconds of one call on its slowest rank.
-  static double Time(const std::function<void()>& call) {
+  double Time(const std::function<void()>& call) const {
+    const int64_t calls = std::clamp<int64_t>(kTimedBytes / bytes_, 1, kMostTimed);
     MPI_Barrier(MPI_COMM_WORLD);
     const auto begin = std::chrono::steady_clock::now();
-    call();
+    for (int64_t i = 0; i < calls; ++i) call();
     double seconds =
-               std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() /
+               static_cast<double>(calls),
            slowest = 0;
     MPI_Allreduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return slowest;
@@ -80,10 +89,10 @@ class Contest {
     if (endpoint_->rank() != 0) return;
     for (auto* times : {&mine, &theirs}) {
       std::sort(times->begin(), times->end());
-      fmt::print("{}_{}MiB_{}_median = {:.0f} us\n", name, bytes_ >> 20,
-                 times == &mine ? "ring" : "library", 1e6 * (*times)[times->size() / 2]);
-      fmt::print("{}_{}MiB_{}_min = {:.0f} us\n", name, bytes_ >> 20,
-                 times == &mine ? "ring" : "library", 1e6 * times->front());
+      const std::string who =
+          fmt::format("{}_{}_{}", name, SizeText(bytes_), times == &mine ? "ring" : "library");
+      fmt::print("{}_median = {:.1f} us\n", who, 1e6 * (*times)[times->size() / 2]);
+      fmt::print("{}_min = {:.1f} us\n", who, 1e6 * times->front());
     }
     std::fflush(stdout);
   }
@@ -97,8 +106,8 @@ class Contest {
 int Contests() {
   const auto endpoint = comm::ConnectMpi(kRingDeadline, "bench_ring");
   const auto all = endpoint->Join(0, {0, 1});
-  for (const int64_t mebibytes : {1, 4, 16})
-    Contest(endpoint.get(), all.get(), mebibytes << 20).Run();
+  for (const int64_t kibibytes : {1, 8, 64, 256, 512, 1024, 4096, 16384, 65536})
+    Contest(endpoint.get(), all.get(), kibibytes << 10).Run();
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "bench/recorded.h"
 #include "bench/runtime/small_gpt.h"
 #include "model/plan/ir/plan_facts.h"
 #include "runtime/data/synthetic.h"
@@ -19,12 +20,26 @@ namespace orrery {
 namespace {
 
 constexpr int64_t kExecutorSteps = 12;
+constexpr int64_t kGpt2Tokens = 64;  // of a sequence, one per rank
 
-ir::Plan GptPlan(int replicas, int batch) {
+Strategy Replicas(int replicas, int batch) {
   Strategy strategy;
   strategy.dp = replicas;
   strategy.micro_batch = batch;
-  return SmallGptPlan(Precision::kFp32, strategy);
+  return strategy;
+}
+
+ModelSpec Gpt2Small() {
+  ModelSpec model;
+  model.name = "gpt2-small";
+  model.layers = 12;
+  model.hidden = 768;
+  model.ffn = 3072;
+  model.heads = model.kv_heads = 12;
+  model.head_dim = 64;
+  model.vocab = 50257;
+  model.max_positions = 1024;
+  return model;
 }
 
 // Rank 0's steps.
@@ -41,14 +56,15 @@ double MedianOf(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void BenchRanks(int replicas, int batch, const char* name, double peak) {
-  const ir::Plan plan = GptPlan(replicas, batch);
+// Seconds of a step, the least.
+double BenchRanks(const ir::Plan& plan, int64_t vocab, const char* name, double peak) {
+  const auto replicas = static_cast<double>(plan.mesh.ranks());
   KeepSteps keep;
   launch::TrainOptions options;
   options.steps = kExecutorSteps;
   const std::string failure =
       launch::RunLocalRanks(plan.mesh.ranks(), [&](comm::Endpoint* endpoint) {
-        train::SyntheticSource data({.seed = 1, .vocab = 4096});
+        train::SyntheticSource data({.seed = 1, .vocab = vocab});
         launch::TrainRank(plan, endpoint, &data, options, {&keep});
       });
   if (!failure.empty()) {
@@ -68,6 +84,25 @@ void BenchRanks(int replicas, int batch, const char* name, double peak) {
   fmt::print("{}_communication_share = {:.3g} percent\n", name, 100 * MedianOf(waits));
   fmt::print("{}_mfu = {:.3g} percent\n", name,
              100 * ir::FactsOf(plan).flops / (least * replicas * peak));
+  return least;
+}
+
+// At 1 x 64 tokens per rank: products with few rows, and an update of 124 million parameters.
+void BenchGpt2(double peak) {
+  const auto rate = [&](int replicas, const char* name) {
+    const ir::Plan plan =
+        StepPlan(Gpt2Small(), kGpt2Tokens, Precision::kFp32, Replicas(replicas, 1));
+    const double tokens = static_cast<double>(replicas * kGpt2Tokens) /
+                          BenchRanks(plan, Gpt2Small().vocab, name, peak);
+    fmt::print("{}_speed = {:.4g} tokens/s\n", name, tokens);
+    return tokens;
+  };
+  const double one = rate(1, "gpt2_small_one_rank");
+  PrintRecorded("pytorch_1_13_gpt2_small_one_core", 40, "tokens/s");
+  PrintRecorded("llm_c_gpt2_small_one_core", 25, "tokens/s");
+  const double two = rate(2, "gpt2_small_two_ranks");
+  PrintRecorded("pytorch_1_13_gpt2_small_two_cores", 62, "tokens/s");
+  fmt::print("gpt2_small_two_ranks_over_one = {:.3g} ratio\n", two / one);
 }
 
 }  // namespace
@@ -75,9 +110,14 @@ void BenchRanks(int replicas, int batch, const char* name, double peak) {
 void BenchExecutor() {
   const double peak = launch::MeasurePeak();
   fmt::print("executor_peak = {:.4g} GFLOP/s\n", 1e-9 * peak);
-  BenchRanks(1, 8, "one_rank", peak);
-  BenchRanks(2, 8, "two_ranks", peak);
-  BenchRanks(1, 1, "one_rank_one_sample", peak);
+  const auto small = [&](int replicas, int batch, const char* name) {
+    const ir::Plan plan = SmallGptPlan(Precision::kFp32, Replicas(replicas, batch));
+    return BenchRanks(plan, SmallGpt().vocab, name, peak);
+  };
+  const double one = small(1, 8, "one_rank"), two = small(2, 8, "two_ranks");
+  fmt::print("two_ranks_over_one = {:.3g} ratio\n", 2 * one / two);
+  small(1, 1, "one_rank_one_sample");
+  BenchGpt2(peak);
 }
 
 }  // namespace orrery

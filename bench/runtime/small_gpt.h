@@ -24,18 +24,23 @@ inline ModelSpec SmallGpt() {
   return model;
 }
 
-// A step of it: one micro-batch per replica of `strategy`. Ends the program if it is refused.
-inline ir::Plan SmallGptPlan(Precision precision, const Strategy& strategy) {
+// A step: one micro-batch per replica of `strategy`. Ends the program if it is refused.
+inline ir::Plan StepPlan(const ModelSpec& model, int64_t tokens, Precision precision,
+                         const Strategy& strategy) {
   Workload work;
-  work.seq_len = 128;
+  work.seq_len = tokens;
   work.global_batch = int64_t{strategy.micro_batch} * strategy.dp;
   work.precision = precision;
-  LowerResult lowered = Lower(SmallGpt(), work, strategy);
+  LowerResult lowered = Lower(model, work, strategy);
   if (const auto* refusal = std::get_if<Refusal>(&lowered)) {
     fmt::print(stderr, "refused: {}\n", refusal->reason);
     std::exit(1);
   }
   return std::get<ir::Plan>(std::move(lowered));
+}
+
+inline ir::Plan SmallGptPlan(Precision precision, const Strategy& strategy) {
+  return StepPlan(SmallGpt(), SmallGpt().max_positions, precision, strategy);
 }
 
 }  // namespace orrery

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "bench/recorded.h"
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
 #include "model/twin/runner.h"
@@ -67,6 +68,8 @@ void EvaluateAll() {
   fmt::print("search_space_legal = {} strategies\n", counts.evaluated);
   fmt::print("search_evaluations_one_core = {:.0f} strategies/s\n", warm);
   fmt::print("search_evaluations_one_core_with_tables = {:.0f} strategies/s\n", cold);
+  PrintRecorded("calculon_one_core", 78, "strategies/s");
+  PrintRecorded("calculon_one_core_without_logging", 483, "strategies/s");
 }
 
 void SearchAll() {
@@ -75,6 +78,8 @@ void SearchAll() {
   const double start = Now();
   const SearchResult result = Search(request);
   fmt::print("search_gpt3_175b_4096_gpus_wall = {:.3f} s\n", Now() - start);
+  PrintRecorded("calculon_gpt3_175b_4096_gpus_cpu", 12.4, "s");
+  PrintRecorded("calculon_gpt3_175b_4096_gpus_cpu_without_logging", 2.0, "s");
   fmt::print("search_gpt3_175b_4096_gpus_best_step = {:.3f} s\n", result.ranked.front().time.total);
 }
 

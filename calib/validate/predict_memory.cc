@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "model/plan/lower/lower.h"
 #include "model/plan/lower/names.h"
@@ -52,13 +53,11 @@ Workload FewMicroBatches(const CaseRow& row) {
   return work;
 }
 
-std::optional<RunDemand> DemandOf(const CaseRow& row, const Holding& holding) {
+RunDemand DemandOf(const CaseRow& row, const ir::Plan& plan, const Holding& holding) {
   const Strategy& s = row.strategy;
-  const LowerResult lowered = Lower(row.model, FewMicroBatches(row), s);
-  if (std::holds_alternative<Refusal>(lowered)) return std::nullopt;
   const int64_t ranks_per_stage = std::max<int64_t>(1, s.ranks() / s.pp);
   RunDemand demand;
-  demand.stages = DemandsOf(std::get<ir::Plan>(lowered), holding);
+  demand.stages = DemandsOf(plan, holding);
   demand.first_node_stages = static_cast<int>(
       std::clamp<int64_t>((row.gpus_per_node + ranks_per_stage - 1) / ranks_per_stage, 1, s.pp));
   demand.communicators = Communicators(s);
@@ -83,8 +82,22 @@ PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu,
 const RunDemand* MemoryPredictor::Demand(const CaseRow& row, const Holding& holding) {
   const std::pair key(PlanKey(row), holding);
   auto found = demands_.find(key);
-  if (found == demands_.end()) found = demands_.emplace(key, DemandOf(row, holding)).first;
+  if (found == demands_.end()) {
+    LowerResult lowered = Lower(row.model, FewMicroBatches(row), row.strategy);
+    std::optional<RunDemand> demand;
+    if (auto* plan = std::get_if<ir::Plan>(&lowered)) {
+      demand = DemandOf(row, *plan, holding);
+      lowered_for_ = row.place + key.first;
+      lowered_ = std::move(*plan);
+    }
+    found = demands_.emplace(key, std::move(demand)).first;
+  }
   return found->second ? &*found->second : nullptr;
+}
+
+std::optional<ir::Plan> MemoryPredictor::TakePlan(const CaseRow& row) {
+  if (!lowered_ || lowered_for_ != row.place + PlanKey(row)) return std::nullopt;
+  return std::exchange(lowered_, std::nullopt);
 }
 
 std::optional<PredictedMemory> MemoryPredictor::Predict(const CaseRow& row, const GpuProfile& gpu,

@@ -35,10 +35,15 @@ class MemoryPredictor {
   const RunDemand* Demand(const CaseRow& row, const Holding& holding);
   std::optional<PredictedMemory> Predict(const CaseRow& row, const GpuProfile& gpu,
                                          const FrameworkProfile& framework);
+  // The plan of a row that Demand() has lowered last, with few micro-batches; once. nullopt: that was another row's, or of
+  // other choices of this row.
+  std::optional<ir::Plan> TakePlan(const CaseRow& row);
 
  private:
   // By everything that shapes a plan, and by who holds it.
   std::map<std::pair<std::string, Holding>, std::optional<RunDemand>> demands_;
+  std::string lowered_for_;
+  std::optional<ir::Plan> lowered_;
 };
 
 }  // namespace orrery

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <thread>
@@ -83,7 +84,7 @@ PredictorKey KeyOf(const CaseRow& row, const FrameworkProfile& framework) {
 
 class CasePredictor {
  public:
-  explicit CasePredictor(Engine engine) : engine_(engine) {}
+  CasePredictor(Engine engine, bool terms) : engine_(engine), terms_(terms) {}
 
   void Predict(CasePrediction* prediction) {
     CaseRow& row = prediction->row;
@@ -158,20 +159,37 @@ class CasePredictor {
   }
 
   // Why the row cannot be simulated; nullopt: its time is simulated now.
-  static std::optional<std::string> Simulate(const CaseRow& row, const Setting& setting,
-                                             StepTime* time) {
+  std::optional<std::string> Simulate(const CaseRow& row, const Setting& setting, StepTime* time) {
     if (row.window != Window::kStep) return "the event engine times whole steps only";
-    const LowerResult lowered = Lower(row.model, row.work, row.strategy);
-    if (const auto* refusal = std::get_if<Refusal>(&lowered)) return refusal->reason;
+    if (auto refusal = CheckStrategy(row.model, row.work, row.strategy)) return refusal->reason;
+    const ir::Plan plan = PlanOf(row);
+    const Job job = JobOf(setting, row.model, row.work);
     try {
       const Cluster cluster = BuildCluster(setting.topology, row.nodes, row.gpus_per_node);
-      *time = WithInterval(SimulateLayout(JobOf(setting, row.model, row.work), row.strategy,
-                                          std::get<ir::Plan>(lowered), cluster),
-                           *time);
+      const StepTime simulated = terms_ ? SimulateLayout(job, row.strategy, plan, cluster)
+                                        : Total(SimulateTotal(job, row.strategy, plan, cluster));
+      *time = WithInterval(simulated, *time);
       return std::nullopt;
     } catch (const InputError& error) {
       return error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
     }
+  }
+
+  // Its memory was read from the same blocks.
+  ir::Plan PlanOf(const CaseRow& row) {
+    if (std::optional<ir::Plan> plan = memory_.TakePlan(row)) {
+      return WithMicroBatches(std::move(*plan), row.work, row.strategy,
+                              MicroBatches(row.work, row.strategy));
+    }
+    return std::get<ir::Plan>(Lower(row.model, row.work, row.strategy));
+  }
+
+  static StepTime Total(double seconds) {
+    StepTime time;
+    for (const BreakdownTerm& term : BreakdownTerms())
+      time.*term.seconds = std::numeric_limits<double>::quiet_NaN();
+    time.total = seconds;
+    return time;
   }
 
   // The score matrices of a run whose attention nobody printed must at least have fitted.
@@ -292,6 +310,7 @@ class CasePredictor {
   }
 
   Engine engine_;
+  bool terms_;
   Trust trust_ = LoadTrust();
   std::map<PredictorKey, ShapeCache> shapes_;
   Cache<TopologySpec> topologies_;
@@ -332,7 +351,8 @@ std::vector<RowsOfModel> ByModel(const std::vector<CasePrediction>& cases) {
 
 }  // namespace
 
-std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine, int threads) {
+std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine, int threads,
+                                         bool terms) {
   std::vector<CasePrediction> predictions(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) predictions[i].row = std::move(rows[i]);
   const std::vector<RowsOfModel> groups = ByModel(predictions);
@@ -340,7 +360,7 @@ std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engin
   std::atomic<std::size_t> next = 0;
   const auto work = [&](int) {
     for (std::size_t group = next++; group < groups.size(); group = next++) {
-      CasePredictor predictor(engine);
+      CasePredictor predictor(engine, terms);
       for (const std::size_t row : groups[group].rows) {
         try {
           predictor.Predict(&predictions[row]);

@@ -41,9 +41,9 @@ std::map<std::string, std::vector<const CasePrediction*>> BySource(
     const std::vector<CasePrediction>& cases);
 
 // Predicts all rows. A topology, chip or software that is not known refuses its rows by name. `threads`: 0, one per core;
-// any number of them predicts the same.
+// any number of them predicts the same. Without `terms` a simulated time has its total and interval alone, in less time.
 std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine = Engine::kClosed,
-                                         int threads = 0);
+                                         int threads = 0, bool terms = true);
 
 // Reads the file; throws InputError (missing columns, malformed cells).
 std::vector<CaseRow> LoadCases(const std::string& path);

@@ -19,12 +19,35 @@ constexpr double kWorthwhile = 0.6;
 
 constexpr CommAxis kAxes[] = {CommAxis::kTensor, CommAxis::kData, CommAxis::kPipeline};
 
-sim::SimulationOptions OptionsFor(const SimulatedStep* step) {
+sim::SimulationOptions OptionsFor(bool links, bool terms) {
   sim::SimulationOptions options;
   options.merge_alike = true;
-  options.keep_links = step != nullptr;
+  options.keep_links = links;
+  options.terms = terms;
   return options;
 }
+
+// The two short steps of a layout.
+struct ShortRun {
+  ShortRun(const Job& job, const Strategy& layout, const ir::Plan& plan, const Cluster& cluster,
+           const ShortSteps& steps, bool links, bool terms)
+      : cycles(static_cast<double>(plan.micro_batches - steps.more) /
+               static_cast<double>(steps.more - steps.fewer)),
+        fewer_plan(WithMicroBatches(plan, job.work, layout, steps.fewer)),
+        more_plan(WithMicroBatches(plan, job.work, layout, steps.more)),
+        fewer(fewer_plan, cluster, job.prices(), OptionsFor(false, terms)),
+        more(more_plan, cluster, job.prices(), OptionsFor(links, terms)) {
+    fewer.Run();
+    more.Run();
+  }
+
+  bool Repeats() const { return sim::CycleOf(fewer, more).has_value(); }
+  StepTime Whole() const { return Extend(fewer.time(), more.time(), cycles); }
+
+  const double cycles;  // of the whole step beyond the longer one
+  const ir::Plan fewer_plan, more_plan;
+  sim::Simulation fewer, more;
+};
 
 }  // namespace
 
@@ -69,7 +92,7 @@ std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, cons
 
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
                       SimulatedStep* step) {
-  sim::Simulation simulation(plan, cluster, prices, OptionsFor(step));
+  sim::Simulation simulation(plan, cluster, prices, OptionsFor(step != nullptr, true));
   simulation.Run();
   if (step != nullptr) *step = {simulation.result().ops, simulation.SharedLinks()};
   return simulation.time();
@@ -78,20 +101,14 @@ StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSe
 StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& plan,
                         const Cluster& cluster, SimulatedStep* step) {
   for (const ShortSteps& steps : ShortStepsOf(layout, plan.micro_batches)) {
-    const ir::Plan fewer_plan = WithMicroBatches(plan, job.work, layout, steps.fewer);
-    const ir::Plan more_plan = WithMicroBatches(plan, job.work, layout, steps.more);
-    sim::Simulation fewer(fewer_plan, cluster, job.prices(), OptionsFor(nullptr));
-    sim::Simulation more(more_plan, cluster, job.prices(), OptionsFor(step));
-    fewer.Run();
-    more.Run();
-    if (!sim::CycleOf(fewer, more)) continue;
-    const double cycles = static_cast<double>(plan.micro_batches - steps.more) /
-                          static_cast<double>(steps.more - steps.fewer);
-    const StepTime time = Extend(fewer.time(), more.time(), cycles);
+    const ShortRun run(job, layout, plan, cluster, steps, step != nullptr, true);
+    if (!run.Repeats()) continue;
+    const sim::Simulation &fewer = run.fewer, &more = run.more;
+    const StepTime time = run.Whole();
     if (step != nullptr) {
       const double contention = more.breakdown().contention;
       *step = {more.result().ops +
-                   static_cast<int64_t>(cycles) * (more.result().ops - fewer.result().ops),
+                   static_cast<int64_t>(run.cycles) * (more.result().ops - fewer.result().ops),
                more.SharedLinks(), true};
       for (sim::SharedLink& shared : step->shared)
         shared.seconds *= contention > 0 ? time.contention / contention : 1;
@@ -99,6 +116,17 @@ StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& 
     return time;
   }
   return SimulateStep(plan, cluster, job.prices(), step);
+}
+
+double SimulateTotal(const Job& job, const Strategy& layout, const ir::Plan& plan,
+                     const Cluster& cluster) {
+  for (const ShortSteps& steps : ShortStepsOf(layout, plan.micro_batches)) {
+    const ShortRun run(job, layout, plan, cluster, steps, false, false);
+    if (run.Repeats()) return run.Whole().total;
+  }
+  sim::SimulationOptions options = OptionsFor(false, false);
+  options.record = false;
+  return sim::Simulation(plan, cluster, job.prices(), options).Run();
 }
 
 }  // namespace orrery

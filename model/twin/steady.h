@@ -39,7 +39,10 @@ std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, cons
 // learns the rest. Throws InputError: see sim::Simulation.
 StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& plan,
                         const Cluster& cluster, SimulatedStep* step = nullptr);
-// The same of a plan from elsewhere: op by op.
+// Its total alone, in seconds, equal to rounding: less to record, and no second run for the terms where messages contend.
+double SimulateTotal(const Job& job, const Strategy& layout, const ir::Plan& plan,
+                     const Cluster& cluster);
+// The same as SimulateLayout() of a plan from elsewhere: op by op.
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
                       SimulatedStep* step = nullptr);
 

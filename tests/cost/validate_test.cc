@@ -364,28 +364,6 @@ TEST(Validation, AnswersPublishedRunsWithAdapters) {
   EXPECT_LE(Summarise(all).median, 0.065);
 }
 
-TEST(Validation, PredictsTheSameOnAnyNumberOfThreads) {
-  std::vector<CaseRow> rows =
-      LoadCases(std::string(ORRERY_SOURCE_DIR) + "/calib/data/published_runs.csv");
-  std::vector<CaseRow> some;
-  for (std::size_t i = 0; i < rows.size(); i += 23) some.push_back(rows[i]);
-  const auto one = PredictCases(some, Engine::kEvent, 1),
-             four = PredictCases(some, Engine::kEvent, 4);
-  ASSERT_EQ(one.size(), some.size());
-  for (std::size_t i = 0; i < some.size(); ++i) {
-    EXPECT_EQ(four[i].row.name, some[i].name);
-    EXPECT_EQ(four[i].row.notes, one[i].row.notes);
-    EXPECT_EQ(four[i].row.refused, one[i].row.refused);
-    EXPECT_EQ(four[i].outside, one[i].outside);
-    EXPECT_EQ(four[i].predicted_mem_gib, one[i].predicted_mem_gib);
-    ASSERT_EQ(four[i].time.has_value(), one[i].time.has_value());
-    if (!one[i].time) continue;
-    EXPECT_EQ(four[i].time->total, one[i].time->total);
-    EXPECT_EQ(four[i].time->low, one[i].time->low);
-    EXPECT_EQ(four[i].time->high, one[i].time->high);
-  }
-}
-
 // The bars of this project on the published rows.
 TEST(Validation, KeepsItsBarsOnThePublishedRuns) {
   const auto cases =

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -205,8 +206,10 @@ TEST(Accuracy, SixteenBitStorageRoundTripsAndRoundsToNearestEven) {
   EXPECT_EQ(f16[7], 0x3c00);
 }
 
-TEST(PlainProduct, AgreesWithTheFastOne) {
-  const int64_t m = 101, n = 600, k = 530;
+class PlainProduct : public testing::TestWithParam<std::array<int64_t, 3>> {};
+
+TEST_P(PlainProduct, AgreesWithTheFastOne) {
+  const auto [m, n, k] = GetParam();
   const Vector a = Random(m * k, 1), b = Random(k * n, 2), c = Random(m * n, 3);
   const std::vector<float> fa(a.begin(), a.end()), fb(b.begin(), b.end());
   std::vector<float> pack(cpu::GemmPackFloats());
@@ -223,6 +226,13 @@ TEST(PlainProduct, AgreesWithTheFastOne) {
     EXPECT_LT(RelativeError(Vector(found.begin(), found.end()), expected), 1e-5);
   }
 }
+
+// The fast one computes some of a transposed A slice by slice.
+INSTANTIATE_TEST_SUITE_P(Sizes, PlainProduct,
+                         testing::Values(std::array<int64_t, 3>{101, 600, 530},
+                                         std::array<int64_t, 3>{1024, 256, 40},
+                                         std::array<int64_t, 3>{768, 300, 64},
+                                         std::array<int64_t, 3>{640, 300, 64}));
 
 }  // namespace
 }  // namespace orrery

@@ -139,6 +139,7 @@ TEST_P(Steady, EqualsTheWholeStep) {
   const StepTime time = SimulateLayout(job, layout, plan, cluster, &step);
   EXPECT_EQ(step.repeated, at.repeats);
   EXPECT_NEAR(time.total, whole.total, kEqual * whole.total);
+  EXPECT_NEAR(SimulateTotal(job, layout, plan, cluster), whole.total, kEqual * whole.total);
   EXPECT_EQ(step.ops, whole_step.ops);
   for (const BreakdownTerm& term : BreakdownTerms())
     EXPECT_NEAR(time.*term.seconds, whole.*term.seconds, kEqualTerms * whole.total) << term.key;

@@ -413,7 +413,7 @@ Accuracy MeasureAccuracy(const std::string& path) {
   const std::string data = (std::filesystem::path(DataRoot()) / "calib" / "data").string() + "/";
   Accuracy accuracy;
   accuracy.closed = PredictCases(LoadCases(path));
-  accuracy.event = PredictCases(LoadCases(path), Engine::kEvent);
+  accuracy.event = PredictCases(LoadCases(path), Engine::kEvent, 0, false);
   accuracy.left_out = ReadLeftOut(LeftOutPath());
   accuracy.kin = LoadTrust().kin;
   accuracy.seeds = PredictCases(LoadCases(data + "seed_systems.csv"));

@@ -50,7 +50,8 @@ Answer RunValidate(const CommandLine& line) {
   if (flags.accuracy.given) return WriteAccuracy(flags);
   CheckHtml(flags.html, flags.json);
   std::vector<CasePrediction> cases;
-  AtFlag(flags.runs, [&] { cases = PredictCases(LoadCases(flags.runs.text), engine); });
+  const bool terms = flags.json.given || flags.html.given;  // the text has none
+  AtFlag(flags.runs, [&] { cases = PredictCases(LoadCases(flags.runs.text), engine, 0, terms); });
   return Deliver(ExitCode::kOk, RenderValidation(cases), ValidationJson(cases), flags.json,
                  flags.html);
 }

@@ -293,7 +293,7 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostS
 double Simulation::Run() {
   result_ = Execute(plan_, tasks_, &meetings_, options_.perturbation,
                     options_.record ? &timeline_ : nullptr);
-  if (options_.record) {
+  if (options_.record && options_.terms) {
     if (Contended()) RunWithoutContention();
     breakdown_ = BreakdownOfRank(busiest());
   }

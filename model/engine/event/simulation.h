@@ -23,6 +23,8 @@ struct SimulationOptions {
   bool keep_links = false;  // for links()
   bool log_rates = false;   // for traces
   bool record = true;       // when each task ran: breakdown() and whatever reads the timeline
+  bool terms =
+      true;  // of what is recorded: breakdown(), which takes a second run where messages contend
   double most_recorded = std::numeric_limits<
       double>::infinity();  // ops of executed ranks: nothing is recorded of more
   net::Backend backend = net::Backend::kFluid;

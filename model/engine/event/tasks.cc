@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "model/base/check.h"
@@ -34,7 +33,7 @@ class StageBuilder {
         program_(program),
         pricer_(pricer),
         lines_(*lines),
-        prices_(program.blocks.size()) {}
+        facts_(program.blocks.size()) {}
 
   StageTasks Build(std::size_t streams) {
     const ir::Layout layout = ir::ComputeLayout(plan_, program_);
@@ -42,16 +41,25 @@ class StageBuilder {
     MarkAwaited();
     result_.on_stream.resize(streams);
     latest_.assign(streams, -1);
-    task_of_.reserve(instances_.size());
+    Reserve(instances_.size());
     SplitMessages();
     for (std::size_t i = 0; i < instances_.size(); ++i) AddInstance(static_cast<int32_t>(i));
     AddAwaitedReductions(std::numeric_limits<int32_t>::max());
     LinkSuccessors();
     result_.ops = static_cast<int64_t>(instances_.size());
+    result_.tasks.shrink_to_fit();  // they stay for the whole simulation
     return std::move(result_);
   }
 
  private:
+  void Reserve(std::size_t instances) {
+    constexpr std::size_t kPerTask = 4;  // ops, about
+    task_of_.reserve(instances);
+    received_.reserve(instances);
+    result_.tasks.reserve(instances / kPerTask);
+    last_instance_.reserve(instances / kPerTask);
+  }
+
   const ir::Op& OpOf(const ir::Instance& at) const {
     return program_.blocks[At(at.block)].ops[At(at.op)];
   }
@@ -114,42 +122,56 @@ class StageBuilder {
     return own_part_[At(i)];
   }
 
-  // Equal for all calls of a block: shapes do not depend on the micro-batch.
-  const OpPrice& PriceOf(const ir::Instance& at, const ir::Op& op) {
-    std::vector<std::optional<OpPrice>>& known = prices_[At(at.block)];
-    if (known.empty()) known.resize(program_.blocks[At(at.block)].ops.size());
-    std::optional<OpPrice>& price = known[At(at.op)];
-    if (!price) price = pricer_.ops.Price(program_, op, plan_.micro_batches > 1);
-    return *price;
+  // What is equal for all calls of an op: shapes do not depend on the micro-batch.
+  struct OpFacts {
+    OpPrice price;
+    bool known = false;
+    bool communicates = false, offloads = false, updates = false;
+    int32_t line = -1, message = -1;  // of the whole message, once a task sends it
+    bool receives = false;
+  };
+
+  OpFacts& FactsOf(const ir::Instance& at, const ir::Op& op) {
+    std::vector<OpFacts>& of_block = facts_[At(at.block)];
+    if (of_block.empty()) of_block.resize(program_.blocks[At(at.block)].ops.size());
+    OpFacts& facts = of_block[At(at.op)];
+    if (facts.known) return facts;
+    facts.known = true;
+    facts.price = pricer_.ops.Price(program_, op, plan_.micro_batches > 1);
+    facts.communicates = Communicates(op);
+    facts.offloads = op.kind == OpKind::kCopy || ir::OnHost(program_, op);
+    facts.updates = Updates(op);
+    return facts;
   }
-  double Device(const ir::Instance& at, const ir::Op& op) { return PriceOf(at, op).device; }
 
   void AddInstance(int32_t i) {
     const ir::Instance& at = instances_[At(i)];
     const ir::Op& op = OpOf(at);
+    OpFacts& facts = FactsOf(at, op);
     // What scatters inside the passes does not wait for their end.
     const bool reduces =
         op.phase == ir::Phase::kGradReduce && op.stream != 0 && i > split_.last_pass;
     if (reduces && OwnPart(i).second == Part::kWhole) AddAwaitedReductions(i);
     // Rings inside a pass run on the device alone.
     const bool from_stage = op.kind == OpKind::kRecv && op.phase == ir::Phase::kPipeline;
-    received_.push_back(from_stage || (op.stream != 0 && Communicates(op) && WaitsForReceived(at)));
+    received_.push_back(from_stage ||
+                        (op.stream != 0 && facts.communicates && WaitsForReceived(at)));
     const bool syncs = pricer_.ops.HostWaits() && HostWaitsFor(at, op);
     if (syncs) {
       issued_ = 0;
       ++result_.epochs;
     }
-    issued_ += PriceOf(at, op).host;
-    result_.host += PriceOf(at, op).host;
+    issued_ += facts.price.host;
+    result_.host += facts.price.host;
     const int32_t last = latest_[op.stream];
-    const bool joins = !syncs && !Communicates(op) && Waits(i, at) == 0 && last >= 0 &&
-                       Joinable(last) && result_.tasks[At(last)].offload == Offloads(op);
+    const bool joins = !syncs && !facts.communicates && Waits(i, at) == 0 && last >= 0 &&
+                       Joinable(last) && result_.tasks[At(last)].offload == facts.offloads;
     if (joins) {
       Task& task = result_.tasks[At(last)];
       ++task.ops;
-      AddCompute(Device(at, op), op, &task);
+      AddCompute(facts, &task);
     } else {
-      AddTask(i, at, op);
+      AddTask(i, at, op, &facts);
       result_.tasks.back().syncs = syncs;
     }
     const int32_t task = latest_[op.stream];
@@ -180,20 +202,17 @@ class StageBuilder {
     return at.waits.size() + (other_waits_.empty() ? 0 : other_waits_[At(i)]);
   }
 
-  bool Offloads(const ir::Op& op) const {
-    return op.kind == OpKind::kCopy || ir::OnHost(program_, op);
-  }
-
   // An op starts when the one before it has ended and the host has issued it.
-  void AddCompute(double seconds, const ir::Op& op, Task* task) const {
+  void AddCompute(const OpFacts& facts, Task* task) const {
+    const double seconds = facts.price.device;
     task->seconds += seconds;
-    task->offload = Offloads(op);
-    if (Updates(op)) task->update += seconds;
+    task->offload = facts.offloads;
+    if (facts.updates) task->update += seconds;
     task->earliest = std::max(task->earliest, issued_) + seconds;
     task->issued = issued_;
   }
 
-  void AddTask(int32_t i, const ir::Instance& at, const ir::Op& op) {
+  void AddTask(int32_t i, const ir::Instance& at, const ir::Op& op, OpFacts* facts) {
     Task task;
     task.first = i;
     task.stream = op.stream;
@@ -201,14 +220,28 @@ class StageBuilder {
     const std::size_t waits = Waits(i, at);
     ORRERY_CHECK(waits <= std::numeric_limits<uint8_t>::max(), "{} waits", waits);
     task.waits = static_cast<uint8_t>(waits);
-    if (Communicates(op)) {
-      const auto [share, part] = OwnPart(i);
-      lines_.Number(program_, op, share, part, &task);
+    if (facts->communicates) {
+      NumberOwnPart(i, op, facts, &task);
       task.earliest = task.issued = issued_;
     } else {
-      AddCompute(Device(at, op), op, &task);
+      AddCompute(*facts, &task);
     }
     Append(task, i);
+  }
+
+  void NumberOwnPart(int32_t i, const ir::Op& op, OpFacts* facts, Task* task) {
+    const auto [share, part] = OwnPart(i);
+    if (part == Part::kWhole && facts->line >= 0) {
+      task->line = facts->line;
+      task->message = facts->message;
+      task->receives = facts->receives;
+      return;
+    }
+    lines_.Number(program_, op, share, part, task);
+    if (part != Part::kWhole) return;
+    facts->line = task->line;
+    facts->message = task->message;
+    facts->receives = task->receives;
   }
 
   // Who waits for an op waits for all parts of its message.
@@ -226,25 +259,34 @@ class StageBuilder {
   }
 
   void LinkSuccessors() {
-    std::vector<std::vector<int32_t>> after(result_.tasks.size());
+    std::vector<std::pair<int32_t, int32_t>> links;  // a task, one that waits for it
     for (std::size_t i = 0; i < instances_.size(); ++i) {
       const bool after_passes = static_cast<int32_t>(i) > split_.last_pass;
       for (const int32_t wait : instances_[i].waits) {
         const int32_t task = after_passes ? LastTaskOf(wait) : task_of_[At(wait)];
-        after[At(task)].push_back(task_of_[i]);
+        links.emplace_back(task, task_of_[i]);
       }
     }
-    for (const auto& [gather, reader] : readers_) after[At(gather)].push_back(task_of_[At(reader)]);
+    for (const auto& [gather, reader] : readers_) links.emplace_back(gather, task_of_[At(reader)]);
     for (const SplitOp& reduction : split_.reductions) {
       if (reduction.awaited <= 0) continue;
-      const int32_t pass = task_of_[At(split_.last_pass)];
-      after[At(pass)].push_back(LastTaskOf(reduction.instance));
+      links.emplace_back(task_of_[At(split_.last_pass)], LastTaskOf(reduction.instance));
     }
-    for (std::size_t t = 0; t < after.size(); ++t) {
-      result_.tasks[t].successors = static_cast<uint32_t>(result_.successors.size());
-      result_.successors.insert(result_.successors.end(), after[t].begin(), after[t].end());
-      result_.tasks[t].successors_end = static_cast<uint32_t>(result_.successors.size());
+    SortSuccessors(links);
+  }
+
+  // By task, else in their order.
+  void SortSuccessors(const std::vector<std::pair<int32_t, int32_t>>& links) {
+    for (const auto& [task, next] : links) ++result_.tasks[At(task)].successors_end;
+    uint32_t begin = 0;
+    for (Task& task : result_.tasks) {
+      const uint32_t count = std::exchange(task.successors_end, begin);
+      task.successors = begin;
+      begin += count;
     }
+    result_.successors.resize(links.size());
+    for (const auto& [task, next] : links)
+      result_.successors[result_.tasks[At(task)].successors_end++] = next;
   }
 
   const ir::Plan& plan_;
@@ -264,7 +306,7 @@ class StageBuilder {
   std::vector<int32_t> task_of_;        // by instance
   std::vector<int32_t> last_instance_;  // by task
   std::vector<int32_t> latest_;         // by stream
-  std::vector<std::vector<std::optional<OpPrice>>> prices_;  // by block and op
+  std::vector<std::vector<OpFacts>> facts_;  // by block and op
   double issued_ = 0;
   StageTasks result_;
 };

@@ -5,6 +5,9 @@
 #include "model/plan/ir/hazards.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
 
 #include "model/plan/ir/cells.h"
 #include "model/plan/ir/usage.h"
@@ -12,13 +15,23 @@
 namespace orrery::ir {
 namespace {
 
-// Numbers of instances by stream, in groups that the compiler computes at once.
-constexpr size_t kGroup = 8;
+// Instances, one of each of some streams: as many as a register of the processor holds.
+struct Lanes {
+  static constexpr size_t kCount = 4;
+  int32_t latest[kCount] = {-1, -1, -1, -1};
 
-void RaiseTo(int32_t* row, const int32_t* least, size_t width) {
-  for (size_t at = 0; at < width; at += kGroup) {
-    for (size_t s = at; s < at + kGroup; ++s) row[s] = std::max(row[s], least[s]);
+  void RaiseTo(const Lanes& least) {
+    using Register [[gnu::vector_size(sizeof(latest))]] = int32_t;
+    Register own, other;
+    std::memcpy(&own, latest, sizeof(own));
+    std::memcpy(&other, least.latest, sizeof(other));
+    own = own > other ? own : other;
+    std::memcpy(latest, &own, sizeof(own));
   }
+};
+
+int32_t& Of(Lanes* row, size_t stream) {
+  return row[stream / Lanes::kCount].latest[stream % Lanes::kCount];
 }
 
 class Unfolder {
@@ -27,18 +40,18 @@ class Unfolder {
       : program_(program),
         layout_(layout),
         cells_(program, layout),
-        width_((StreamCount(plan, program) + kGroup - 1) / kGroup * kGroup),
+        width_((StreamCount(plan, program) + Lanes::kCount - 1) / Lanes::kCount),
         writer_(cells_.count(), -1),
-        reader_(cells_.count() * width_, -1),
-        latest_(width_, -1),
-        needed_(width_, -1) {}
+        reader_(cells_.count() * width_),
+        latest_(width_ * Lanes::kCount, -1),
+        needed_(width_) {}
 
   std::vector<Instance> Run() {
     size_t total = 0;
     for (const Call& call : layout_.calls) total += program_.blocks[call.block].ops.size();
     instances_.reserve(total);
     stream_.reserve(total);
-    known_.reserve(total * width_);
+    known_ = std::make_unique_for_overwrite<Lanes[]>(total * width_);
     for (size_t c = 0; c < layout_.calls.size(); ++c) {
       const Call& call = layout_.calls[c];
       const auto& ops = program_.blocks[call.block].ops;
@@ -62,67 +75,78 @@ class Unfolder {
     return count;
   }
 
+  // What the op itself has just read or written stands on its own stream, whose order says as much.
   void Issue(const Op& op, int32_t micro_batch) {
     const auto id = static_cast<int32_t>(instances_.size() - 1);
+    int32_t last = -1;  // neighbouring cells mostly have one writer
+    const auto need = [&](int32_t writer) {
+      if (writer != last) Need(last = writer);
+    };
     for (ViewId view : op.in) {
-      cells_.Each(view, micro_batch, [&](size_t cell) { Need(writer_[cell]); });
-    }
-    for (ViewId view : op.out) {
       cells_.Each(view, micro_batch, [&](size_t cell) {
-        Need(writer_[cell]);
-        RaiseTo(needed_.data(), &reader_[cell * width_], width_);
+        need(writer_[cell]);
+        Of(&reader_[cell * width_], op.stream) = id;
       });
     }
-    for (ViewId view : op.in) {
-      cells_.Each(view, micro_batch, [&](size_t cell) { reader_[cell * width_ + op.stream] = id; });
-    }
     for (ViewId view : op.out) {
+      cells_.Each(view, micro_batch, [&](size_t cell) { need(std::exchange(writer_[cell], id)); });
+      // A loop of its own: whole rows read just after single numbers were written stall the processor.
       cells_.Each(view, micro_batch, [&](size_t cell) {
-        writer_[cell] = id;
-        std::fill_n(&reader_[cell * width_], width_, -1);
+        for (size_t g = 0; g < width_; ++g)
+          needed_[g].RaiseTo(std::exchange(reader_[cell * width_ + g], {}));
       });
     }
-    needed_[op.stream] = -1;  // the order of the stream says as much
+    Of(needed_.data(), op.stream) = -1;
     Settle(op.stream, id);
   }
 
   void Need(int32_t instance) {
     if (instance < 0) return;
-    int32_t& needed = needed_[stream_[instance]];
+    int32_t& needed = Of(needed_.data(), stream_[instance]);
     needed = std::max(needed, instance);
   }
 
   // Keeps a wait only if nothing kept so far, nor the predecessor on the stream, implies it. Latest
   // first: a later instance is never implied by an earlier one.
   void Settle(uint8_t stream, int32_t id) {
-    const size_t row = known_.size();
-    known_.resize(row + width_, -1);
-    if (latest_[stream] >= 0)
-      std::copy_n(known_.begin() + latest_[stream] * width_, width_, known_.begin() + row);
-    for (;;) {
-      const auto most = std::max_element(needed_.begin(), needed_.end());
-      const int32_t wait = *most;
-      if (wait < 0) break;
-      *most = -1;
-      if (known_[row + (most - needed_.begin())] >= wait) continue;
-      instances_[id].waits.push_back(wait);
-      RaiseTo(&known_[row], &known_[wait * width_], width_);
+    Lanes* row = &known_[id * width_];
+    if (latest_[stream] >= 0) {
+      std::copy_n(&known_[latest_[stream] * width_], width_, row);
+    } else {
+      std::fill_n(row, width_, Lanes{});
     }
-    known_[row + stream] = id;
+    for (;;) {
+      const size_t most = LatestNeeded();
+      const int32_t wait = std::exchange(Of(needed_.data(), most), -1);
+      if (wait < 0) break;
+      if (Of(row, most) >= wait) continue;
+      instances_[id].waits.push_back(wait);
+      for (size_t g = 0; g < width_; ++g) row[g].RaiseTo(known_[wait * width_ + g]);
+    }
+    Of(row, stream) = id;
     latest_[stream] = id;
+  }
+
+  // The stream whose instance it is.
+  size_t LatestNeeded() {
+    size_t most = 0;
+    for (size_t s = 1; s < width_ * Lanes::kCount; ++s) {
+      if (Of(needed_.data(), s) > Of(needed_.data(), most)) most = s;
+    }
+    return most;
   }
 
   const Program& program_;
   const Layout& layout_;
   const Cells cells_;
-  const size_t width_;  // streams, in whole groups
+  const size_t width_;  // streams, in whole lanes
   std::vector<Instance> instances_;
-  std::vector<uint8_t> stream_;  // by instance
-  std::vector<int32_t> writer_;  // by cell
-  std::vector<int32_t> reader_;  // by cell and stream: last reader since the last write
-  std::vector<int32_t> known_;  // by instance and stream: latest instance complete when this one is
-  std::vector<int32_t> latest_;  // by stream
-  std::vector<int32_t> needed_;  // by stream, for the instance being issued
+  std::vector<uint8_t> stream_;     // by instance
+  std::vector<int32_t> writer_;     // by cell
+  std::vector<Lanes> reader_;       // by cell: of each stream the last reader since the last write
+  std::unique_ptr<Lanes[]> known_;  // by instance: of each stream the latest complete with this one
+  std::vector<int32_t> latest_;     // by stream
+  std::vector<Lanes> needed_;       // by stream, for the instance being issued
 };
 
 }  // namespace
