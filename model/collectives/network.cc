@@ -37,12 +37,17 @@ void SetInside(const ClusterSummary& cluster, int n, Network* view) {
 
 // More than one leaf: the uplinks carry what crosses, and long rings lose to collisions.
 void SetBetween(const ClusterSummary& cluster, const FabricProfile& fabric, int nodes,
-                Network* view) {
+                const UplinkStretch& stretch, Network* view) {
   view->node_nics = cluster.node_rate() * cluster.domain_nodes;
   const double own = std::max(1, cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
   view->own_nics = cluster.nic_rate * own;
   view->sockets = fabric.socket_stream * (fabric.socket_channels * cluster.domain_nics());
   view->ring_collisions = 1.0 / (1.0 + fabric.large_ring_loss * std::max(0.0, 1.0 - 2.0 / nodes));
+  if (stretch.ring > 0) {
+    view->ring_uplinks = view->uplinks = 1 / std::max(1.0, stretch.ring);
+    view->tree_uplinks = 1 / std::max(1.0, stretch.tree);
+    return;
+  }
   const int64_t on_leaf = cluster.leaf_nodes / cluster.domain_nodes;
   if (nodes <= on_leaf || cluster.oversubscription <= 1.0) return;
   // A ring in rank order leaves each leaf once: one node's flow shares the uplinks of the leaf.
@@ -131,14 +136,14 @@ BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
 }
 
 double SlowerPerByte(const ClusterSummary& cluster, const GpuProfile& gpu,
-                     const FabricProfile& fabric, const GroupShape& shape,
-                     const BandwidthUse& use) {
+                     const FabricProfile& fabric, const GroupShape& shape, const BandwidthUse& use,
+                     const UplinkStretch& stretch) {
   if (shape.nodes() < 2) return 0;
   Network group;
   group.shape = shape;
   group.use = use;
   group.efficiency = Efficiencies(gpu, fabric);
-  SetBetween(cluster, fabric, shape.nodes(), &group);
+  SetBetween(cluster, fabric, shape.nodes(), stretch, &group);
   const double inside = ScaleUpRing(cluster, gpu, fabric, use).value;
   const double between = RingAlgorithm().Rates(group).between.value;
   if (inside <= between || between <= 0) return 0;
@@ -146,7 +151,8 @@ double SlowerPerByte(const ClusterSummary& cluster, const GpuProfile& gpu,
 }
 
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
-                    const FabricProfile& fabric, const GroupShape& shape, const BandwidthUse& use) {
+                    const FabricProfile& fabric, const GroupShape& shape, const BandwidthUse& use,
+                    const UplinkStretch& stretch) {
   Network view;
   view.shape = shape;
   const int nodes = shape.nodes();
@@ -173,7 +179,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
   view.nics = cluster.domain_nics();
   if (view.sweeps != nullptr) view.swept = SweptGroups(cluster, gpu, fabric);
-  if (nodes > 1) SetBetween(cluster, fabric, nodes, &view);
+  if (nodes > 1) SetBetween(cluster, fabric, nodes, stretch, &view);
   return view;
 }
 

@@ -39,6 +39,13 @@ GroupShape ShapeOfAxis(int size, int inner, int domain_gpus);
 // it inside the node (NCCL's PXN, since 2.12). Ranks are strided evenly over the node.
 bool EndsApart(const ClusterSummary& cluster, const GroupShape& shape);
 
+// Seconds that uplinks take for a kind of message, over those of the NICs below them: by rings and hops, and by trees.
+// 0: not known; then by the cluster's oversubscription, for a group that fills nodes next to each other.
+struct UplinkStretch {
+  double ring = 0, tree = 0;
+  auto operator<=>(const UplinkStretch&) const = default;
+};
+
 // Share of the benchmark bandwidth that a training job gets (FrameworkProfile).
 struct BandwidthUse {
   double scaleup = 1.0;
@@ -71,6 +78,7 @@ struct Network {
   BytesPerSecond sockets;  // of this group's TCP streams on a node, per direction; 0: no sockets
   double ring_collisions = 1;  // share that collisions leave to a ring over many nodes
   double ring_uplinks = 1;     // share that oversubscribed uplinks leave to a ring
+  double tree_uplinks = 1;     // the same of trees
   double uplinks = 1;          // the same for messages from every rank to anywhere
   Seconds launch;
   Seconds bandwidth_launch;  // more of it, of several steps by the bandwidth protocol
@@ -115,10 +123,10 @@ BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
 // a node does; 0 where it is as fast.
 double SlowerPerByte(const ClusterSummary& cluster, const GpuProfile& gpu,
                      const FabricProfile& fabric, const GroupShape& shape,
-                     const BandwidthUse& use = {});
+                     const BandwidthUse& use = {}, const UplinkStretch& stretch = {});
 
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
                     const FabricProfile& fabric, const GroupShape& shape,
-                    const BandwidthUse& use = {});
+                    const BandwidthUse& use = {}, const UplinkStretch& stretch = {});
 
 }  // namespace orrery

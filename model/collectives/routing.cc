@@ -9,6 +9,7 @@
 
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
+#include "model/collectives/node_edges.h"
 
 namespace orrery::net {
 namespace {
@@ -35,15 +36,6 @@ std::vector<int64_t> Follow(const Order& order, const std::vector<int64_t>& loca
   std::vector<int64_t> walk;
   for (const int place : order) walk.push_back(local[static_cast<std::size_t>(place)]);
   return walk;
-}
-
-// Parent of position p in 1..n of a balanced tree in which every other position is a leaf; 0: root.
-// With k trailing zeros p stands k levels above the leaves; its parent is p with the lowest bit moved up
-// by one, or, where that lies beyond n, with the lowest bit taken away.
-int64_t TreeParent(int64_t p, int64_t n) {
-  const int64_t step = p & -p;
-  const int64_t up = (p ^ step) | (step << 1);
-  return up <= n ? up : p ^ step;
 }
 
 }  // namespace
@@ -150,9 +142,9 @@ TrafficPhase GroupRoutes::DoubleTree(const InsideNode& inside) {
       for (int64_t n = 0; n < count; ++n) {
         const std::vector<int64_t> walk = walk_of(n);
         inside(walk, turn);
-        const int64_t parent = TreeParent((n + shift) % count + 1, count);
-        if (parent == 0) continue;
-        const int64_t above = walk_of((parent - 1 - shift + count) % count).front();
+        const int64_t parent = ParentInTree(n, count, shift);
+        if (parent < 0) continue;
+        const int64_t above = walk_of(parent).front();
         AddEdge(walk.front(), above, turn);
         AddEdge(above, walk.front(), turn);
       }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 
 #include "model/base/diagnostics.h"
 
@@ -96,6 +97,18 @@ std::vector<Uplinks> UplinksOf(const TopologySpec& spec, int64_t nodes) {
     return part.rate.value <= 0 ||
            std::ranges::all_of(part.share, [](double s) { return s > 0; }) ||
            std::ranges::none_of(part.share, [](double s) { return s > 0; });
+  });
+  return all;
+}
+
+std::vector<Uplinks> NarrowUplinks(const TopologySpec& spec, const ClusterSummary& cluster) {
+  constexpr double kRounding = 1e-9;
+  std::vector<Uplinks> all = UplinksOf(spec, cluster.nodes);
+  const double nominal = std::min(spec.node.nic_rate, spec.node.pcie_rate).value;
+  for (Uplinks& part : all) part.rate = part.rate * (cluster.nic_rate.value / nominal);
+  std::erase_if(all, [&](const Uplinks& part) {
+    const double nodes = std::accumulate(part.share.begin(), part.share.end(), 0.0);
+    return nodes * cluster.node_rate().value <= part.rate.value * (1 + kRounding);
   });
   return all;
 }

@@ -22,6 +22,10 @@ struct Uplinks {
 // Of the first `nodes` nodes; parts that hold all of them, and fabrics without parts, have none.
 std::vector<Uplinks> UplinksOf(const TopologySpec& spec, int64_t nodes);
 
+// Of them those that can hold up what the NICs below them send, at the rates of `cluster`: a question of what twice the NICs
+// would do doubles these, too.
+std::vector<Uplinks> NarrowUplinks(const TopologySpec& spec, const ClusterSummary& cluster);
+
 // Throws InputError: not each node of the cluster once, or nodes that share a scale-up domain.
 void CheckNodeOrder(std::span<const int32_t> order, int64_t nodes, int64_t domain_nodes);
 

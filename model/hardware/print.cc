@@ -72,7 +72,8 @@ std::string FabricText(const TopologySpec& spec) {
           f.levels, LeafNodes(spec), f.oversubscription);
     case FabricKind::kDragonfly:
       return fmt::format(
-          "dragonfly, groups of {} routers with {} NICs and {} global links each, {} per link",
+          "dragonfly, groups of {} routers with {} NICs and {} global links each, {} per link, "
+          "shortest routes alone",
           f.routers_per_group, f.ports_per_router, f.global_links, BothUnits(f.link_rate));
     case FabricKind::kTorus:
       return fmt::format("torus {}, {} per link", fmt::join(f.dims, " x "), BothUnits(f.link_rate));

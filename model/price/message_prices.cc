@@ -80,8 +80,8 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
       terms.latency = framework.gather_latency.value *
                       (1.0 + framework.gather_latency_growth * std::log2(shape.nodes()));
       terms.slowdown = setting_.gpu->overlap_slowdown;
-      terms.slower_per_byte =
-          SlowerPerByte(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, terms.bandwidth);
+      terms.slower_per_byte = SlowerPerByte(*setting_.cluster, *setting_.gpu, *setting_.fabric,
+                                            shape, terms.bandwidth, setting_.stretch);
       return terms;
     case MessageRole::kStep:
       terms.bandwidth = {framework.data_scaleup_use,
@@ -108,7 +108,7 @@ PreparedMessage MessagePrices::Prepare(MessageRole role, Collective collective,
   message.terms = TermsOf(role, collective, shape, backward);
   message.collective =
       orrery::Prepare(collective, ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric,
-                                              shape, message.terms.bandwidth));
+                                              shape, message.terms.bandwidth, setting_.stretch));
   if (message.terms.bucket > 0) message.of_bucket = message.Time(message.terms.bucket);
   return message;
 }
@@ -121,8 +121,8 @@ AwaitedShares MessagePrices::Awaited(bool whole_replicas) const {
 MessagePrice MessagePrices::Price(MessageRole role, Collective collective, const GroupShape& shape,
                                   double bytes, std::string_view only) const {
   const MessageTerms terms = TermsOf(role, collective, shape);
-  const Network network =
-      ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, terms.bandwidth);
+  const Network network = ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape,
+                                      terms.bandwidth, setting_.stretch);
   MessagePrice price = PriceMessage(collective, network, bytes, only);
   price.latency += terms.latency + terms.copy * bytes;
   return price;

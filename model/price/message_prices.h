@@ -72,6 +72,13 @@ class MessagePrices {
  public:
   explicit MessagePrices(const CostSetting& setting) : setting_(setting) {}
 
+  // The same, where uplinks take so much longer than NICs.
+  MessagePrices With(const UplinkStretch& stretch) const {
+    CostSetting setting = setting_;
+    setting.stretch = stretch;
+    return MessagePrices(setting);
+  }
+
   // `backward`: in a backward pass, which has kernels of its own to hide a message behind.
   MessageTerms TermsOf(MessageRole role, Collective collective, const GroupShape& shape,
                        bool backward = false) const;

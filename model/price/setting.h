@@ -2,6 +2,7 @@
 // What prices depend on: the profiles of a chip, a network and a framework, and the cluster.
 #pragma once
 
+#include "model/collectives/network.h"
 #include "model/framework/profile.h"
 #include "model/hardware/summary.h"
 
@@ -12,6 +13,7 @@ struct CostSetting {
   const FabricProfile* fabric = nullptr;
   const FrameworkProfile* framework = nullptr;
   const ClusterSummary* cluster = nullptr;
+  UplinkStretch stretch;  // of all messages between nodes
 };
 
 }  // namespace orrery

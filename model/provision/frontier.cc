@@ -191,19 +191,23 @@ class FrontierSearch {
   // may be cheaper than what is known of it, the most promising of each offer at a time.
   void SettleOffers() {
     for (;;) {
-      std::vector<double> cheapest(quotes_.size(), kInfinity);
+      // By cost, and of equal cost (terms are paid whatever a run takes) by time.
+      using Price = std::pair<double, double>;
+      constexpr Price kNone = {kInfinity, kInfinity};
+      std::vector<Price> cheapest(quotes_.size(), kNone);
       for (const Row& row : result_.rows) {
         if (InTime(row.run.time))
-          cheapest[row.quote] = std::min(cheapest[row.quote], row.run.cost.value);
+          cheapest[row.quote] =
+              std::min(cheapest[row.quote], Price{row.run.cost.value, row.run.time.value});
       }
-      std::vector<std::pair<double, const Unit*>> next(quotes_.size(), {kInfinity, nullptr});
+      std::vector<std::pair<Price, const Unit*>> next(quotes_.size(), {kNone, nullptr});
       for (const Unit& unit : units_) {
         if (done_.contains({unit.site, unit.nodes})) continue;
         for (const std::size_t q : unit.quotes) {
           for (const LeastRun& least : LeastOf(unit, q)) {
             if (!InTime(least.time) || !InBudget(least.cost)) continue;
-            if (least.cost.value < std::min(cheapest[q], next[q].first))
-              next[q] = {least.cost.value, &unit};
+            const Price price{least.cost.value, least.time.value};
+            if (price < std::min(cheapest[q], next[q].first)) next[q] = {price, &unit};
           }
         }
       }

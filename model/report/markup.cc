@@ -177,6 +177,15 @@ std::string DaysOf(double seconds) {
   return std::isfinite(seconds) ? ThreeDigits(seconds / 86400) + " d" : "-";
 }
 
+std::string GivenDaysOf(double seconds) {
+  return seconds < 86400 ? GivenDigits(seconds / 3600) + " h" : GivenDigits(seconds / 86400) + " d";
+}
+
+std::string GivenDollarsOf(double dollars) {
+  if (dollars >= 1e6) return GivenDigits(dollars / 1e6) + " MUSD";
+  return dollars >= 1e3 ? GivenDigits(dollars / 1e3) + " kUSD" : GivenDigits(dollars) + " USD";
+}
+
 std::string DaysSpanOf(const Ref& pair) {
   return ThreeDigits(pair[0].number() / 86400) + " to " + DaysOf(pair[1].number());
 }

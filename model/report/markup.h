@@ -74,8 +74,11 @@ std::string SecondsOf(const Ref& ref);
 std::string BytesOf(const Ref& ref);
 std::string ScaledOf(const Ref& ref);
 std::string PercentOf(const Ref& ref);
-std::string DollarsOf(double dollars);       // "421 kUSD"
-std::string DaysOf(double seconds);          // "21.5 d"
+std::string DollarsOf(double dollars);  // "421 kUSD"
+std::string DaysOf(double seconds);     // "21.5 d"
+// Limits as they were given.
+std::string GivenDaysOf(double seconds);
+std::string GivenDollarsOf(double dollars);
 std::string DaysSpanOf(const Ref& pair);     // "18.1 to 25.6 d"
 std::string DollarsSpanOf(const Ref& pair);  // "204 to 289 kUSD"
 std::string SecondsSpanOf(const Ref& pair);  // "1.02 s to 1.31 s"

@@ -18,6 +18,11 @@ std::string Count(double number) {
   return fmt::format("{:.0f}", number);
 }
 
+std::string GivenDigits(double number) {
+  const std::string three = ThreeDigits(number), all = fmt::format("{:.6g}", number);
+  return std::stod(three) == std::stod(all) ? three : all;
+}
+
 std::string Scaled(double number) {
   if (number >= 999.5e9) return ThreeDigits(number / 1e12) + " T";
   if (number >= 999.5e6) return ThreeDigits(number / 1e9) + " G";

@@ -10,6 +10,8 @@ namespace orrery::report {
 std::string Count(double number);
 // "1740", "98.4", "0.12", "0.012".
 std::string ThreeDigits(double number);
+// A number that somebody gave, with all its digits up to six: "500", "12.05".
+std::string GivenDigits(double number);
 // Three digits with a decimal prefix: "1.03 M", "12.3 k", "961".
 std::string Scaled(double number);
 std::string Percent(double share);  // "41.2 %"

@@ -16,11 +16,11 @@ constexpr const char* kPolicy =
 constexpr const char* kLight =
     "color-scheme:light;--bg:#ffffff;--card:#f4f6f8;--fg:#1b1f24;--muted:#57606a;--line:#868f99;"
     "--accent:#0550ae;--c0:#0068a8;--c1:#a65200;--c2:#00705a;--c3:#a32c78;--c4:#655800;"
-    "--c5:#5a4fcf;--c6:#b3261e;--c7:#555b61;--c8:#006f7d;--c9:#7a4a21;--c10:#3a7000;--c11:#7d6200";
+    "--c5:#5a4fcf;--c6:#b3261e;--c7:#555b61;--c8:#0c5777;--c9:#804421;--c10:#3a7000;--c11:#232a7a";
 constexpr const char* kDark =
     "color-scheme:dark;--bg:#0d1117;--card:#161b22;--fg:#e6edf3;--muted:#a3adb8;--line:#6e7681;"
     "--accent:#79b8ff;--c0:#58a6ff;--c1:#f0a050;--c2:#3fcf9f;--c3:#f07fc0;--c4:#d4c04a;"
-    "--c5:#a99cff;--c6:#ff7b72;--c7:#b0b8c0;--c8:#4fd0e0;--c9:#d09a6a;--c10:#9fdc5a;--c11:#e0b53a";
+    "--c5:#a99cff;--c6:#ff7b72;--c7:#b0b8c0;--c8:#4fd0e0;--c9:#c49a70;--c10:#9fdc5a;--c11:#e6d9ff";
 
 constexpr const char* kRules = R"css(
 *{box-sizing:border-box}

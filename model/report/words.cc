@@ -186,9 +186,9 @@ std::string RefusedWords(const Ref& answer) {
   if (frontier.empty()) return "No offer can run this; below is why. ";
   std::string words;
   if (!answer["cheapest"].is_number())
-    words +=
-        fmt::format("None is done within {}. The fastest of all: {}. ",
-                    DaysOf(question["deadline_s"].number()), OfferWords(row(frontier.size() - 1)));
+    words += fmt::format("None is done within {}. The fastest of all: {}. ",
+                         GivenDaysOf(question["deadline_s"].number()),
+                         OfferWords(row(frontier.size() - 1)));
   const Ref enough = answer["enough"];
   if (!answer["cheapest"].is_number() && enough["deadline_s"].is_number())
     words += fmt::format("A deadline of {} would do{}. ", DaysOf(enough["deadline_s"].number()),
@@ -197,7 +197,7 @@ std::string RefusedWords(const Ref& answer) {
                              : "");
   if (!answer["fastest"].is_number())
     words += fmt::format("None costs at most {}. The cheapest of all: {}. ",
-                         DollarsOf(question["budget_usd"].number()), OfferWords(row(0)));
+                         GivenDollarsOf(question["budget_usd"].number()), OfferWords(row(0)));
   if (!answer["fastest"].is_number() && enough["budget_usd"].is_number())
     words += fmt::format("A budget of {} would do{}. ", DollarsOf(enough["budget_usd"].number()),
                          answer["cheapest"].is_number() && question["deadline_s"].is_number()
@@ -241,10 +241,10 @@ std::string ProvisionWords(const Ref& answer) {
       "checkpoints: {}.",
       question["model"].text(), Count(question["parameters"].number()),
       Count(question["tokens"].number()),
-      question["deadline_s"].is_number() ? " within " + DaysOf(question["deadline_s"].number())
+      question["deadline_s"].is_number() ? " within " + GivenDaysOf(question["deadline_s"].number())
                                          : "",
       question["budget_usd"].is_number()
-          ? " for at most " + DollarsOf(question["budget_usd"].number())
+          ? " for at most " + GivenDollarsOf(question["budget_usd"].number())
           : "",
       ThreeDigits(question["failures_per_1000_node_days"].number()), question["recovery"].text(),
       question["checkpoint"].text()));

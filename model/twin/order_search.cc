@@ -22,7 +22,7 @@ class OrderSearch {
               const OrderOptions& options)
       : nodes_(static_cast<int>(job.cluster.nodes)),
         node_rate_(job.cluster.node_rate()),
-        uplinks_(UplinksOf(*job.topology, job.cluster.nodes)),
+        uplinks_(NarrowUplinks(*job.topology, job.cluster)),
         slowdown_(SlowdownOf(job)),
         variant_(variant),
         traffic_(variant, job.cluster.gpus_per_node),
@@ -73,6 +73,7 @@ class OrderSearch {
     int other;
     double count;
     bool from_other;
+    int hop;
   };
 
   void FindClasses() {
@@ -116,10 +117,11 @@ class OrderSearch {
     for (unsigned k = 0; k < kPlacedKinds; ++k) {
       const auto kind = static_cast<PlacedKind>(k);
       loads_[k].assign(2 * uplinks_.size(), 0.0);
+      through_[k].assign(static_cast<std::size_t>(traffic_.stages()), 0);
       for (const PlacedTraffic::Edge& edge : traffic_.edges(kind)) {
         const bool later = edge.from > edge.to;
         ends_[static_cast<std::size_t>(std::max(edge.from, edge.to))].push_back(
-            {kind, std::min(edge.from, edge.to), edge.count, !later});
+            {kind, std::min(edge.from, edge.to), edge.count, !later, edge.hop});
       }
     }
   }
@@ -201,6 +203,8 @@ class OrderSearch {
         std::vector<double>& loads = loads_[end.kind];
         if (to.shares[p] == 0) loads[2 * p] += sign * end.count * from.shares[p];
         if (from.shares[p] == 0) loads[2 * p + 1] += sign * end.count * to.shares[p];
+        if ((to.shares[p] == 0) != (from.shares[p] == 0))
+          through_[end.kind][static_cast<std::size_t>(end.hop)] += sign > 0 ? 1 : -1;
       }
     }
   }
@@ -208,7 +212,6 @@ class OrderSearch {
   // Of all orders that begin with the first `placed` nodes, no more than any of them takes.
   double Least(int placed) {
     Stretches stretches;
-    stretches.fill(1);
     for (unsigned k = 0; k < kPlacedKinds; ++k) {
       const double busiest = traffic_.busiest(static_cast<PlacedKind>(k));
       if (busiest <= 0) continue;
@@ -217,6 +220,12 @@ class OrderSearch {
         stretches[k] =
             std::max(stretches[k], most / uplinks_[p].rate.value * node_rate_.value / busiest);
       }
+    }
+    for (const PlacedKind kind : {kStageMessages, kEndMessages}) {
+      if (stretches[kind] <= 1) continue;
+      stretches.through.resize(through_[kind].size());
+      for (std::size_t hop = 0; hop < through_[kind].size(); ++hop)
+        stretches.through[hop] = stretches.through[hop] || through_[kind][hop] > 0;
     }
     if (slowdown_.empty()) return splits_.Least(stretches, {}, best_);
     std::vector<double> slow(static_cast<std::size_t>(nodes_),
@@ -230,7 +239,6 @@ class OrderSearch {
   // No message is stretched, and of the slow nodes the slowest alone counts, at the place where it costs least.
   double LeastOfAll() {
     Stretches stretches;
-    stretches.fill(1);
     if (slowdown_.empty()) return splits_.Least(stretches, {}, best_);
     const auto [fastest, slowest] = std::ranges::minmax(slowdown_);
     std::vector<double> slow(static_cast<std::size_t>(nodes_), fastest);
@@ -299,6 +307,7 @@ class OrderSearch {
   std::vector<std::vector<double>> alike_;  // by uplinks: equal where they are interchangeable
   std::vector<std::vector<End>> ends_;      // by place: edges with places before it
   std::array<std::vector<double>, kPlacedKinds> loads_;  // out of and into each part
+  std::array<std::vector<int>, kPlacedKinds> through_;   // by hop: edges that leave a part
   std::vector<int> touched_;                             // by uplinks: nodes placed
   std::vector<std::size_t> at_;                          // class by place
   double best_ = 0;

@@ -3,23 +3,12 @@
 #include "model/twin/placed_traffic.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <utility>
 
 namespace orrery {
 namespace {
 
-using Counts = std::map<std::pair<int, int>, double>;
-
-void AddHop(int from, int to, Counts* counts) {
-  if (from != to) (*counts)[{from, to}] += 1;
-}
-
-void AddRing(const std::vector<int>& nodes, Counts* counts) {
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    AddHop(nodes[i], nodes[(i + 1) % nodes.size()], counts);
-}
+using Edges = std::array<NodeEdges, kPlacedKinds>;
 
 }  // namespace
 
@@ -32,72 +21,77 @@ PlacedTraffic::PlacedTraffic(const Strategy& s, int gpus_per_node)
                                             : int64_t{1} * stage * replicas_ + replica;
     return static_cast<int>((outer * inner + context * s.tp + tensor) / gpus_per_node);
   };
+  Edges edges;
+  std::vector<NodeEdges> hops(static_cast<std::size_t>(stages_));
   // The places of `size` ranks that differ in what `at` is given.
-  const auto ring = [](int size, Counts* counts, const auto& at) {
+  const auto group = [&edges](int size, PlacedKind rings, PlacedKind trees, const auto& at) {
     if (size < 2) return;
     std::vector<int> nodes(static_cast<std::size_t>(size));
     for (int i = 0; i < size; ++i) nodes[static_cast<std::size_t>(i)] = at(i);
-    AddRing(nodes, counts);
+    edges[rings].AddRing(nodes);
+    edges[trees].AddTrees(nodes);
   };
-  std::array<Counts, kPlacedKinds> counts;
   std::vector<std::set<Cell>> cells(static_cast<std::size_t>(places_));
   for (int stage = 0; stage < s.pp; ++stage) {
     for (int d = 0; d < replicas_; ++d) {
       for (int c = 0; c < s.cp; ++c) {
-        ring(s.tp, &counts[kTensorMessages], [&](int t) { return place(d, stage, c, t); });
+        group(s.tp, kTensorMessages, kTensorTrees, [&](int t) { return place(d, stage, c, t); });
         for (int t = 0; t < s.tp; ++t) {
           const int here = place(d, stage, c, t);
           cells[static_cast<std::size_t>(here)].insert({d, stage});
-          if (stage + 1 < s.pp) AddHop(here, place(d, stage + 1, c, t), &counts[kStageMessages]);
-          if (stage + 1 == s.pp && s.vpp > 1)
-            AddHop(here, place(d, 0, c, t), &counts[kStageMessages]);
+          // The way back from the last stage, of chunks, leaves a part no more often than these hops enter it or leave it.
+          if (stage + 1 < s.pp) {
+            edges[kStageMessages].AddHop(here, place(d, stage + 1, c, t));
+            hops[static_cast<std::size_t>(stage)].AddHop(here, place(d, stage + 1, c, t));
+          }
+          if (stage + 1 < s.pp || s.pp < 2) continue;
+          edges[kEndMessages].AddHop(here, place(d, 0, c, t));
+          edges[kEndMessages].AddHop(place(d, 0, c, t), here);
         }
       }
       for (int t = 0; t < s.tp; ++t)
-        ring(s.cp, &counts[kTensorMessages], [&](int c) { return place(d, stage, c, t); });
+        group(s.cp, kTensorMessages, kTensorTrees, [&](int c) { return place(d, stage, c, t); });
     }
     for (int t = 0; t < s.tp; ++t) {
       for (int o = 0; o < s.dp_outer; ++o) {
-        ring(s.dp * s.cp, &counts[kDataMessages],
-             [&](int i) { return place(o * s.dp + i / s.cp, stage, i % s.cp, t); });
+        group(s.dp * s.cp, kDataMessages, kDataTrees,
+              [&](int i) { return place(o * s.dp + i / s.cp, stage, i % s.cp, t); });
       }
       for (int i = 0; i < s.dp * s.cp; ++i) {
-        ring(s.dp_outer, &counts[kDataMessages],
-             [&](int o) { return place(o * s.dp + i / s.cp, stage, i % s.cp, t); });
+        group(s.dp_outer, kGroupMessages, kGroupTrees,
+              [&](int o) { return place(o * s.dp + i / s.cp, stage, i % s.cp, t); });
       }
     }
   }
   for (const std::set<Cell>& of_place : cells)
     cells_.emplace_back(of_place.begin(), of_place.end());
-  for (unsigned kind = 0; kind < kPlacedKinds; ++kind) {
-    std::vector<double> out(static_cast<std::size_t>(places_)), in(out);
-    for (const auto& [ends, count] : counts[kind]) {
-      edges_[kind].push_back({ends.first, ends.second, count});
-      out[static_cast<std::size_t>(ends.first)] += count;
-      in[static_cast<std::size_t>(ends.second)] += count;
-    }
-    busiest_[kind] = std::max(*std::ranges::max_element(out), *std::ranges::max_element(in));
-  }
+  for (unsigned kind = 0; kind < kPlacedKinds; ++kind)
+    edges_[kind] = edges[kind].edges(s.pp - 1), busiest_[kind] = edges[kind].busiest();
+  edges_[kStageMessages].clear();
+  for (int stage = 0; stage + 1 < stages_; ++stage)
+    std::ranges::move(hops[static_cast<std::size_t>(stage)].edges(stage),
+                      std::back_inserter(edges_[kStageMessages]));
 }
 
 Stretches PlacedTraffic::StretchesOf(std::span<const int32_t> order,
                                      const std::vector<Uplinks>& uplinks,
                                      BytesPerSecond node_rate) const {
   Stretches stretches;
-  stretches.fill(1);
   for (unsigned kind = 0; kind < kPlacedKinds; ++kind) {
-    for (const Uplinks& part : uplinks) {
-      const auto share = [&](int place) {
-        return part.share[static_cast<std::size_t>(order[static_cast<std::size_t>(place)])];
-      };
-      double out = 0, in = 0;
-      for (const Edge& edge : edges_[kind]) {
-        if (share(edge.to) == 0) out += edge.count * share(edge.from);
-        if (share(edge.from) == 0) in += edge.count * share(edge.to);
-      }
-      if (busiest_[kind] <= 0) continue;
-      stretches[kind] = std::max(
-          stretches[kind], std::max(out, in) / part.rate.value * node_rate.value / busiest_[kind]);
+    if (busiest_[kind] <= 0) continue;
+    for (const Uplinks& part : uplinks)
+      stretches[kind] =
+          std::max(stretches[kind], Crossing(edges_[kind], order, part) / part.rate.value *
+                                        node_rate.value / busiest_[kind]);
+  }
+  for (const PlacedKind kind : {kStageMessages, kEndMessages}) {
+    if (stretches[kind] <= 1) continue;
+    stretches.through.resize(static_cast<std::size_t>(stages_));
+    for (const Edge& edge : edges_[kind]) {
+      char& through = stretches.through[static_cast<std::size_t>(edge.hop)];
+      through = through || std::ranges::any_of(uplinks, [&](const Uplinks& part) {
+                  return Crosses(edge, order, part);
+                });
     }
   }
   return stretches;

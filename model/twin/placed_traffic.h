@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the placement of ranks changes: which messages leave the leaves of a network, and which stages wait for slow nodes.
 //
-// Each kind of message is a set of edges between the places of nodes in the order of ranks: rings of the data and tensor
-// groups, hops between stages. A part of the network (Uplinks) passes on the edges that leave it. Seconds that it takes,
-// over those of the NICs of the busiest node:
-//   stretch = max over parts (edges out of it / rate out of it) / max over nodes (edges / rate of its NICs), at least 1
-// Collectives count as rings in the order of ranks, whatever algorithm they take, and all links out of a part as one: trees, and
-// what single links lose to collisions, are left to the simulation.
+// Each kind of message is a set of edges between the places of nodes in the order of ranks (NodeEdges): rings and trees of the
+// data and tensor groups, hops between stages. The stretch of a kind is that of the part of the network that takes longest.
 #pragma once
 
 #include <array>
@@ -14,20 +10,36 @@
 #include <span>
 #include <vector>
 
-#include "model/hardware/node_order.h"
+#include "model/collectives/node_edges.h"
 #include "model/plan/lower/strategy.h"
 
 namespace orrery {
 
-enum PlacedKind : unsigned char { kTensorMessages, kDataMessages, kStageMessages, kPlacedKinds };
-using Stretches = std::array<double, kPlacedKinds>;
+enum PlacedKind : unsigned char {
+  kTensorMessages,
+  kTensorTrees,
+  kDataMessages,  // of ranks that share weights or hold the same
+  kDataTrees,
+  kGroupMessages,  // between sharding groups
+  kGroupTrees,
+  kStageMessages,
+  kEndMessages,  // between the first and the last stage
+  kPlacedKinds
+};
+struct Stretches {
+  std::array<double, kPlacedKinds> of;
+  std::vector<char>
+      through;  // by stage: the hop to the next one (of the last, the first) is through narrow uplinks; empty: none
+
+  Stretches() { of.fill(1); }
+  double& operator[](unsigned kind) { return of[kind]; }
+  double operator[](unsigned kind) const { return of[kind]; }
+  auto operator<=>(const Stretches&) const = default;
+};
 
 class PlacedTraffic {
  public:
-  struct Edge {
-    int from = 0, to = 0;  // places of nodes
-    double count = 0;      // of ranks that send
-  };
+  using Edge = NodeEdges::Edge;
   struct Cell {
     int replica = 0, stage = 0;
     auto operator<=>(const Cell&) const = default;
@@ -41,9 +53,10 @@ class PlacedTraffic {
     return cells_[static_cast<std::size_t>(place)];
   }
   double busiest(PlacedKind kind) const { return busiest_[kind]; }  // edges of one node
+  int stages() const { return stages_; }
   bool spans(PlacedKind kind) const { return !edges_[kind].empty(); }
 
-  // `order`: nodes by place.
+  // At least 1. `order`: nodes by place.
   Stretches StretchesOf(std::span<const int32_t> order, const std::vector<Uplinks>& uplinks,
                         BytesPerSecond node_rate) const;
   // Of kernels, by stage: each replica that no other is slower than in all stages; `together`: of all of them at once.

@@ -20,6 +20,15 @@ PlanOutline OutlineOf(const Job& job, const Strategy& strategy) {
   return OutlineOf(job.model, job.work, strategy, LayersOf(job.model, strategy));
 }
 
+UplinkStretch OfTensors(const Stretches& stretches) {
+  return {stretches[kTensorMessages], stretches[kTensorTrees]};
+}
+
+// Context-parallel ranks hold the same weights: they reduce gradients together with data-parallel ones.
+DataAxes AxesOf(const Strategy& s) {
+  return {s.dp * s.cp, s.dp_outer, s.inside_data(), s.stages_inside() ? s.pp : 1};
+}
+
 std::variant<const LayerTable*, Refusal> TableOr(const std::variant<LayerTable, Refusal>& entry) {
   if (const auto* refusal = std::get_if<Refusal>(&entry)) return *refusal;
   return &std::get<LayerTable>(entry);
@@ -58,9 +67,21 @@ StepPredictor::StepPredictor(Job job, ShapeCache* shapes)
     : job_(std::move(job)),
       closed_form_(job_.prices(), job_.work,
                    static_cast<double>(job_.model.layers + job_.model.decoder_layers)),
-      shapes_(shapes) {}
+      shapes_(shapes) {
+  if (job_.topology == nullptr || job_.cluster.domain_nodes > 1) return;
+  uplinks_ = NarrowUplinks(*job_.topology, job_.cluster);
+}
+
+CostSetting StepPredictor::Prices(const UplinkStretch& stretch) const {
+  CostSetting setting = job_.prices();
+  // Without a topology, and where nodes share scale-up domains, prices go by the summary of the cluster.
+  if (job_.topology != nullptr && job_.cluster.domain_nodes == 1) setting.stretch = stretch;
+  return setting;
+}
 
 std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKey& key) {
+  if (tensor_.ring == 0 && !uplinks_.empty() && job_.cluster.gpus_per_node % (key.tp * key.cp) != 0)
+    return Stretched(OfTensors(OfDefault(key.tp, key.cp, 1, 1))).Table(key);
   if (last_ != nullptr && last_->first == key) return TableOr(last_->second);
   auto found = tables_.find(key);
   if (found == tables_.end()) {
@@ -74,9 +95,10 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
       entry = *refusal;
     } else {
       const auto& ops = std::get<MicroBatchOps>(shaped->second);
-      entry = of_plan == key ? CostLayers(ops, job_.model, job_.work, job_.prices())
+      const CostSetting prices = Prices(tensor_.ring > 0 ? tensor_ : UplinkStretch{1, 1});
+      entry = of_plan == key ? CostLayers(ops, job_.model, job_.work, prices)
                              : CostLayers(WithCounts(ops, LayerKinds(job_.model, job_.work, key)),
-                                          job_.model, job_.work, job_.prices());
+                                          job_.model, job_.work, prices);
     }
     found = tables_.emplace(key, std::move(entry)).first;
   }
@@ -84,20 +106,52 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
   return TableOr(found->second);
 }
 
-const DataMessages* StepPredictor::Data(int dp, int dp_outer, int inner) {
-  const std::array<int, 3> key{dp, dp_outer, inner};
+const DataMessages* StepPredictor::Data(const DataAxes& axes, const Stretches& stretches) {
+  const UplinkStretch data{stretches[kDataMessages], stretches[kDataTrees]};
+  const UplinkStretch groups{stretches[kGroupMessages], stretches[kGroupTrees]};
+  const auto key = std::tuple(axes, data, groups);
   auto found = data_.find(key);
   if (found == data_.end())
-    found = data_.emplace(key, PrepareData(job_.prices(), dp, dp_outer, inner)).first;
+    found = data_.emplace(key, PrepareData(Prices(data), Prices(groups), axes)).first;
   return &found->second;
 }
 
-const StageMessages* StepPredictor::Stages(int pp, int inner) {
-  const std::array<int, 2> key{pp, inner};
+const StageMessages* StepPredictor::Stages(int pp, int inner, const Stretches& stretches) {
+  // Of two ranks a tree is a ring.
+  const double hops = stretches[kStageMessages], ends = stretches[kEndMessages];
+  const auto key = std::tuple(pp, inner, hops, ends, stretches.through);
   auto found = stages_.find(key);
   if (found == stages_.end())
-    found = stages_.emplace(key, PrepareStages(job_.prices(), pp, inner)).first;
+    found = stages_
+                .emplace(key, PrepareStages(Prices({hops, hops}), Prices({ends, ends}),
+                                            stretches.through, pp, inner))
+                .first;
   return &found->second;
+}
+
+const DataMessages* StepPredictor::Data(int dp, int dp_outer, int inner) {
+  return Data({dp, dp_outer, inner}, OfDefault(inner, 1, dp, dp_outer));
+}
+
+const StageMessages* StepPredictor::Stages(int pp, int inner) {
+  return Stages(pp, inner, OfDefault(inner, 1, 1, 1));
+}
+
+// Ranks of the axes from the innermost; stages are around them.
+const Stretches& StepPredictor::OfDefault(int tensor, int context, int data, int groups) {
+  const auto [known, fresh] = of_default_.try_emplace({tensor, context, data, groups});
+  if (!fresh) return known->second;
+  if (uplinks_.empty()) return known->second;
+  Strategy layout;
+  layout.tp = tensor, layout.cp = context, layout.dp = data, layout.dp_outer = groups;
+  layout.pp = std::max(1, static_cast<int>(job_.cluster.ranks() / layout.ranks()));
+  return known->second = StretchesOf(layout, OrderOf(job_, layout));
+}
+
+Stretches StepPredictor::StretchesOf(const Strategy& strategy,
+                                     std::span<const int32_t> order) const {
+  return PlacedTraffic(strategy, job_.cluster.gpus_per_node)
+      .StretchesOf(order, uplinks_, job_.cluster.node_rate());
 }
 
 std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy, Window window) {
@@ -110,14 +164,8 @@ std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy,
     const PlacedTraffic traffic(strategy, job_.cluster.gpus_per_node);
     std::vector<double> slowdown = SlowdownOf(job_);
     if (!slowdown.empty()) slowdown = InOrder(slowdown, order);
-    const auto slow = traffic.SlowReplicas(slowdown, StagesWait(strategy));
-    if (strategy.placement != nullptr && job_.cluster.domain_nodes == 1)
-      return Predict(strategy,
-                     traffic.StretchesOf(order, UplinksOf(*job_.topology, job_.cluster.nodes),
-                                         job_.cluster.node_rate()),
-                     slow, window);
-    return Slowest(*std::get<const LayerTable*>(table), OutlineOf(job_, strategy),
-                   *DataOf(strategy), *StagesOf(strategy), window, slow);
+    return Predict(strategy, traffic.StretchesOf(order, uplinks_, job_.cluster.node_rate()),
+                   traffic.SlowReplicas(slowdown, StagesWait(strategy)), window);
   }
   return closed_form_.Evaluate(*std::get<const LayerTable*>(table), OutlineOf(job_, strategy),
                                *DataOf(strategy), *StagesOf(strategy), window);
@@ -126,23 +174,23 @@ std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy,
 std::variant<StepTime, Refusal> StepPredictor::Predict(
     const Strategy& strategy, const Stretches& stretches,
     const std::vector<std::vector<double>>& slow_replicas, Window window) {
-  const int local = job_.cluster.gpus_per_node;
-  const bool on_node = local % (strategy.tp * strategy.cp) == 0;
-  StepPredictor& tables = on_node ? *this : Stretched(stretches[kTensorMessages]);
+  const bool on_node = job_.cluster.gpus_per_node % (strategy.tp * strategy.cp) == 0;
+  StepPredictor& tables = on_node ? *this : Stretched(OfTensors(stretches));
   const auto table = tables.Table(KeyOf(job_.model, strategy));
   if (const auto* refusal = std::get_if<Refusal>(&table)) return *refusal;
   return Slowest(*std::get<const LayerTable*>(table), OutlineOf(job_, strategy),
-                 *Stretched(stretches[kDataMessages]).DataOf(strategy),
-                 *Stretched(stretches[kStageMessages]).StagesOf(strategy), window, slow_replicas);
+                 *Data(AxesOf(strategy), stretches),
+                 *Stages(strategy.pp, strategy.inside_stages(), stretches), window, slow_replicas);
 }
 
 const DataMessages* StepPredictor::DataOf(const Strategy& s) {
-  // Context-parallel ranks hold the same weights: they reduce gradients together with data-parallel
-  // ones.
-  return Data(s.dp * s.cp, s.dp_outer, s.inside_data());
+  const DataAxes axes = AxesOf(s);
+  if (s.placement) return Data(axes, StretchesOf(s, OrderOf(job_, s)));
+  return Data(axes.dp, axes.dp_outer, axes.inner);
 }
 
 const StageMessages* StepPredictor::StagesOf(const Strategy& s) {
+  if (s.placement) return Stages(s.pp, s.inside_stages(), StretchesOf(s, OrderOf(job_, s)));
   return Stages(s.pp, s.inside_stages());
 }
 
@@ -159,14 +207,12 @@ StepTime StepPredictor::Slowest(const LayerTable& table, PlanOutline outline,
   return slowest ? *slowest : closed_form_.Evaluate(table, outline, data, stages, window);
 }
 
-// Every message between nodes as if the NICs had its share of the uplinks, whatever its algorithm.
-StepPredictor& StepPredictor::Stretched(double stretch) {
+// Layers whose messages between nodes are stretched so.
+StepPredictor& StepPredictor::Stretched(const UplinkStretch& stretch) {
   std::unique_ptr<StepPredictor>& stretched = stretched_[stretch];
   if (!stretched) {
-    Job job = job_;
-    job.cluster.oversubscription = 1;
-    job.cluster.nic_rate = job.cluster.nic_rate * (1 / stretch);
-    stretched = std::make_unique<StepPredictor>(job, shapes_ != nullptr ? shapes_ : &own_shapes_);
+    stretched = std::make_unique<StepPredictor>(job_, shapes_ != nullptr ? shapes_ : &own_shapes_);
+    stretched->tensor_ = stretch;
   }
   return *stretched;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -37,6 +38,7 @@ class StepPredictor {
   // lowered.
   std::variant<StepTime, Refusal> Predict(const Strategy& strategy, Window window = Window::kStep);
 
+  // Each order of ranks has one price: the default one stretches messages as a placement that spells it does.
   // The layout of `strategy` where a placement stretches its messages and slows replicas down (PlacedTraffic::SlowReplicas);
   // its own placement says the order of axes alone. The slowest replica's.
   std::variant<StepTime, Refusal> Predict(const Strategy& strategy, const Stretches& stretches,
@@ -55,7 +57,13 @@ class StepPredictor {
   StepTime Slowest(const LayerTable& table, PlanOutline outline, const DataMessages& data,
                    const StageMessages& stages, Window window,
                    const std::vector<std::vector<double>>& slow_replicas) const;
-  StepPredictor& Stretched(double stretch);
+  // Of its placement, or of ranks in the order of nodes.
+  Stretches StretchesOf(const Strategy& strategy, std::span<const int32_t> order) const;
+  const Stretches& OfDefault(int tensor, int context, int data, int groups);
+  const DataMessages* Data(const DataAxes& axes, const Stretches& stretches);
+  const StageMessages* Stages(int pp, int inner, const Stretches& stretches);
+  CostSetting Prices(const UplinkStretch& stretch) const;
+  StepPredictor& Stretched(const UplinkStretch& stretch);
 
   Job job_;
   ClosedForm closed_form_;
@@ -64,9 +72,13 @@ class StepPredictor {
   using Tables = std::map<MicroBatchKey, std::variant<LayerTable, Refusal>>;
   Tables tables_;
   const Tables::value_type* last_ = nullptr;  // that was looked up: searches ask for one many times
-  std::map<std::array<int, 3>, DataMessages> data_;
-  std::map<std::array<int, 2>, StageMessages> stages_;
-  std::map<double, std::unique_ptr<StepPredictor>> stretched_;  // all messages between nodes
+  std::map<std::tuple<DataAxes, UplinkStretch, UplinkStretch>, DataMessages> data_;
+  std::map<std::tuple<int, int, double, double, std::vector<char>>, StageMessages> stages_;
+  std::map<std::array<int, 4>, Stretches>
+      of_default_;                // by ranks of each axis, in the order of nodes
+  std::vector<Uplinks> uplinks_;  // that can hold messages up
+  UplinkStretch tensor_;          // of messages in layers, known or (0) as the layout has them
+  std::map<UplinkStretch, std::unique_ptr<StepPredictor>> stretched_;  // by that
 };
 
 }  // namespace orrery

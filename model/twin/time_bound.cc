@@ -127,7 +127,8 @@ namespace {
 // Of a pipeline's messages, from the first virtual stage to the last.
 double SecondsOfWay(const StageMessages& messages, double bytes, int chunks, bool in_a_v) {
   const double inside = messages.inside.Time(bytes), between = messages.between.Time(bytes);
-  const double way = messages.hops_inside * inside + messages.hops_between * between;
+  const double way = messages.hops_inside * inside + messages.hops_between * between +
+                     messages.hops_across * messages.across.Time(bytes);
   if (in_a_v) return 2 * way;  // the last stage hands over to itself
   return chunks * way + (chunks - 1) * (messages.hops_between > 0 ? between : inside);
 }

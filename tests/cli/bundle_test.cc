@@ -2,6 +2,7 @@
 // Bundles: answers that are computed again elsewhere, and what moved between two of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -136,6 +137,37 @@ TEST_F(Bundles, DiffNamesFlagsAndLinesAndTheirPartsAddUp) {
 TEST_F(Bundles, DiffOfTheSameMovesNothing) {
   const std::string bundle = Make("g.json", kQuestion);
   EXPECT_TRUE(Json({"diff", bundle, bundle})["moved"].empty());
+}
+
+TEST_F(Bundles, QuietOpenAndDiffSayTheAnswerInOneLine) {
+  const std::string before = Make("q.json", kQuestion);
+  std::vector<std::string> words = kQuestion;
+  words[12] = "4";
+  const std::string after = Make("r.json", words);
+  const auto line = [](const std::vector<std::string>& question) {
+    const std::string out = RunPlan(question).out;
+    EXPECT_EQ(std::ranges::count(out, '\n'), 1) << out;
+    return out;
+  };
+  const std::string open = line({"open", before, "--quiet"});
+  EXPECT_NE(open.find(": the same figures"), std::string::npos) << open;
+  const std::string diff = line({"diff", before, after, "--quiet"});
+  EXPECT_EQ(diff.rfind("Step ", 0), 0u) << diff;
+  EXPECT_NE(diff.find("most by --micro-batch"), std::string::npos) << diff;
+}
+
+// Flag by flag one question would be asked for minutes on its way to the other.
+TEST_F(Bundles, DiffOfAProvisionAndAPlanIsRefusedAtOnce) {
+  const std::string provision = Make("s.json", {"provision", "--model", "gpt2-xl", "--tokens",
+                                                "30B", "--offers", "nebius-h100", "--nodes", "1"});
+  const std::string plan = Make("t.json", kQuestion);
+  for (const auto& [old, fresh] : {std::pair{provision, plan}, {plan, provision}}) {
+    const Outcome refused = RunPlan({"diff", old, fresh});
+    EXPECT_EQ(refused.code, 2) << refused.out;
+    EXPECT_NE(Folded(refused.err).find("no change of a flag leads from one question to the other"),
+              std::string::npos)
+        << refused.err;
+  }
 }
 
 TEST_F(Bundles, ThatWouldDoMoreThanAskAreRefused) {

@@ -153,6 +153,58 @@ TEST(PlacementEngine, IsThatOfTheStep) {
                    ranked["placement"]["default_step_time_s"].get<double>());
 }
 
+// Of closed forms the margin cost 1.5 % here, by days 2.0 %.
+TEST(MemoryMargin, ItsCostIsThatOfTheDays) {
+  const std::vector<std::string> question = {
+      "provision", "--model",  "gpt2-xl", "--tokens",       "30B", "--offers", "aws-p4d", "--nodes",
+      "1",         "--spares", "0",       "--global-batch", "512"};
+  const auto told = [&](const char* margin) {
+    const json answer = JsonOf(With(question, {"--memory-margin", margin}));
+    return answer["answers"][answer["cheapest"].get<std::size_t>()];
+  };
+  const json with = told("8%"), without = told("0%");
+  const double cost = with["memory_margin_cost"];
+  EXPECT_GT(cost, 0.01);
+  EXPECT_NEAR(cost, with["step_time_s"].get<double>() / without["step_time_s"].get<double>() - 1,
+              1e-9);
+  EXPECT_NEAR(cost, with["ideal_s"].get<double>() / without["ideal_s"].get<double>() - 1, 1e-9);
+}
+
+// "Best" was the layout alone, and what gains most stood at the end.
+TEST(PlacementWords, BestSaysHowItIsPlaced) {
+  const std::vector<std::string> job = {
+      "--model",   "gpt2-medium", "--topology",     "aws-p4d", "--nodes",       "2",
+      "--seq-len", "512",         "--global-batch", "64",      "--slow-node",   "0:2",
+      "--tp",      "8",           "--pp",           "2",       "--micro-batch", "4",
+      "--refine",  "0",           "--placement",    "search"};
+  const std::string text = Folded(RunPlan(job).out);
+  const std::size_t best = text.find("Best by time: "), placed = text.find(" with ", best);
+  ASSERT_NE(best, std::string::npos) << text;
+  EXPECT_LT(placed, text.find("step time")) << text;
+  EXPECT_THAT(text.substr(placed, 120), HasSubstr(" instead of "));
+  EXPECT_THAT(RunPlan(With(job, {"--quiet"})).out, HasSubstr("; with "));
+}
+
+TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {
+  const std::vector<std::string> job = {"predict", "--model",        "gpt2-medium", "--topology",
+                                        "aws-p4d", "--nodes",        "2",           "--seq-len",
+                                        "512",     "--global-batch", "64",          "--tp",
+                                        "8",       "--pp",           "2",           "--micro-batch",
+                                        "4",       "--placement",    "search"};
+  const char* words = "Other splits of the layers over the stages were not looked at";
+  EXPECT_THAT(Folded(RunPlan(job).out), HasSubstr(words));
+  EXPECT_THAT(Folded(RunPlan(With(job, {"--slow-node", "0:2"})).out), Not(HasSubstr(words)));
+}
+
+TEST(LayoutFlag, AChunkWithoutLayersIsShownWhereItStands) {
+  const Outcome outcome =
+      RunPlan({"predict", "--model", "gpt2-xl", "--topology", "aws-p4d", "--nodes", "1", "--pp",
+               "4", "--dp", "2", "--layout", "48,0,0,0"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("command line:1:"), HasSubstr("48,0,0,0"),
+                                 HasSubstr("chunk 1 of the layout holds no layer")));
+}
+
 // A cost is that of the run: a small batch is cheap by the step alone.
 TEST(Tokens, BatchesRankByTheRun) {
   const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d",

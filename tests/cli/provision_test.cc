@@ -103,7 +103,7 @@ TEST(Provision, SaysWhatWouldDoWhereNothingDoes) {
                                       HasSubstr("Days against dollars")));
   const Outcome late = RunPlan(With(kSmall, {"--deadline", "5h"}));
   EXPECT_EQ(late.code, 3);
-  EXPECT_THAT(late.out, HasSubstr("None is done within 0.21 d. The fastest of all"));
+  EXPECT_THAT(late.out, HasSubstr("None is done within 5.00 h. The fastest of all"));
   const Outcome none = RunPlan({"provision", "--model", "gpt3-175b", "--tokens", "1B", "--offers",
                                 "lambda-h100", "--as-of", "2026-11-22"});
   EXPECT_EQ(none.code, 3);
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"no offer or vendor 'awz'", "did you mean 'aws'"}},
         Refused{"RateOfAGpu",
                 {"provision", "--model", "llama3-8b", "--failures", "3000"},
-                {"a stop of every node every 0.3 days"}},
+                {"a stop of every node every 0.33 d"}},
         Refused{"EmptyRange",
                 {"provision", "--model", "llama3-8b", "--nodes", "8..4"},
                 {"the range 8..4 is empty"}},
@@ -369,7 +369,7 @@ TEST(Provision, AnswersALimitThatTheSetupAloneBreaks) {
   const Outcome outcome = RunPlan(With(kSmall, {"--deadline", "3h"}));
   EXPECT_EQ(outcome.code, 3);
   EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr("None is done within 0.12 d: the time before the first step is "
+              AllOf(HasSubstr("None is done within 3.00 h: the time before the first step is "
                               "0.17 d (--setup). The fastest of all"),
                     HasSubstr("Days against dollars"), HasSubstr("deadline: ")));
   const json answer = json::parse(RunPlan(With(kSmall, {"--deadline", "3h", "--json"})).out);

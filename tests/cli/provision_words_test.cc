@@ -117,6 +117,38 @@ TEST(ProvisionWords, TheMarginIsTheOneThatWasAskedFor) {
   EXPECT_EQ(answer["memory_margin"].dump(), "0.08");
 }
 
+// 12.05 d was echoed as 12.1 d, a deadline that was not kept.
+TEST(ProvisionWords, LimitsAreEchoedAsGiven) {
+  const std::string out = Folded(
+      RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers", "nebius-h100",
+               "--nodes", "1", "--deadline", "12.05d", "--budget", "12.345kUSD"})
+          .out);
+  EXPECT_THAT(out, AllOf(HasSubstr("within 12.05 d"), HasSubstr("at most 12.345 kUSD"),
+                         Not(HasSubstr("12.1 d")), Not(HasSubstr("12.3 kUSD"))));
+}
+
+TEST(ProvisionWords, ShortTimesAreNoDays) {
+  EXPECT_THAT(
+      RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--failures", "1e9"}).err,
+      AllOf(HasSubstr("a stop of every node every 86.4 ms"), Not(HasSubstr("0.0 days"))));
+}
+
+// The days are setup, work over goodput and one write of a checkpoint, and the text has all three.
+TEST(ProvisionWords, TheLastWriteIsPartOfTheTime) {
+  const std::vector<std::string> question = {"provision", "--model",   "gpt2-xl",     "--tokens",
+                                             "30B",       "--offers",  "nebius-h100", "--nodes",
+                                             "1",         "--storage", "10MB/s"};
+  const json answer = json::parse(RunPlan(With(question, {"--json"})).out);
+  const json& row = answer["answers"][0];
+  const double work = row["ideal_s"].get<double>() * answer["question"]["straggler"].get<double>();
+  const double write = row["checkpoint"]["background_s"];
+  EXPECT_GT(write, 60);
+  EXPECT_NEAR(
+      row["time_s"].get<double>(),
+      answer["question"]["setup_s"].get<double>() + work / row["goodput"].get<double>() + write, 1);
+  EXPECT_THAT(Folded(RunPlan(question).out), HasSubstr("until the last checkpoint is written"));
+}
+
 // A notice of AWS is 120 s; a checkpoint of this model takes 65.
 TEST(ProvisionWords, SpotSaysWhetherTheNoticeSuffices) {
   const std::vector<std::string> run = {"provision", "--model",  "gpt2-xl", "--tokens",

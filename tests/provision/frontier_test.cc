@@ -161,6 +161,31 @@ TEST(Frontier, IsThatOfEveryNumberOfSpares) {
               undominated);
 }
 
+// Of a price that is paid for a year all runs on as many machines cost the same, as nodes or as spares: an offer is compared by
+// the shorter one, also where it is on no frontier.
+TEST(Frontier, OfEqualCostTheShorterRunIsAnOffersCheapest) {
+  Asked setup =
+      SetupOf("gpt2-xl", 1024, 1e11, {"lambda-a100-80", "nebius-h100"}, {1, 2, 3, 4, 5, 6, 7, 8});
+  setup.question.conditions.failures = LoadFailures("young");
+  for (Quote& quote : setup.quotes) {
+    if (quote.offer.name == "lambda-a100-80") quote.price.term = Seconds(365 * 86400);
+  }
+  const auto shortest = [&](const Provisioned& answer, std::size_t quote) {
+    const auto found = std::ranges::find_if(answer.rows, [&](const Row& row) {
+      return row.quote == quote && row.run.time <= *setup.question.deadline;
+    });
+    return found == answer.rows.end() ? std::pair(0.0, 0.0)
+                                      : std::pair(found->run.cost.value, found->run.time.value);
+  };
+  for (double days = 1.5; days < 16; days *= 1.15) {
+    setup.question.deadline = Seconds(days * 86400);
+    const Provisioned fast = Answer(setup, false), all = Answer(setup, true);
+    for (std::size_t q = 0; q < setup.quotes.size(); ++q) {
+      EXPECT_EQ(shortest(fast, q), shortest(all, q)) << setup.quotes[q].Name() << " in " << days;
+    }
+  }
+}
+
 TEST(Frontier, AnotherOfferNeverMakesTheBestWorse) {
   std::vector<std::string> names;
   double cost = 1e300, time = 1e300;

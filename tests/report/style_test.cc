@@ -32,14 +32,38 @@ std::vector<Palette> Palettes() {
   return palettes;
 }
 
-double Luminance(const std::string& colour) {
-  constexpr std::array kWeights = {0.2126, 0.7152, 0.0722};
-  double sum = 0;
+using Triple = std::array<double, 3>;
+
+Triple Linear(const std::string& colour) {
+  Triple rgb;
   for (std::size_t i = 0; i < 3; ++i) {
     const double c = std::stoi(colour.substr(2 * i, 2), nullptr, 16) / 255.0;
-    sum += kWeights[i] * (c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4));
+    rgb[i] = c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
   }
-  return sum;
+  return rgb;
+}
+
+double Weighted(const Triple& weights, const Triple& of) {
+  return weights[0] * of[0] + weights[1] * of[1] + weights[2] * of[2];
+}
+
+double Luminance(const std::string& colour) {
+  return Weighted({0.2126, 0.7152, 0.0722}, Linear(colour));
+}
+
+Triple OkLab(const std::string& colour) {
+  const Triple rgb = Linear(colour);
+  const Triple lms = {std::cbrt(Weighted({0.4122214708, 0.5363325363, 0.0514459929}, rgb)),
+                      std::cbrt(Weighted({0.2119034982, 0.6806995451, 0.1073969566}, rgb)),
+                      std::cbrt(Weighted({0.0883024619, 0.2817188376, 0.6299787005}, rgb))};
+  return {Weighted({0.2104542553, 0.7936177850, -0.0040720468}, lms),
+          Weighted({1.9779984951, -2.4285922050, 0.4505937099}, lms),
+          Weighted({0.0259040371, 0.7827717662, -0.8086757660}, lms)};
+}
+
+double Distance(const std::string& one, const std::string& other) {
+  const Triple a = OkLab(one), b = OkLab(other);
+  return std::hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
 }
 
 double Contrast(const std::string& a, const std::string& b) {
@@ -64,6 +88,18 @@ TEST(Style, TextAndMarksStandOut) {
         EXPECT_GE(Contrast(palette.at(name), palette.at(ground)), 3) << name << " on " << ground;
       }
       EXPECT_GE(Contrast(palette.at("line"), palette.at(ground)), 3) << "frames on " << ground;
+    }
+  }
+}
+
+// Optimizer and setup were two olives in one legend. Distances in OKLab (Ottosson 2020), of which black and white are 1 apart.
+TEST(Style, MarksAreToldApart) {
+  for (const Palette& palette : Palettes()) {
+    for (int a = 0; a < kColours; ++a) {
+      for (int b = 0; b < a; ++b) {
+        const std::string one = "c" + std::to_string(a), other = "c" + std::to_string(b);
+        EXPECT_GE(Distance(palette.at(one), palette.at(other)), 0.08) << one << " and " << other;
+      }
     }
   }
 }

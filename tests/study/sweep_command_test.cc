@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kStudy = R"(description: a small one
@@ -69,6 +70,30 @@ const std::string& Expected() {
     return ReadText(folder + "/rows.csv");
   }();
   return rows;
+}
+
+TEST(Sweep, QuietSaysTheFastestRowInOneLine) {
+  const std::string folder = NewFolder();
+  const std::string out = Sweep(folder, {"--quiet"}).out;
+  EXPECT_EQ(std::ranges::count(out, '\n'), 1) << out;
+  EXPECT_THAT(out, AllOf(HasSubstr(fmt::format("{} rows: ", kRows)), HasSubstr("fastest row "),
+                         HasSubstr("tokens/s, ")));
+}
+
+// The caret stood at the key.
+TEST(Sweep, AWrongValueOfAListIsShownWhereItStands) {
+  const std::string folder = NewFolder();
+  std::string study = kStudy;
+  const std::string list = "topology: aws-p4d";
+  WriteText(folder + "/study.yaml",
+            study.replace(study.find(list), list.size(), "topology: [aws-p4d, aws-p44]"));
+  const Outcome in_file = Sweep(folder);
+  EXPECT_EQ(in_file.code, 2);
+  EXPECT_THAT(in_file.err, HasSubstr("study.yaml:4:23: error: "));
+  const Outcome in_flag = RunPlan({"predict", "--model", "gpt2-xl", "--topology", "aws-p4d,aws-p44",
+                                   "--nodes", "1", "--dp", "8"});
+  EXPECT_EQ(in_flag.code, 2);
+  EXPECT_THAT(in_flag.err, HasSubstr("command line:1:49: error: "));
 }
 
 TEST(Sweep, HasEachRowOnceInOrder) {

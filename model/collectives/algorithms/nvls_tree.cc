@@ -34,7 +34,7 @@ class NvlsTreeImpl : public Algorithm {
                         network.efficiency("nvls_interior_efficiency")};
   }
   LineRates Lines(const Network& network) const override {
-    return {network.into_switch, network.between()};
+    return {network.into_switch, network.between() * network.tree_uplinks};
   }
 
   // Each GPU sends and receives everything once: the edges of a ring through the switch do as much.

@@ -25,6 +25,10 @@ class DoubleBinaryTreeImpl : public Algorithm {
     return {network.InsideShare("ring_efficiency"), network.BetweenShare("nic_tree_efficiency")};
   }
 
+  LineRates Lines(const Network& network) const override {
+    return {network.inside, network.between() * network.tree_uplinks};
+  }
+
   // A chain inside a node sends down what it sent up.
   net::Traffic Route(Collective, net::GroupRoutes* routes) const override {
     return {routes->DoubleTree([&](const std::vector<int64_t>& walk, int turn) {

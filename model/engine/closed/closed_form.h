@@ -66,14 +66,27 @@ struct DataMessages {
 
 // Transfers between stages, prepared once per (pp, inner ranks).
 struct StageMessages {
-  PreparedMessage inside, between;           // of a node, nodes
-  double hops_inside = 0, hops_between = 0;  // neighbouring stages of each kind
-  double on_node = 1;                        // neighbouring stages on one node
-  PreparedMessage tied;                      // first and last stage add up a table's gradients
+  PreparedMessage inside, between,
+      across;  // of a node, nodes, and through uplinks that are slower than NICs
+  double hops_inside = 0, hops_between = 0, hops_across = 0;  // neighbouring stages of each kind
+  std::vector<char> through;  // by stage: the hop to the next one is across; empty: none is
+  double on_node = 1;         // neighbouring stages on one node
+  PreparedMessage tied;       // first and last stage add up a table's gradients
 };
 
-DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int inner);
-StageMessages PrepareStages(const CostSetting& setting, int pp, int inner);
+struct DataAxes {
+  int dp = 1, dp_outer = 1;
+  int inner = 1;          // ranks between neighbours
+  int stages_inside = 1;  // pipeline stages among these
+
+  auto operator<=>(const DataAxes&) const = default;
+};
+// Settings differ in what uplinks leave to messages: of sharding groups and between them; between neighbouring stages, of which
+// `through` names those that uplinks are between, and from the last to the first.
+DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_groups,
+                         const DataAxes& axes);
+StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
+                            const std::vector<char>& through, int pp, int inner);
 
 // Prices that do not depend on the layout. Not for concurrent use.
 struct ClosedForm {

@@ -19,8 +19,9 @@ constexpr double kMasterBytes = 4, kCodeBytes = 1;  // of a weight held in 8 bit
 // says of weights and gradients.
 struct LayerPrices {
   bool sharded_ = false, fetches_ = false, scatters_ = false;
-  double inside_ = 0,
-         between_ = 0;  // seconds of a transfer between stages: in a node, between nodes
+  double inside_ = 0, between_ = 0,
+         across_ =
+             0;  // seconds of a transfer between stages: in a node, between nodes, through uplinks
   PassTime gathered_forward_, gathered_backward_;  // of one layer's gathered weights: casts, hooks
   // Of one layer: kernels and messages inside of it; of the backward pass, those that the schedule puts off; kernels that
   // sharding adds; gathers and scatters.
@@ -198,6 +199,8 @@ class Fold : private LayerPrices {
 
   // pipeline.cc: seconds by which messages hold the busiest stage up.
   double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time);
+  double WayOfStages() const;  // seconds of transfers from the first stage to the last
+  double SlowestHop() const;
   double HandingOver(const Turn& turn, const Work& work, double inside, double between) const;
   std::pair<double, double> LongestRound(double sum, double pass, double busiest, double inside,
                                          double between) const;

@@ -31,7 +31,9 @@ double ControlTime(const CostSetting& setting, std::initializer_list<Axis> axes)
 
 }  // namespace
 
-DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int inner) {
+DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_groups,
+                         const DataAxes& axes) {
+  const auto [dp, dp_outer, inner, stages_inside] = axes;
   const MessagePrices prices(setting);
   const int local = setting.cluster->domain_gpus();
   const GroupShape shards = ShapeOfAxis(dp, inner, local);
@@ -43,14 +45,15 @@ DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int i
   data.all_gather = prices.Prepare(MessageRole::kStep, Collective::kAllGather, shards);
   data.layer_gather = prices.Prepare(MessageRole::kShard, Collective::kAllGather, shards);
   data.layer_scatter = prices.Prepare(MessageRole::kShard, Collective::kReduceScatter, shards);
-  data.outer_all_reduce = prices.Prepare(MessageRole::kStep, Collective::kAllReduce,
-                                         ShapeOfAxis(dp_outer, inner * dp, local));
-  // Between replicas of a stage lie the others of its layers; stages are outermost (of a placement that has them inside,
-  // they count as ranks of a layer).
-  const int replicas = dp * dp_outer;
+  data.outer_all_reduce = MessagePrices(between_groups)
+                              .Prepare(MessageRole::kStep, Collective::kAllReduce,
+                                       ShapeOfAxis(dp_outer, inner * dp, local));
+  // Between replicas of a stage lie the others of its layers; stages are outermost, or right around a layer.
+  const int replicas = dp * dp_outer, of_layer = inner / stages_inside;
   const auto stages =
-      std::max<int>(1, static_cast<int>(setting.cluster->ranks()) / (inner * replicas));
-  const Axis layer{inner, 1}, sharing{dp, inner}, stage{stages, inner * replicas};
+      std::max<int>(1, static_cast<int>(setting.cluster->ranks()) / (of_layer * replicas));
+  const Axis layer{of_layer, 1}, sharing{dp, inner};
+  const Axis stage{stages, stages_inside > 1 ? of_layer : of_layer * replicas};
   data.loss = ControlTime(setting, {{replicas, inner}, stage});
   data.norm = ControlTime(setting, {layer, stage});
   data.norm_of_shards = ControlTime(setting, {layer, sharing, stage});
@@ -58,8 +61,11 @@ DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int i
   return data;
 }
 
-StageMessages PrepareStages(const CostSetting& setting, int pp, int inner) {
+StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
+                            const std::vector<char>& through, int pp, int inner) {
   const MessagePrices prices(setting);
+  CostSetting free = setting;
+  if (!through.empty()) free.stretch = {1, 1};
   const int local = setting.cluster->domain_gpus();
   StageMessages stages;
   if (pp < 2) return stages;
@@ -67,16 +73,23 @@ StageMessages PrepareStages(const CostSetting& setting, int pp, int inner) {
   stages.on_node = on_node;
   stages.hops_between = (pp + on_node - 1) / on_node - 1;
   stages.hops_inside = pp - 1 - stages.hops_between;
-  const auto send = [&](int per_node) {
-    return prices.Prepare(MessageRole::kStage, Collective::kSendRecv,
-                          GroupShape{2, per_node, std::clamp(inner, 1, local)});
+  const auto send = [&](const MessagePrices& by, int per_node) {
+    return by.Prepare(MessageRole::kStage, Collective::kSendRecv,
+                      GroupShape{2, per_node, std::clamp(inner, 1, local)});
   };
-  if (stages.hops_inside > 0) stages.inside = send(2);
-  if (stages.hops_between > 0) stages.between = send(1);
+  if (stages.hops_inside > 0) stages.inside = send(prices, 2);
+  if (stages.hops_between > 0) stages.between = send(MessagePrices(free), 1);
+  if (std::ranges::find(through, 1) != through.end()) {
+    stages.through = through;
+    stages.hops_across = static_cast<double>(std::count(through.begin(), through.end() - 1, 1));
+    stages.hops_between -= stages.hops_across;
+    stages.across = send(prices, 1);
+  }
   // Between the first and the last stage, which are on one node where all stages are.
-  stages.tied = prices.Prepare(MessageRole::kStep, Collective::kAllReduce,
-                               on_node == pp ? GroupShape{2, 2, std::clamp(inner, 1, local)}
-                                             : ShapeOfAxis(2, inner * (pp - 1), local));
+  stages.tied =
+      MessagePrices(ends).Prepare(MessageRole::kStep, Collective::kAllReduce,
+                                  on_node == pp ? GroupShape{2, 2, std::clamp(inner, 1, local)}
+                                                : ShapeOfAxis(2, inner * (pp - 1), local));
   return stages;
 }
 

@@ -35,11 +35,12 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   } else if (outline_.order.fills_bubble)
     share = std::max(0.1, 1.0 - 2.0 * table_.layer.weight_gradient / (forward_ + backward_));
   const double inside = inside_, between = between_;
-  const double way = stages_.hops_inside * inside + stages_.hops_between * between;
-  const double slowest =
-      stages_.hops_between > 0 ? between : inside;  // from the last stage to the first, too
+  const double way = WayOfStages();
+  const double slowest = SlowestHop();  // from the last stage to the first, too
   // The hop next to the busiest stage.
-  const double hop = stages_.on_node > 1 ? inside : between;
+  const double hop = stages_.on_node > 1        ? inside
+                     : stages_.hops_between > 0 ? between
+                                                : SlowestHop();
   const bool looped = v > 1 && !outline_.order.in_a_v;
   double own = 2.0 * hop, others = 2.0 * (way - hop);
   if (looped) {
@@ -89,6 +90,15 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   return rounds + uneven;
 }
 
+double Fold::WayOfStages() const {
+  return stages_.hops_inside * inside_ + stages_.hops_between * between_ +
+         stages_.hops_across * across_;
+}
+
+double Fold::SlowestHop() const {
+  return stages_.hops_across > 0 ? across_ : stages_.hops_between > 0 ? between_ : inside_;
+}
+
 // The stages of a chunk run side by side, and p micro-batches of one chunk follow each other: a stage that is slower in
 // one chunk cannot make up for it in the next one. Seconds of a micro-batch in all chunks of the busiest stage, were it
 // the slowest in each of them.
@@ -115,7 +125,7 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
   const double forward = turn.forward / v, backward = (turn.seconds - turn.forward) / v;
   const double host_forward = work.forward.host / v;
   const double host_backward = (work.head.host + work.backward.host) / v;
-  const double slowest = stages_.hops_between > 0 ? between : inside;
+  const double slowest = SlowestHop();
   // Transfers that follow a forward pass, from the stage behind, and a backward pass, from the stage before.
   const auto of = [&](double behind, double before) {
     return v *
@@ -123,7 +133,9 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
   };
   if (v == 1 && outline_.stages == 2)
     return std::max(of(slowest, 0), host_forward + host_backward + slowest);
-  if (stages_.hops_between == 0 || stages_.on_node == 1) return of(slowest, slowest);
+  if (stages_.hops_between + stages_.hops_across == 0 || stages_.on_node == 1)
+    return of(slowest, slowest);
+  if (stages_.hops_across > 0) return std::max(of(inside, slowest), of(slowest, inside));
   return std::max(of(inside, between), of(between, inside));
 }
 
@@ -320,6 +332,8 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = inside_;
   times.between = between_;
+  times.across = across_;
+  times.through = stages_.through.empty() ? nullptr : &stages_.through;
   const bool ends = here_.last || (outline_.order.in_a_v && here_.layers == outline_.last_layers &&
                                    outline_.last_layers > outline_.middle_layers);
   times.watched = here_.index >= 0 ? here_.index
@@ -369,8 +383,7 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
   if (outline_.order.fills_bubble) {
     way += layout.front() * put_off_ - std::min(p, M_) * (last.weight.device() + last.last.seconds);
   }
-  way += table_.embedding.backward.busy() +
-         2 * (stages_.hops_inside * inside_ + stages_.hops_between * between_);
+  way += table_.embedding.backward.busy() + 2 * WayOfStages();
   // Of which gathers are no part.
   if (table_.recomputed > 0 && table_.boundary_cut == 0)
     way -= (p - 1) * table_.layer.leading.busy() / table_.recomputed;
@@ -394,7 +407,11 @@ std::pair<double, double> Fold::LongestRound(double sum, double pass, double bus
   const auto consider = [&](double i) {
     if (i < 0 || i > p - 2) return;
     const double crossing = std::floor((p - 1) / on_node) - std::floor(i / on_node);
-    const double messages = 2.0 * (crossing * between + (p - 1 - i - crossing) * inside);
+    double through = 0;
+    for (double hop = i; hop < p - 1 && !stages_.through.empty(); ++hop)
+      through += stages_.through[static_cast<std::size_t>(hop)];
+    const double messages = 2.0 * ((crossing - through) * between + through * across_ +
+                                   (p - 1 - i - crossing) * inside);
     const double stages = i == 0 ? sum : (p - i) * mean + (pass - mean);
     const double rounds = std::floor((M_ - 1) / (p - i));
     const double seconds = rounds * std::max(0.0, stages + messages - (p - i) * busiest);
@@ -403,8 +420,11 @@ std::pair<double, double> Fold::LongestRound(double sum, double pass, double bus
   consider(0);
   consider(on_node - 1);
   consider(std::floor((p - 1) / on_node) * on_node - 1);
+  for (std::size_t hop = 0; hop < stages_.through.size(); ++hop) {
+    if (stages_.through[hop]) consider(static_cast<double>(hop));
+  }
   // A hop lets one message through at a time.
-  const double slowest = stages_.hops_between > 0 ? between : inside;
+  const double slowest = SlowestHop();
   const double stream = (M_ - 1) * std::max(0.0, slowest - busiest);
   if (stream > longest.first) longest = {stream, 2.0 * slowest};
   return longest;

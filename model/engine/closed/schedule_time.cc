@@ -3,9 +3,16 @@
 #include "model/engine/closed/schedule_time.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace orrery {
 double ScheduleClock::Transfer(int one, int other) const {
+  if (times_.through != nullptr) {
+    const int ends = times_.stages - 1;
+    const bool neighbours = std::abs(one - other) == 1;
+    if ((*times_.through)[static_cast<std::size_t>(neighbours ? std::min(one, other) : ends)])
+      return times_.across;
+  }
   return one / times_.on_node == other / times_.on_node ? times_.inside : times_.between;
 }
 

@@ -159,8 +159,7 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
     // The last gradient leaves a stage for those before it: it reduces meanwhile.
     const auto of = [&](const Stage& stage) { return exposed(TrainedOn(stage), stage); };
     const auto [first, last, middle] = Stages();
-    const double way =
-        (stages_.hops_inside * inside_ + stages_.hops_between * between_) / (outline_.stages - 1);
+    const double way = WayOfStages() / (outline_.stages - 1);
     const double entry =
         outline_.chunk_layers.entry > 0 ? outline_.chunk_layers.entry / table_.layers : 1.0;
     const auto layers = [&](const Stage& stage) { return stage.layers * entry * layer_pass + way; };

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <tuple>
 
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
 #include "model/collectives/routing.h"
 #include "model/engine/event/index.h"
+#include "model/engine/event/line_stretches.h"
 #include "model/engine/event/path_table.h"
 #include "model/hardware/faults.h"
 
@@ -44,12 +44,8 @@ class TableBuilder {
         capacity_(wires.capacity),
         options_(options),
         router_(cluster),
-        paths_(cluster, wires.capacity) {
-    if (cluster.order.empty()) return;
-    plain_cluster_ = cluster;
-    plain_cluster_->order.clear();
-    plain_router_.emplace(*plain_cluster_);
-  }
+        stretches_(plan, tasks, cluster),
+        paths_(cluster, wires.capacity) {}
 
   MeetingTable Build(const net::Wires& wires) {
     CheckMesh();
@@ -123,14 +119,7 @@ class TableBuilder {
     }
     if (uses_[stage][2 * line]) table_.of[2 * line][r] = Pair(line, rank);
     if (uses_[stage][2 * line + 1])
-      table_.of[2 * line + 1][r] = Pair(line, Neighbour(rank, key.axis, -key.delta));
-  }
-
-  int64_t Neighbour(int64_t rank, int axis, int delta) const {
-    std::vector<int> coords = plan_.mesh.Coords(rank);
-    const int size = plan_.mesh.axes[At(axis)].size;
-    coords[At(axis)] = ((coords[At(axis)] + delta) % size + size) % size;
-    return plan_.mesh.Rank(coords);
+      table_.of[2 * line + 1][r] = Pair(line, NeighbourOf(plan_.mesh, rank, key.axis, -key.delta));
   }
 
   void AddGroup(std::size_t line, int64_t rank) {
@@ -165,7 +154,7 @@ class TableBuilder {
         pairs_.try_emplace({line, sender}, static_cast<int32_t>(table_.meetings.size()));
     if (added) {
       const Line& key = tasks_.lines[line].line;
-      AddMeeting(line, {sender, Neighbour(sender, key.axis, key.delta)});
+      AddMeeting(line, {sender, NeighbourOf(plan_.mesh, sender, key.axis, key.delta)});
       table_.meetings.back().needed = 2;
       table_.arrivals += 2;
     }
@@ -194,17 +183,18 @@ class TableBuilder {
     if (line.axis >= 0)
       shape.sharing = static_cast<int>(
           std::clamp<int64_t>(plan_.mesh.Stride(At(line.axis)), 1, cluster_.summary.domain_gpus()));
+    const UplinkStretch stretch = stretches_.Of(meeting.line, members);
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {
       Exchange exchange;
       exchange.bytes = messages[i].bytes;
       if (meeting.members > 1 && exchange.bytes * messages[i].share > 0) {
-        const MessagePrice& time = TimeOf(meeting.line, i, messages[i], shape);
+        const MessagePrice& time = TimeOf(meeting.line, i, messages[i], shape, stretch);
         exchange.latency = messages[i].share * time.latency;
         exchange.bytes *= messages[i].share;
-        const MessageTerms terms =
-            prices_.TermsOf(messages[i].role, messages[i].collective, shape, messages[i].backward);
+        const MessageTerms terms = prices_.With(stretch).TermsOf(
+            messages[i].role, messages[i].collective, shape, messages[i].backward);
         exchange.slowdown = SlowdownOf(messages[i], terms, time);
         exchange.hidden = terms.hidden;
         exchange.price = exchange.latency + exchange.bytes * time.seconds_per_byte;
@@ -233,12 +223,14 @@ class TableBuilder {
 
   // Frameworks send what belongs to a whole step in buckets: small messages share the latency of one, large ones pay that
   // of several.
-  MessagePrice InItsBucket(int32_t line, const Message& message, const GroupShape& shape) {
+  MessagePrice InItsBucket(int32_t line, const Message& message, const GroupShape& shape,
+                           const UplinkStretch& stretch) {
     double bytes = message.bytes;
+    const MessagePrices prices = prices_.With(stretch);
     const MessageTerms terms =
-        prices_.TermsOf(message.role, message.collective, shape, message.backward);
+        prices.TermsOf(message.role, message.collective, shape, message.backward);
     if (terms.bucket > 0) bytes = std::min(terms.bucket, StepBytes(line, message));
-    MessagePrice price = prices_.Price(message.role, message.collective, shape, bytes);
+    MessagePrice price = prices.Price(message.role, message.collective, shape, bytes);
     price.latency *= message.bytes / bytes;
     return price;
   }
@@ -261,9 +253,10 @@ class TableBuilder {
   }
 
   const MessagePrice& TimeOf(int32_t line, std::size_t i, const Message& message,
-                             const GroupShape& shape) {
-    const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
-    if (added) at->second = InItsBucket(line, message, shape);
+                             const GroupShape& shape, const UplinkStretch& stretch) {
+    const auto [at, added] =
+        times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node, stretch});
+    if (added) at->second = InItsBucket(line, message, shape, stretch);
     return at->second;
   }
 
@@ -297,15 +290,7 @@ class TableBuilder {
       throw gap.Of(what);
     }
     const bool whole = options_.whole_weights || options_.backend == net::Backend::kSimGrid;
-    // A price knows no order of nodes: it is that of the nodes as they are numbered. In another order a message takes as
-    // much more or less as its fullest link does.
-    std::optional<net::Traffic> plain;
-    if (plain_router_) plain = plain_router_->Route(time.algorithm->name(), collective, members);
-    Occupation occupation = Occupy(time, cluster_, capacity_, whole, plain ? *plain : traffic);
-    for (std::size_t phase = 0; plain && phase < occupation.least.size(); ++phase) {
-      const double before = Fullest(time, (*plain)[phase]);
-      if (before > 0) occupation.least[phase] *= Fullest(time, traffic[phase]) / before;
-    }
+    const Occupation occupation = Occupy(time, cluster_, capacity_, whole, traffic);
     const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
     std::vector<int64_t> image(members.size());
     for (const int64_t shift : Shifts(mesh, static_cast<AxisMask>(options_.merged & ~own))) {
@@ -314,18 +299,6 @@ class TableBuilder {
     }
     Weigh(time, cluster_, occupation, &traffic);
     return at->second = paths_.Add(m, std::move(traffic), occupation, what);
-  }
-
-  // Seconds that the fullest link takes per byte of S.
-  double Fullest(const MessagePrice& time, const net::TrafficPhase& phase) const {
-    std::map<LinkId, double> load;
-    for (const net::Channel& channel : phase)
-      for (const net::LinkUse& use : channel.uses) load[use.link] += channel.share * use.weight;
-    double most = 0;
-    for (const auto& [link, bytes] : load)
-      most = std::max(
-          most, bytes / (time.share.On(cluster_.links[At(link)].kind) * capacity_[At(link)].value));
-    return most;
   }
 
   // What to add to a rank with coordinate 0 on these axes to get its copies, itself left out.
@@ -369,15 +342,13 @@ class TableBuilder {
   const std::vector<BytesPerSecond>& capacity_;
   const MeetingOptions& options_;
   net::TrafficRouter router_;
-  std::optional<Cluster>
-      plain_cluster_;  // nodes as they are numbered, where the plan has another order
-  std::optional<net::TrafficRouter> plain_router_;
+  LineStretches stretches_;
   PathTable paths_;
   MeetingTable table_;
   std::vector<int32_t> index_of_;                             // by rank, -1: not executed
   std::vector<std::vector<char>> uses_;                       // by stage, 2 * line + receives
   std::map<std::pair<std::size_t, int64_t>, int32_t> pairs_;  // (line, sender)
-  std::map<std::tuple<int32_t, std::size_t, int, int>, MessagePrice> times_;
+  std::map<std::tuple<int32_t, std::size_t, int, int, UplinkStretch>, MessagePrice> times_;
   std::map<std::tuple<const Algorithm*, Collective, double, double>, int32_t>
       known_routes_;                 // of one meeting
   std::map<double, int32_t> alone_;  // by seconds per byte

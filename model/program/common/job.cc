@@ -140,6 +140,12 @@ std::string JobHeader(const Job& job) {
   if (const std::string facts = Facts(job.facts, false); !facts.empty())
     text += Labelled("assumed",
                      fmt::format("{}; facts of {} (--fact KEY=VALUE)", facts, ReleaseOf(job)));
+  const TopologySpec& topology = job.request.topology;
+  if (topology.fabric.kind == FabricKind::kDragonfly && job.cluster.nodes > LeafNodes(topology))
+    text +=
+        Labelled("assumed",
+                 "messages take the shortest routes of the dragonfly alone, where machines also "
+                 "route around full links");
   if (const std::string facts = Facts(job.facts, true); !facts.empty())
     text += Labelled("stated", facts + " (--fact)");
   if (const auto files = UserFilesOf(job); !files.empty())

@@ -121,7 +121,24 @@ double PartOf(const Headline& headline, const char* key) {
   return part != headline.breakdown.end() && part->is_number() ? part->get<double>() : 0.0;
 }
 
+// One of them would have to be asked whole after each flag of the other, to no end.
+void RequireOneCommand(const Bundle& before, const Bundle& after) {
+  const auto provisions = [](const Bundle& bundle) {
+    return !bundle.question.empty() && bundle.question.front() == "provision";
+  };
+  if (provisions(before) == provisions(after)) return;
+  const auto command = [&](const Bundle& bundle) {
+    return provisions(bundle) ? "`plan provision`" : "one cluster";
+  };
+  throw InputError(
+      fmt::format("the old bundle is of {}, the new one of {}: no change of a flag leads from one "
+                  "question to the other",
+                  command(before), command(after)),
+      "two bundles of plan provision, or two of plan, predict and simulate");
+}
+
 BundleDiff Diff(const Bundle& before, const Bundle& after) {
+  RequireOneCommand(before, after);
   BundleDiff diff{Sentence(before.question),
                   Sentence(after.question),
                   VersionOf(before),

@@ -38,6 +38,7 @@ struct BundleDiff {
 BundleDiff Diff(const Bundle& before, const Bundle& after);
 
 std::string DiffText(const BundleDiff& diff);
+std::string DiffBrief(const BundleDiff& diff);  // in one line
 nlohmann::ordered_json DiffJson(const BundleDiff& diff);
 
 inline constexpr double kSameFigure = 1e-9;  // relative: rounding

@@ -44,19 +44,31 @@ std::string RowWords(const HeadlineRow& row) {
   return row.dollars ? fmt::format("{}, {}", text, report::Money(Dollars(*row.dollars))) : text;
 }
 
+// "Run 20.2 d before, 18.1 d now (-10.4 %); ..." and "Step 1.44 s before, ..."; "": no run.
+std::string RunWords(const BundleDiff& diff) {
+  const Headline &was = diff.before, &is = diff.after;
+  if (!was.run_seconds || !is.run_seconds) return "";
+  std::string text = fmt::format(
+      "Run {} before, {} now ({})", report::Days(Seconds(*was.run_seconds)),
+      report::Days(Seconds(*is.run_seconds)), Percent(*was.run_seconds, *is.run_seconds));
+  if (was.dollars && is.dollars)
+    text += fmt::format("; {} before, {} now ({})", report::Money(Dollars(*was.dollars)),
+                        report::Money(Dollars(*is.dollars)), Percent(*was.dollars, *is.dollars));
+  return text;
+}
+
+std::string StepWords(const BundleDiff& diff) {
+  return fmt::format("Step {} before, {} now ({})", Format(Seconds(diff.before.seconds)),
+                     Format(Seconds(diff.after.seconds)),
+                     Percent(diff.before.seconds, diff.after.seconds));
+}
+
 std::string First(const BundleDiff& diff) {
   const Headline &was = diff.before, &is = diff.after;
   std::string text;
-  if (was.run_seconds && is.run_seconds) {
-    text += fmt::format("\nRun {} before, {} now ({})", report::Days(Seconds(*was.run_seconds)),
-                        report::Days(Seconds(*is.run_seconds)),
-                        Percent(*was.run_seconds, *is.run_seconds));
-    if (was.dollars && is.dollars)
-      text += fmt::format("; {} before, {} now ({})", report::Money(Dollars(*was.dollars)),
-                          report::Money(Dollars(*is.dollars)), Percent(*was.dollars, *is.dollars));
-  }
-  text += fmt::format("\nStep {} before, {} now ({})\n", Format(Seconds(was.seconds)),
-                      Format(Seconds(is.seconds)), Percent(was.seconds, is.seconds));
+  for (const std::string& words : {RunWords(diff), StepWords(diff)})
+    if (!words.empty()) text += "\n" + words;
+  text += "\n";
   const bool moved = was.name != is.name || was.nodes != is.nodes || was.layout != is.layout;
   const auto of = [](const Headline& one) {
     if (one.name.empty()) return one.layout;
@@ -157,6 +169,13 @@ std::string DiffText(const BundleDiff& diff) {
     text += fmt::format("  {} other {} differ{} and move{} nothing.\n", diff.without_effect,
                         diff.without_effect == 1 ? "value" : "values",
                         diff.without_effect == 1 ? "s" : "", diff.without_effect == 1 ? "s" : "");
+  return text;
+}
+
+std::string DiffBrief(const BundleDiff& diff) {
+  const std::string run = RunWords(diff);
+  std::string text = run.empty() ? StepWords(diff) : run;
+  if (!diff.moved.empty()) text += fmt::format("; most by {}", diff.moved.front().what);
   return text;
 }
 

@@ -35,7 +35,9 @@ Answer RunDiff(const CommandLine& line, std::size_t first) {
     throw InputError({{line.where(line.words().size()), "`plan diff` compares two bundles",
                        "plan diff old.json new.json"}});
   const BundleDiff diff = Diff(ReadBundle(flags.before.text), ReadBundle(flags.after.text));
-  return Deliver(ExitCode::kOk, DiffText(diff), DiffJson(diff), flags.json);
+  Answer answer = Deliver(ExitCode::kOk, DiffText(diff), DiffJson(diff), flags.json);
+  answer.brief = DiffBrief(diff);
+  return answer;
 }
 
 }  // namespace orrery::cli

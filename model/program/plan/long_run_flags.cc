@@ -11,6 +11,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
+#include "model/program/plan/run_report.h"
 #include "model/report/short_number.h"
 
 namespace orrery::cli {
@@ -104,8 +105,8 @@ void ReadFailures(const Flag& flag, Conditions* conditions, Diagnostics* diagnos
   } else if (rate > 100) {
     diagnostics->Error(
         flag.where,
-        fmt::format("--failures: {} per 1000 node-days is a stop of every node every {:.1f} days",
-                    flag.text, 1000 / rate),
+        fmt::format("--failures: {} per 1000 node-days is a stop of every node every {}", flag.text,
+                    report::Days(Seconds(1000 / rate * 86400))),
         hint);
   } else {
     conditions->failures = {"given", "as given", "--failures", {rate, rate, rate}};

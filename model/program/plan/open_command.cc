@@ -99,9 +99,9 @@ Answer RunOpen(const CommandLine& line, std::size_t first) {
   for (const std::string& word : bundle.question) question += " " + Quoted(word);
   const std::string by =
       fmt::format("{}{}", bundle.version, bundle.commit.empty() ? "" : " (" + bundle.commit + ")");
+  const auto was = HeadlineOf(bundle.answer), is = HeadlineOf(again.answer);
   std::string text =
       fmt::format("{}\nanswered by {}, with {} files\n", question, by, bundle.files.size());
-  const auto was = HeadlineOf(bundle.answer), is = HeadlineOf(again.answer);
   if (was) text += fmt::format("  then  {}  {}\n", Format(Seconds(was->seconds)), was->layout);
   if (is) text += fmt::format("  now   {}  {}\n", Format(Seconds(is->seconds)), is->layout);
   const bool answers = again.answer.contains("schema") && again.code != 2 && again.code != 1;
@@ -119,16 +119,24 @@ Answer RunOpen(const CommandLine& line, std::size_t first) {
     for (const std::string& path : paths) text += "  " + path + "\n";
     if (static_cast<std::size_t>(differing) > paths.size()) text += "  ...\n";
   }
-  return Deliver(answers && differing == 0 ? ExitCode::kOk : ExitCode::kCheckFailed, text,
-                 {{"schema", "orrery.open/1"},
-                  {"question", question},
-                  {"version", bundle.version},
-                  {"commit", bundle.commit},
-                  {"exit_code", again.code},
-                  {"differing", differing},
-                  {"paths", paths},
-                  {"answer", again.answer}},
-                 flags.json);
+  std::string brief = !answers         ? "this program cannot answer it"
+                      : differing == 0 ? "the same figures"
+                      : differing == 1 ? "one figure differs"
+                                       : fmt::format("{} figures differ", differing);
+  if (const auto& shown = is ? is : was)
+    brief = fmt::format("{}, {}: {}", Format(Seconds(shown->seconds)), shown->layout, brief);
+  Answer answer = Deliver(answers && differing == 0 ? ExitCode::kOk : ExitCode::kCheckFailed, text,
+                          {{"schema", "orrery.open/1"},
+                           {"question", question},
+                           {"version", bundle.version},
+                           {"commit", bundle.commit},
+                           {"exit_code", again.code},
+                           {"differing", differing},
+                           {"paths", paths},
+                           {"answer", again.answer}},
+                          flags.json);
+  answer.brief = brief;
+  return answer;
 }
 
 }  // namespace orrery::cli

@@ -73,6 +73,19 @@ std::string Certainty(std::span<const PlacedRow> rows) {
   return text;
 }
 
+// A search that is silent on layers is taken for one that found none better.
+std::string SplitsWords(std::span<const PlacedRow> rows) {
+  const bool stages =
+      std::ranges::any_of(rows, [](const PlacedRow& row) { return row.choice.strategy.pp > 1; });
+  const bool looked =
+      std::ranges::any_of(rows, [](const PlacedRow& row) { return row.choice.found.splits; });
+  if (!stages || looked) return "";
+  return Dash(
+      "Other splits of the layers over the stages were not looked at: only nodes that differ in "
+      "speed, and no --layout, make it look. `plan` ranks balanced splits, too, where the "
+      "framework has them");
+}
+
 }  // namespace
 
 std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
@@ -111,7 +124,16 @@ std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
       rows, {}, [](const PlacedRow& one) { return one.choice.placed.time.total; });
   if (fastest != rows.begin())
     text += Dash(fmt::format("So placed, plan {} is the fastest", fastest->row));
-  return rows[0].given ? text : text + Certainty(rows);
+  return rows[0].given ? text : text + Certainty(rows) + SplitsWords(rows);
+}
+
+std::string PlacementBrief(const PlacedRow& row) {
+  const PlacementChoice& choice = row.choice;
+  const std::string what = What(choice);
+  if (what.empty()) return "";
+  return fmt::format("{}: {} instead of {}, {}", what, Format(Seconds(choice.placed.time.total)),
+                     Format(Seconds(choice.plain.time.total)),
+                     choice.placed.simulated ? "simulated" : "in closed form");
 }
 
 nlohmann::ordered_json PlacementJson(const PlacementChoice& choice, bool given) {

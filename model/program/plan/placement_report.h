@@ -20,6 +20,8 @@ struct PlacedRow {
 
 // One line per finding; `numbered`: with the row in front.
 std::string PlacementText(std::span<const PlacedRow> rows, bool numbered);
+// "--placement tp-cp-pp-dp: 1.20 s instead of 1.44 s, simulated"; "": the default is the best.
+std::string PlacementBrief(const PlacedRow& row);
 nlohmann::ordered_json PlacementJson(const PlacementChoice& choice, bool given = false);
 
 }  // namespace orrery::report

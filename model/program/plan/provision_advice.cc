@@ -115,8 +115,7 @@ std::string PricesText(const ProvisionAnswer& answer) {
                                     price.date.Text(), AgeOf(answer, price).words, price.source);
     if (answer.far_below.contains(row.quote)) words += "; FAR BELOW all others, see the advice";
     if (price.kind == PriceKind::kSpot) words += "; if the capacity stays";
-    if (price.term.value > 0)
-      words += fmt::format("; billed for {:.0f} d at least", price.term.value / kSecondsOfDay);
+    if (price.term.value > 0) words += fmt::format("; billed for {} at least", Days(price.term));
     if (price.quantum.value > 3600)
       words += fmt::format("; billed in steps of {}", Days(price.quantum));
     if (!quote.offer.stand_in.empty())

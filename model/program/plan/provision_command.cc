@@ -85,7 +85,7 @@ double ReadMargin(const Flag& flag, Diagnostics* diagnostics) {
   return kDefaultMargin;
 }
 
-// Step time of a row over the best without the margin.
+// Step time of a row over the best without the margin: simulated where the row is, as its days are.
 double MarginCost(const Market& market, const Conditions& conditions, const Row& row) {
   const Site& site = market.sites[row.site];
   Profiles profiles = site.profiles;
@@ -95,7 +95,15 @@ double MarginCost(const Market& market, const Conditions& conditions, const Row&
                          .Find(row.nodes, {row.candidate.global_batch, row.candidate.global_batch},
                                &shapes, conditions.input.reader.value_or(0));
   if (!found) return 1;
-  return row.candidate.ClosedForm().total / found->candidate.time.total;
+  Candidate best = found->candidate;
+  if (DescribeLayout(best.strategy) == DescribeLayout(row.candidate.strategy)) return 1;
+  if (row.candidate.simulated) {
+    const ir::Plan plan = LowerLegal(found->job, best.strategy);
+    Settle(found->job, plan, ClusterOf(found->job), &best);
+  }
+  const bool alike = best.simulated.has_value() == row.candidate.simulated.has_value();
+  return alike ? row.candidate.time.total / best.time.total
+               : row.candidate.ClosedForm().total / best.ClosedForm().total;
 }
 
 report::Replay ReplayRow(const Row& row, const Conditions& conditions, int64_t runs) {

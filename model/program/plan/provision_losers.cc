@@ -39,9 +39,10 @@ Defeat DefeatOf(const ProvisionAnswer& answer, std::size_t quote) {
   const cli::LongRun& run = *answer.run;
   const QuoteBounds& bounds = result.bounds[quote];
   const double least = bounds.least_cost.value;
+  // What was looked for and not found, before what a bound says of it.
+  if (!result.no_layout[quote].empty()) return {Defeat::kNoLayout, least, result.no_layout[quote]};
   if (bounds.known && run.deadline && bounds.least_time > *run.deadline)
     return {Defeat::kTooSlow, least, fmt::format("too slow: at least {}", Days(bounds.least_time))};
-  if (!result.no_layout[quote].empty()) return {Defeat::kNoLayout, least, result.no_layout[quote]};
   const Row* best = BestOf(answer, quote);
   if (best == nullptr) {
     if (run.budget && bounds.least_cost > *run.budget)

@@ -33,8 +33,8 @@ std::string Where(const ProvisionAnswer& answer, const Row& row) {
 
 std::string Limits(const cli::LongRun& run) {
   std::string text;
-  if (run.deadline) text += fmt::format(", within {}", Days(*run.deadline));
-  if (run.budget) text += fmt::format(", at most {}", Money(*run.budget));
+  if (run.deadline) text += fmt::format(", within {}", GivenDays(*run.deadline));
+  if (run.budget) text += fmt::format(", at most {}", GivenMoney(*run.budget));
   return text;
 }
 
@@ -90,7 +90,7 @@ std::string AnswerWords(const ProvisionAnswer& answer, const Row& row) {
   if (answer.run->deadline)
     words += fmt::format("; {:.0f} % likely within {}",
                          100 * row.run.ProbabilityWithin(*answer.run->deadline),
-                         Days(*answer.run->deadline));
+                         GivenDays(*answer.run->deadline));
   if (row.run.input.bound()) words += "; INPUT-BOUND";
   if (answer.far_below.contains(row.quote)) words += "; its PRICE is FAR BELOW all others (Advice)";
   return words;
@@ -135,15 +135,15 @@ std::string Refusals(const ProvisionAnswer& answer) {
                                   ? fmt::format(": the time before the first step is {} (--setup)",
                                                 Days(run.conditions.run.setup))
                                   : "";
-    text += AnswerLine(
-        answer,
-        fmt::format("None is done within {}{}. The fastest of all", Days(*run.deadline), setup),
-        RowAt(answer, result.frontier.back()));
+    text += AnswerLine(answer,
+                       fmt::format("None is done within {}{}. The fastest of all",
+                                   GivenDays(*run.deadline), setup),
+                       RowAt(answer, result.frontier.back()));
     would_do += fmt::format("  {}\n", Fold(DeadlineThatDoes(answer), 2));
   }
   if (!result.fastest) {
     text += AnswerLine(
-        answer, fmt::format("None costs at most {}. The cheapest of all", Money(*run.budget)),
+        answer, fmt::format("None costs at most {}. The cheapest of all", GivenMoney(*run.budget)),
         RowAt(answer, result.frontier.front()));
     would_do += fmt::format("  {}\n", Fold(BudgetThatDoes(answer), 2));
   }
@@ -163,7 +163,8 @@ std::string Answers(const ProvisionAnswer& answer) {
   // Without a limit of its own the other row was named as a refusal already.
   if (result.cheapest && (result.fastest || run.deadline)) {
     text += AnswerLine(
-        answer, run.deadline ? fmt::format("Cheapest within {}", Days(*run.deadline)) : "Cheapest",
+        answer,
+        run.deadline ? fmt::format("Cheapest within {}", GivenDays(*run.deadline)) : "Cheapest",
         RowAt(answer, *result.cheapest));
     if (result.sure && result.sure != result.cheapest)
       text += AnswerLine(answer, fmt::format("Cheapest that is {:.0f} % likely", 100 * kSure),
@@ -175,7 +176,7 @@ std::string Answers(const ProvisionAnswer& answer) {
                           run.deadline || run.budget ? " within the limits" : "");
   } else if (result.fastest && (result.cheapest || run.budget)) {
     text += AnswerLine(
-        answer, run.budget ? fmt::format("Fastest within {}", Money(*run.budget)) : "Fastest",
+        answer, run.budget ? fmt::format("Fastest within {}", GivenMoney(*run.budget)) : "Fastest",
         RowAt(answer, *result.fastest));
   }
   return text;

@@ -12,6 +12,7 @@
 #include "model/program/common/job.h"
 #include "model/program/common/table.h"
 #include "model/provision/batch_range.h"
+#include "model/report/markup.h"
 
 namespace orrery::report {
 namespace {
@@ -171,7 +172,14 @@ Seconds EnoughDays(Seconds time) {
   return Seconds(up * kSecondsPerDay);
 }
 
-std::string Days(Seconds time) { return ThreeDigits(time.value / kSecondsPerDay) + " d"; }
+std::string Days(Seconds time) {
+  constexpr double kShort = 0.01;  // of a day: 14 minutes
+  const double days = time.value / kSecondsPerDay;
+  return days > 0 && days < kShort ? Format(time) : ThreeDigits(days) + " d";
+}
+
+std::string GivenDays(Seconds time) { return GivenDaysOf(time.value); }
+std::string GivenMoney(Dollars money) { return GivenDollarsOf(money.value); }
 
 std::string Money(Dollars money) {
   const double value = money.value;
@@ -191,13 +199,25 @@ std::string MoneyWithInterval(const RunEstimate& run) {
                      ThreeDigits(run.high_cost.value / unit));
 }
 
+namespace {
+
+// The last checkpoint counts once it is written.
+std::string LastWriteWords(const RunEstimate& run) {
+  const Seconds write = run.stops.background;
+  return write.value > 0 ? fmt::format("{} until the last checkpoint is written, ", Format(write))
+                         : "";
+}
+
+}  // namespace
+
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
                        double tokens_per_second) {
   const LongRunFacts& facts = conditions.run;
   return Item(fmt::format("time: {} step{} x {} x {} for the slowest node (--straggler) / goodput, "
-                          "and {} before the first step (--setup)",
+                          "{}and {} before the first step (--setup)",
                           run.steps, run.steps == 1 ? "" : "s", Format(Seconds(run.step_seconds)),
-                          ThreeDigits(facts.straggler.value), Format(facts.setup))) +
+                          ThreeDigits(facts.straggler.value), LastWriteWords(run),
+                          Format(facts.setup))) +
          Item(run.elastic ? ShrinkingWords(run, conditions) : StopWords(run, conditions)) +
          (run.spot_rate > 0 && !run.elastic ? Item(NoticeWords(run)) : "") +
          CheckpointWords(run, conditions) + Item(InputWords(run, conditions, tokens_per_second));
@@ -213,7 +233,6 @@ std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& fac
 }
 
 nlohmann::ordered_json RunJson(const RunEstimate& run) {
-  using Json = nlohmann::ordered_json;
   Json json = {{"spares", run.spares},
                {"steps", run.steps},
                {"step_time_s", run.step_seconds},

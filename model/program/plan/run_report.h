@@ -13,6 +13,9 @@ namespace orrery::report {
 // "23.1 d", "226 kUSD", "23.1 d (20.0 to 26.9)".
 std::string Days(Seconds time);
 std::string Money(Dollars money);
+// A limit as the user gave it: 12.05 d stays 12.05 d.
+std::string GivenDays(Seconds time);
+std::string GivenMoney(Dollars money);
 // The next amount and duration of three digits that are no smaller: what would do as a limit.
 Dollars EnoughMoney(Dollars money);
 Seconds EnoughDays(Seconds time);

@@ -177,7 +177,10 @@ std::string FewerNodesText(const FewerNodes& found) {
 std::string OneText(const report::Compared& one, const LongRun& run) {
   const bool training = run.tokens_given && one.result.feasible();
   const auto fewer = FasterOnFewer(one);
-  return report::SearchText(one.job, one.result) + (fewer ? FewerNodesText(*fewer) : "") +
+  const bool placed = !one.placed.empty() && one.placed.front().row == 1;
+  return report::SearchText(one.job, one.result,
+                            placed ? report::PlacementBrief(one.placed.front()) : "") +
+         (fewer ? FewerNodesText(*fewer) : "") +
          (one.placed.empty() ? "" : report::PlacementText(one.placed, true)) +
          (training ? report::TrainingText(one, run) : "");
 }
@@ -306,6 +309,10 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
     if (several)
       answer.brief = fmt::format("{}, {} node{}: {}", best.job.request.topology.name, winner.nodes,
                                  winner.nodes == 1 ? "" : "s", answer.brief);
+    if (const auto& rows = best.placed; !rows.empty() && rows.front().row == 1) {
+      if (const std::string words = report::PlacementBrief(rows.front()); !words.empty())
+        answer.brief += "; with " + words;
+    }
     if (run.tokens_given) answer.brief += "; " + report::RunBrief(best, run);
   } else {
     answer.brief = "nothing fits";

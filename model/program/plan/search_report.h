@@ -11,7 +11,8 @@ namespace orrery::report {
 
 inline constexpr int kMostRefined = 100;  // --refine
 
-std::string SearchText(const Job& job, const SearchResult& result);
+// `placed`: how ranks are best placed, in words that follow the best layout.
+std::string SearchText(const Job& job, const SearchResult& result, const std::string& placed = "");
 nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result);
 
 // The command line that predicts this candidate again: "plan predict --model ...".

@@ -76,6 +76,22 @@ std::vector<std::string> ValuesOf(const Node& item, Flag flag, Diagnostics* diag
   return {whole};
 }
 
+// Of a value in the list of a flag on the command line; of a range, and where it stands elsewhere, the flag's place.
+Location PlaceOf(const Flag& flag, const std::string& value) {
+  if (!flag.where.source) return flag.where;
+  const std::string& line = flag.where.source->text;
+  const std::size_t list = line.find(flag.text, static_cast<std::size_t>(flag.where.column - 1));
+  for (std::size_t begin = 0; list != line.npos && begin <= flag.text.size();) {
+    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
+    const std::string_view piece = std::string_view(flag.text).substr(begin, end - begin);
+    Location at = flag.where;
+    at.column = static_cast<int>(list + begin + piece.find_first_not_of(' ')) + 1;
+    if (Trim(piece) == value) return at;
+    begin = end + 1;
+  }
+  return flag.where;
+}
+
 bool IsRange(const std::string& text, std::smatch* match) {
   if (text.find("..") == text.npos)
     return false;  // most are none, and the expression takes a millisecond to build
@@ -112,15 +128,17 @@ Study::Study() : declared_(std::make_shared<FlagSet>("sweep", "", std::vector<st
   base_.layout.Declare(declared_.get(), "The layout");
 }
 
-void Study::Take(const Flag& flag, bool of_job, std::vector<std::string> values) {
+void Study::Take(const Flag& flag, bool of_job, std::vector<std::string> values,
+                 std::vector<Location> where) {
   std::vector<Flag*> own = of_job ? base_.job.All() : base_.layout.All();
   Flag* target = *std::ranges::find(own, flag.name, [](const Flag* one) { return one->name; });
   if (values.size() == 1) {
     *target = flag;
     target->text = values.front();
+    target->where = where.front();
     return;
   }
-  StudyAxis axis{KeyOf(flag), std::move(values), flag.where};
+  StudyAxis axis{KeyOf(flag), std::move(values), std::move(where)};
   if (of_job) {
     axes_.insert(axes_.begin() + static_cast<std::ptrdiff_t>(job_axes_++), std::move(axis));
   } else {
@@ -144,6 +162,7 @@ Study Study::Read(const Flag& file) {
       if (!section->Has(key)) continue;
       Flag given{flag->name, "", true, section->where(key)};
       std::vector<std::string> values;
+      std::vector<Location> where;
       std::set<std::string> seen;
       const Node value = section->Child(key);
       const std::vector<Node> items =
@@ -155,10 +174,12 @@ Study Study::Read(const Flag& file) {
             diagnostics.Error(item.where(), fmt::format("'{}': {} stands there twice", key, one));
           } else {
             values.push_back(std::move(one));
+            where.push_back(item.where());
           }
         }
       }
-      if (!values.empty()) study.Take(given, of_job, std::move(values));  // else said
+      if (!values.empty())  // else said
+        study.Take(given, of_job, std::move(values), std::move(where));
     }
     section->RejectUnknownKeys();
   }
@@ -179,7 +200,7 @@ std::optional<Study> Study::Of(const JobFlags& job, const LayoutFlags& layout) {
     for (const Flag* flag : first ? of_job.All() : of_layout.All()) {
       if (!flag->given) continue;
       if (flag->text.empty()) {  // a switch
-        study.Take(*flag, first, {flag->text});
+        study.Take(*flag, first, {flag->text}, {flag->where});
         continue;
       }
       std::vector<std::string> values = StudyValues(*flag, &diagnostics);
@@ -189,7 +210,9 @@ std::optional<Study> Study::Of(const JobFlags& job, const LayoutFlags& layout) {
           diagnostics.Error(flag->where, fmt::format("{}: {} stands there twice", flag->name, one),
                             "each value once");
       }
-      if (!values.empty()) study.Take(*flag, first, std::move(values));
+      std::vector<Location> where;
+      for (const std::string& one : values) where.push_back(PlaceOf(*flag, one));
+      if (!values.empty()) study.Take(*flag, first, std::move(values), std::move(where));
     }
   }
   diagnostics.ThrowIfAny();
@@ -236,7 +259,7 @@ StudyCase Study::CaseOf(int64_t row) const {
         *std::ranges::find(flags, axes_[a].key, [](const Flag* one) { return KeyOf(*one); });
     flag->text = axes_[a].values[at[a]];
     flag->given = true;
-    flag->where = axes_[a].where;
+    flag->where = axes_[a].where[at[a]];
   }
   return out;
 }
@@ -262,13 +285,13 @@ void Study::CheckValues() const {
   }
   for (std::size_t a = 0; a < axes_.size(); ++a) {
     const StudyAxis& axis = axes_[a];
-    for (const std::string& value : axis.values) {
+    for (std::size_t v = 0; v < axis.values.size(); ++v) {
       if (a >= job_axes_) {
-        CheckLayoutValue(axis.key, value, axis.where);
+        CheckLayoutValue(axis.key, axis.values[v], axis.where[v]);
       } else if (axis.values.size() <= 64) {
         StudyCase alone = CaseOf(0);
         for (Flag* flag : alone.job.All()) {
-          if (KeyOf(*flag) == axis.key) flag->text = value;
+          if (KeyOf(*flag) == axis.key) flag->text = axis.values[v], flag->where = axis.where[v];
         }
         alone.job.Resolve();
       }

@@ -17,7 +17,7 @@ namespace orrery::cli {
 struct StudyAxis {
   std::string key;  // as in the file: "global_batch"
   std::vector<std::string> values;
-  Location where;
+  std::vector<Location> where;  // of each
 };
 
 // Job and layout of one row.
@@ -47,7 +47,9 @@ class Study {
   std::string Text() const;  // every flag with its values; the same study has the same text
 
  private:
-  void Take(const Flag& flag, bool of_job, std::vector<std::string> values);
+  // `where`: of each value.
+  void Take(const Flag& flag, bool of_job, std::vector<std::string> values,
+            std::vector<Location> where);
   // What a value alone says wrong, whatever the others are: before hours of work. Throws InputError.
   void CheckValues() const;
   void CheckLayoutValue(const std::string& key, const std::string& value,

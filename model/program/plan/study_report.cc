@@ -351,6 +351,22 @@ std::string StudyHeader(const Study& study) {
   return (study.rows() > study.RowsPerJob() ? "Row 0: " : "") + header + "\n";
 }
 
+std::string StudyBrief(const Study& study, const std::vector<StudyPoint>& points) {
+  const RowStatus ranked = RankedStatus(points);
+  const StudyPoint* fastest = nullptr;
+  int64_t fit = 0;
+  for (const StudyPoint& point : points) {
+    fit += Fits(point.status);
+    if (point.status != ranked || !Fits(point.status)) continue;
+    if (fastest == nullptr || point.metrics[kRate] > fastest->metrics[kRate]) fastest = &point;
+  }
+  const std::string rows = fmt::format("{} rows: {} fit", points.size(), fit);
+  return fastest == nullptr ? rows
+                            : fmt::format("{}; fastest row {}: {} {}, {}", rows, fastest->row,
+                                          MetricWords(kRate, fastest->metrics[kRate]),
+                                          kMetrics[kRate].title, ValuesOf(study, fastest->row));
+}
+
 std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
                       const Refusals& refusals, const std::vector<std::size_t>& front_metrics) {
   int64_t ok = 0, full = 0, unfit = 0;

@@ -57,6 +57,8 @@ std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
                       const Refusals& refusals, const std::vector<std::size_t>& front_metrics);
 // Model, cluster and defaults, of the first row where they vary.
 std::string StudyHeader(const Study& study);
+// In one line: rows that fit, and the fastest.
+std::string StudyBrief(const Study& study, const std::vector<StudyPoint>& points);
 // Schema orrery.sweep/1.
 nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoint>& points,
                                  const Refusals& refusals,

@@ -212,7 +212,10 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   const bool fits =
       std::ranges::any_of(points, [](const StudyPoint& point) { return Fits(point.status); });
   const ExitCode code = fits ? ExitCode::kOk : ExitCode::kInfeasible;
-  return Deliver(code, std::move(text), StudyJson(study, points, refusals, front), flags.json);
+  Answer answer =
+      Deliver(code, std::move(text), StudyJson(study, points, refusals, front), flags.json);
+  answer.brief = StudyBrief(study, points);
+  return answer;
 }
 
 }  // namespace orrery::cli

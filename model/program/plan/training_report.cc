@@ -151,8 +151,8 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
                Verdict(one, priced, run)});
   }
   std::string limits;
-  if (run.deadline) limits += fmt::format(", within {}", Days(*run.deadline));
-  if (run.budget) limits += fmt::format(", at most {}", Money(*run.budget));
+  if (run.deadline) limits += fmt::format(", within {}", GivenDays(*run.deadline));
+  if (run.budget) limits += fmt::format(", at most {}", GivenMoney(*run.budget));
   std::string text =
       fmt::format("\n{} tokens with each{}\n", Count(run.conditions.tokens), limits) + table.Text();
   if (!priced) text += "  cost: no price is known (--node-price)\n";
