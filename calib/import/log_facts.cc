@@ -148,8 +148,15 @@ void FillPeak(std::string_view text, LogFacts* facts) {
 class FactsReader {
  public:
   LogFacts Read(const Source& source) {
-    ForEachLine(source, [&](const LogLine& line) { ReadLine(line.text); });
-    if (!facts_.world_size) facts_.world_size = facts_.Whole("world_size");
+    ForEachLine(source, [&](const LogLine& line) {
+      line_ = line.number;
+      ReadLine(line.text);
+    });
+    if (!facts_.world_size) {
+      facts_.world_size = facts_.Whole("world_size");
+      facts_.world_line = lines_["world_size"];
+    }
+    FillBatch();
     return std::move(facts_);
   }
 
@@ -180,8 +187,44 @@ class FactsReader {
         facts_.arguments.emplace("padded_vocab_size", std::to_string(*size));
     }
     LineCursor cursor(text);
-    if (!facts_.world_size && cursor.Behind("using world size:"))
-      facts_.world_size = cursor.Whole();
+    if (!facts_.world_size && cursor.Behind("using world size:")) SayWorld(cursor.Whole());
+    LineCursor batch(text);
+    if (!facts_.global_batch && batch.Behind("initialized with local batch size") &&
+        batch.Behind("global batch size")) {
+      facts_.global_batch = batch.Number();
+      facts_.batch_line = line_;
+    }
+    ReadMesh(text);
+  }
+
+  void SayWorld(std::optional<int64_t> world) {
+    if (!world || *world < 1) return;
+    facts_.world_size = world;
+    facts_.world_line = line_;
+  }
+
+  // torchtitan's "Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]"
+  void ReadMesh(std::string_view text) {
+    LineCursor cursor(text);
+    if (facts_.world_size || !cursor.Behind("device mesh with [") || !cursor.Behind("], [")) return;
+    int64_t world = 1;
+    for (;;) {
+      const auto degree = cursor.Whole();
+      if (!degree || *degree < 1 || world > (int64_t{1} << 30) / *degree) return;
+      world *= *degree;
+      if (!cursor.Literal(",")) break;
+    }
+    SayWorld(world);
+  }
+
+  // Of Megatron's dump, unless it grows, or of DeepSpeed's.
+  void FillBatch() {
+    for (const char* key : {"global_batch_size", "train_batch_size"}) {
+      const auto batch = AmountIn(facts_.Argument(key));
+      if (facts_.global_batch || !batch || !facts_.Argument("rampup_batch_size").empty()) continue;
+      facts_.global_batch = batch;
+      facts_.batch_line = lines_[key];
+    }
   }
 
   // "0:   num_layers ...................... 24": the last word before the dots, all behind them.
@@ -195,10 +238,14 @@ class FactsReader {
     while (begin > 0 && IsNameLetter(before[begin - 1])) --begin;
     const std::string_view key = before.substr(begin);
     if (key.empty()) return;
-    facts_.arguments.emplace(key, Trimmed(text.substr(end)).substr(0, kMostValue));
+    const bool added =
+        facts_.arguments.emplace(key, Trimmed(text.substr(end)).substr(0, kMostValue)).second;
+    if (added) lines_.emplace(key, line_);
   }
 
   LogFacts facts_;
+  std::map<std::string, int> lines_;  // of arguments
+  int line_ = 0;
   bool in_dump_ = false;
 };
 

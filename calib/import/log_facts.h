@@ -22,6 +22,9 @@ struct LogFacts {
   std::optional<double> device_bytes;  // "15.78 GiB total capacity", "16160MiB" of nvidia-smi
   std::optional<double> peak_flops;    // of a GPU, as the program takes it for its MFU
   std::optional<int64_t> world_size;
+  int world_line = 0;                  // that says so
+  std::optional<double> global_batch;  // where a line or an argument says one for the whole run
+  int batch_line = 0;
   std::string date;       // the first one, "2025-02-11"
   std::string driver;     // "550.54.15"
   std::string nccl;       // "2.20.5"

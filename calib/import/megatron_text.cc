@@ -94,7 +94,22 @@ class MegatronReader {
     }
     if (!step.seconds)
       return Garbled(line, "", "an iteration line without 'elapsed time per iteration'");
+    CountSamples(fields, &step);
     log_.steps.push_back(step);
+  }
+
+  // Releases that print no global batch size count the samples so far.
+  void CountSamples(const std::vector<std::string_view>& fields, StepSample* step) {
+    for (const std::string_view text : fields) {
+      const auto [key, value] = SplitField(text);
+      const auto consumed = key == "consumed samples" ? AmountIn(value) : std::nullopt;
+      if (!consumed) continue;
+      const auto steps = static_cast<double>(step->step - consumed_step_);
+      const double each = consumed_ && steps > 0 ? (*consumed - *consumed_) / steps : 0;
+      if (!step->samples && each > 0) step->samples = each;
+      consumed_ = consumed;
+      consumed_step_ = step->step;
+    }
   }
 
   // False: the field is one that counts and cannot be read.
@@ -144,8 +159,7 @@ class MegatronReader {
       if (!mebibytes || *mebibytes <= 0 || *mebibytes > kMost)
         return Garbled(line, text, fmt::format("'{}' is no memory", text.substr(0, 60)));
       Peak& peak = peaks_[step.value_or(-1)];
-      peak.bytes = std::max(peak.bytes, *mebibytes * 1048576);
-      peak.line = line.number;
+      if (*mebibytes * 1048576 > peak.bytes) peak = {*mebibytes * 1048576, line.number};
     }
   }
 
@@ -157,7 +171,9 @@ class MegatronReader {
         if (at == nullptr || row.step == step || (at->step != step && row.line < peak.line))
           at = &row;
       }
-      if (at != nullptr) at->peak_bytes = std::max(at->peak_bytes.value_or(0), peak.bytes);
+      if (at == nullptr || peak.bytes <= at->peak_bytes.value_or(0)) continue;
+      at->peak_bytes = peak.bytes;
+      at->peak_line = peak.line;
     }
   }
 
@@ -185,8 +201,10 @@ class MegatronReader {
   };
 
   TrainingLog log_;
-  std::map<int64_t, Peak> peaks_;  // by step
-  bool in_ranges_ = false;         // below the title of a list of timers
+  std::map<int64_t, Peak> peaks_;   // by step
+  std::optional<double> consumed_;  // samples by the row before
+  int64_t consumed_step_ = 0;
+  bool in_ranges_ = false;  // below the title of a list of timers
 };
 
 }  // namespace

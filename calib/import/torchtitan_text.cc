@@ -54,6 +54,7 @@ void ReadTorchtitanLine(const LogLine& line, TrainingLog* log) {
   step.loss = AmountBehind(text, "loss:");
   if (const auto memory = AmountBehind(text, "memory:"); memory && Contains(text, "GiB"))
     step.peak_bytes = *memory * 1073741824.0;
+  step.reserved = true;  // its device_memory_monitor prints reserved_bytes.all.peak
   if (const auto mfu = AmountBehind(text, "mfu:"); mfu && *mfu > 0) step.mfu = *mfu / 100;
   if (const auto tflops = AmountBehind(text, "tflops:"); tflops && *tflops > 0)
     step.flops_per_gpu = *tflops * 1e12;

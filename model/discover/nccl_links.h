@@ -10,7 +10,9 @@
 
 namespace orrery::discover {
 
-// None: the rate of a link of this GPU is not known, or does not divide those of the bundles.
-std::optional<ScaleUp> LinksOfRates(const std::vector<NvBundle>& bundles, const std::string& gpu);
+// `gpu`: "" where it is not known, then its links have the rate that NCCL's stands for. `release`: 18 of NCCL 2.18; 0: not
+// said. None: no rate of a link divides those of the bundles.
+std::optional<ScaleUp> LinksOfRates(const std::vector<NvBundle>& bundles, const std::string& gpu,
+                                    int release);
 
 }  // namespace orrery::discover

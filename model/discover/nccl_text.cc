@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "model/discover/known_devices.h"
 #include "model/discover/lines.h"
 #include "model/discover/observed.h"
 
@@ -38,6 +39,7 @@ class NcclText {
 
   void Read() {
     for (const Line& line : LinesOf(*source_)) {
+      ReadRelease(line.text);
       const std::size_t at = line.text.find(kInfo);
       if (at == std::string::npos) continue;
       ReadInfo(line, HostOf(line.text.substr(0, at)), line.text.substr(at + kInfo.size()));
@@ -51,6 +53,16 @@ class NcclText {
 
  private:
   Location At(const Line& line) const { return {source_, line.number, 1}; }
+
+  // "NCCL version 2.18.1+cuda12.1", with a front of its own or without.
+  void ReadRelease(std::string_view text) {
+    constexpr std::string_view kFront = "NCCL version 2.";
+    const std::size_t at = text.find(kFront);
+    if (at == std::string_view::npos) return;
+    const std::string_view rest = text.substr(at + kFront.size());
+    const auto minor = WholeOf(rest.substr(0, rest.find('.')));
+    if (minor && *minor > 0 && *minor < 99) seen_->nccl_release = static_cast<int>(*minor);
+  }
 
   void ReadInfo(const Line& line, const std::string& host, std::string_view text) {
     if (!host.empty() && hosts_.try_emplace(host, hosts_.size()).second)
@@ -129,14 +141,34 @@ class NcclText {
     while (!groups_.empty() && groups_.back().first >= plus) groups_.pop_back();
     if (device.starts_with("PCI/")) groups_.emplace_back(plus, device);
     if (link == "NVL") return ReadLink(line, text, device);
+    const double rate = RateOf(text, "[", ']');
     if (device.starts_with("GPU/") && link == "PCI") {
       gpu_ = std::string(device);
-      return Add(line, device, false);
+      return Add(line, device, false, rate);
     }
-    if (device.starts_with("NET/")) return Add(line, device, true);
+    if (!device.starts_with("NET/")) return;
+    // "NET/0-1 (ab/1/50.000000)": GUID, port and GB/s, less rounded than those of the link.
+    const double exact = RateOf(text.substr(std::min(text.rfind('/'), text.size())), "/", ')');
+    Add(line, device, true, exact > 0 ? exact : rate);
   }
 
-  void Add(const Line& line, std::string_view name, bool nic) {
+  // The number between two marks; 0: none.
+  static double RateOf(std::string_view text, std::string_view open, char close) {
+    const std::size_t begin = text.find(open);
+    if (begin == std::string_view::npos) return 0;
+    const std::string_view rest = text.substr(begin + open.size());
+    const std::string number(rest.substr(0, std::min(rest.find(close), rest.size())));
+    const double rate = std::strtod(number.c_str(), nullptr);
+    return rate > 0 && rate < 1e5 ? rate : 0;
+  }
+
+  // NCCL's own scale for PCIe (src/graph/topo.cc, kvDictPciGen): 12 GB/s for 16 lanes of 8 GT/s.
+  static BytesPerSecond OfLanes(double counted) {
+    constexpr double kCounted = 12;
+    return BytesPerSecond(PcieRate("8.0 GT/s PCIe", 16).value * counted / kCounted);
+  }
+
+  void Add(const Line& line, std::string_view name, bool nic, double rate) {
     const bool known =
         std::ranges::any_of(tree_.devices, [&](const PcieDevice& one) { return one.name == name; });
     if (known || tree_.devices.size() >= kMostDevices) return;
@@ -144,6 +176,11 @@ class NcclText {
     device.nic = nic;
     device.name = std::string(name);
     device.bus = device.name;
+    if (nic) {
+      device.rate = BytesPerSecond(rate * 1e9);
+    } else {
+      device.pcie = OfLanes(rate);
+    }
     device.host = tree_.hosts.back();
     if (!groups_.empty()) device.group = groups_.back().second;
     device.where = At(line);
@@ -153,12 +190,9 @@ class NcclText {
   // "NVL[240.0]": the rate of all links to one other device together. Printed below the GPU that has them, where the
   // other one may still be to come.
   void ReadLink(const Line& line, std::string_view text, std::string_view target) {
-    const std::size_t open = text.find('['), close = text.find(']');
-    if (gpu_.empty() || open == std::string_view::npos || close < open) return;
-    const std::string rate(text.substr(open + 1, close - open - 1));
-    const double number = std::strtod(rate.c_str(), nullptr);
+    const double number = RateOf(text, "[", ']');
     const bool known = target.starts_with("NVS") || target.starts_with("GPU");
-    if (!known || !(number > 0 && number < 1e5) || bundles_.size() >= kMostDevices) return;
+    if (gpu_.empty() || !known || number <= 0 || bundles_.size() >= kMostDevices) return;
     if (bundles_.empty()) bundles_where_ = At(line);
     bundles_.push_back({gpu_, target.starts_with("GPU") ? std::string(target) : "", number});
   }

@@ -57,6 +57,7 @@ struct ScaleUp {
   IntraLink kind = IntraLink::kPcie;
   int links_per_gpu = 0;       // nvswitch
   std::vector<MeshLink> mesh;  // point to point
+  BytesPerSecond per_link;     // 0: that of the GPU
   bool operator==(const ScaleUp& other) const;
 };
 
@@ -98,6 +99,7 @@ struct Observed {
   std::optional<Fact<ScaleUp>> scale_up;
   // There are NVLinks, whose number the source does not say. Empty: nor where.
   std::optional<Fact<std::vector<NvBundle>>> nvlinks;
+  int nccl_release = 0;  // 18 of NCCL 2.18, which printed those; 0: not said
   std::optional<Fact<HostKind>> cpu;
   std::optional<Fact<BytesPerSecond>> between_hosts;
   std::optional<Fact<std::string>> network;  // id of a fabric profile

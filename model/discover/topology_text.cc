@@ -102,17 +102,23 @@ class Writer : private Sheet {
 
   // What a source counts, or what NCCL's rates mean for this GPU.
   void CountLinks() {
-    if (seen_.scale_up || !seen_.nvlinks || gpu_.value == kUnknownGpu) return;
-    const std::optional<ScaleUp> links = LinksOfRates(seen_.nvlinks->value, gpu_.value);
+    if (seen_.scale_up || !seen_.nvlinks) return;
+    const std::string gpu = gpu_.value == kUnknownGpu ? "" : gpu_.value;
+    const std::optional<ScaleUp> links =
+        LinksOfRates(seen_.nvlinks->value, gpu, seen_.nccl_release);
     if (links) seen_.scale_up = Fact<ScaleUp>{*links, seen_.nvlinks->where};
   }
 
   void ScaleUpLines() {
     CountLinks();
     const LinkFact link = NvLinkOf(gpu_.value);
-    const BytesPerSecond rate = link.name.empty() ? BytesPerSecond(25e9) : link.rate;
+    // NCCL's rate tells that of a link, too.
+    const bool counted = seen_.scale_up && seen_.scale_up->value.per_link.value > 0;
+    const BytesPerSecond rate = !link.name.empty() ? link.rate
+                                : counted          ? seen_.scale_up->value.per_link
+                                                   : BytesPerSecond(25e9);
     const std::string name = link.name.empty() ? "NVLink" : link.name;
-    const std::string why = link.name.empty() ? "rate of a link of an unknown GPU" : "";
+    const std::string why = link.name.empty() && !counted ? "rate of a link of an unknown GPU" : "";
     if (seen_.scale_up && seen_.scale_up->value.kind == IntraLink::kNvSwitch) {
       Line(fmt::format("  scale_up: {{kind: nvswitch, link: {}, links_per_gpu: {}, per_link: {}}}",
                        name, seen_.scale_up->value.links_per_gpu, GBps(rate)),

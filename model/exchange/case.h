@@ -4,9 +4,11 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "model/arch/model_spec.h"
 #include "model/arch/workload.h"
+#include "model/hardware/profile.h"
 #include "model/plan/lower/strategy.h"
 
 namespace orrery::exchange {
@@ -17,10 +19,11 @@ struct Case {
   Strategy strategy;
   int64_t nodes = 1;
   int gpus_per_node = 1;
-  bool tp_overlap = false;       // collectives of sequence parallelism behind pieces of products
-  bool compile = true;           // element-wise chains are kernels
-  std::string attention_kernel;  // "cudnn"; "": not fused, or not known
-  double bucket_bytes = 0;       // in which the prediction sends gradients; 0: not said
+  std::string framework =
+      "orrery";             // whose behaviour was predicted, facts included: "megatron+compile=off"
+  bool tp_overlap = false;  // collectives of sequence parallelism behind pieces of products
+  std::vector<AttentionKernel> chip_attention;  // fused kernels that run on the GPU
+  double bucket_bytes = 0;  // in which the prediction sends gradients; 0: not said
 
   int64_t gpus() const { return nodes * gpus_per_node; }
   // Micro-batches per step; 0: they do not divide the batch.

@@ -180,6 +180,11 @@ for name in "${{passed[@]}}"; do
   value="${{value//\"/\\\"}}"
   value="${{value//$'\n'/\\n}}"
   value="${{value//$'\t'/\\t}}"
+  for code in {{1..31}}; do  # JSON has no control characters
+    printf -v control '%b' "\\0$(printf %o "$code")"
+    printf -v escaped '\\u%04x' "$code"
+    value="${{value//"$control"/"$escaped"}}"
+  done
   environment+="${{environment:+,}}{{\"name\":\"$name\",\"value\":\"$value\"}}"
 done
 container="{{\"environment\":[$environment]}}"

@@ -145,13 +145,6 @@ def run() -> Trainer.Config:
 
 std::vector<File> DeepSpeedFiles(const Bundle& bundle) {
   Settings settings = Without(bundle.settings.settings, {"NNODES", "GPUS_PER_NODE"});
-  if (bundle.layout.bucket_bytes > 0) {  // the buckets that the prediction assumes, in elements
-    const bool whole = bundle.layout.strategy.fp32_grads;
-    const auto elements = static_cast<int64_t>(bundle.layout.bucket_bytes / (whole ? 4 : 2));
-    for (const char* key : {"reduce_bucket_size", "allgather_bucket_size"})
-      settings.push_back(
-          {std::string("zero_optimization.") + key, std::to_string(elements), {}, ""});
-  }
   settings.push_back({"zero_optimization.contiguous_gradients", "true", {}, ""});
   if (!bundle.Get("optimizer.type").empty())
     settings.push_back({"optimizer.params.lr", "0.0001", {}, ""});

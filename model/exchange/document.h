@@ -17,7 +17,8 @@ struct Document {
   std::optional<Target> target;  // whose settings these are; empty: a launcher's alone
   Settings settings;             // NNODES and GPUS_PER_NODE are the launcher's
   std::vector<std::string> notes;
-  Settings files = {};  // configurations that a command names
+  Settings files = {};   // configurations that a command names
+  Settings unread = {};  // words that only a shell knows, each with the reason
 };
 
 // By content; by the name's ending where the content tells nothing. Throws InputError: nothing that is known, or text that its syntax does not allow.

@@ -54,4 +54,7 @@ inline bool TwoLevels(const Case& c) {
   return Context(c) && c.strategy.context.method == CpMethod::kA2aRing;
 }
 
+// The fused kernel that the job's framework takes, "cudnn"; "": attention is not fused.
+std::string AttentionKernelOf(const Case& c);
+
 }  // namespace orrery::exchange

@@ -140,8 +140,7 @@ std::vector<Field> Sizes() {
        {{kMegatron, Key("global-batch-size")},
         {kBridge, Key("train.global_batch_size")},
         {kDeepSpeed, DeepSpeedBatch()},
-        {kAccelerate,
-         AccumulationOf("args.per_device_train_batch_size", "args.gradient_accumulation_steps")},
+        {kAccelerate, AccumulationOf("micro_batch", "args.gradient_accumulation_steps")},
         {kTitan, TitanGlobalTokens()},
         {kTitanToml, TomlGlobalBatch()},
         {kTorch, Key("GLOBAL_BATCH")}}},
@@ -313,12 +312,6 @@ std::vector<Field> ArithmeticFields() {
         {kAnyTarget,
          Choices({{"on", {}}},
                  "casts fp32 weights; a model in 16 bits is the program's own choice")}}},
-      {"compile",
-       [](const Case& c) { return OnOff(c.compile); },
-       "fact compile",
-       {{kTitans, Choices({{"on", {{"compile.enable", "true"}}}, {"off", {}}}, "default")},
-        {kMegatron | kBridge, Fixed("on", "its kernels are fused")},
-        {kAnyTarget, Choices({{"on", {}}, {"off", {}}}, kByProgram)}}},
       {"tp_overlap",
        [](const Case& c) {
          return c.strategy.tp > 1 && c.strategy.sequence_parallel ? OnOff(c.tp_overlap) : "";

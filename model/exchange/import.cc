@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 
+#include "model/exchange/import_steps.h"
 #include "model/exchange/model_arguments.h"
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
@@ -17,84 +19,7 @@
 namespace orrery::exchange {
 namespace {
 
-// The launcher's words in the target's.
-void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
-  const auto find = [](const Settings& all, const char* key) {
-    return std::ranges::find(all, key, &Setting::key);
-  };
-  if (target != kAccelerate) {
-    for (const Setting& setting : launch) settings->push_back(setting);
-    return;
-  }
-  const auto nodes = find(launch, "NNODES"), gpus = find(launch, "GPUS_PER_NODE");
-  const auto places = find(launch, "PLACES"), world = find(launch, "WORLD");
-  if (places != launch.end()) settings->push_back(*places);
-  if (world != launch.end() && find(*settings, "num_processes") == settings->end())
-    settings->push_back({"num_processes", world->value, world->where, "", true});
-  if (nodes == launch.end()) return;
-  if (find(*settings, "num_machines") == settings->end() || nodes->flag)
-    settings->push_back({"num_machines", nodes->value, nodes->where, "", nodes->flag});
-  const auto processes = find(*settings, "num_processes");
-  if (gpus == launch.end() || (processes != settings->end() && processes->flag)) return;
-  const int64_t all = std::stoll(nodes->value.substr(0, 9)) * std::stoll(gpus->value.substr(0, 9));
-  settings->push_back({"num_processes", Text(all), gpus->where, "", gpus->flag});
-}
-
-std::string FrameworkOf(Target target, const Values& values) {
-  const int64_t ranks = ModelRanks(values);
-  const auto zero = values.find("zero");
-  switch (target) {
-    case kTitan:
-    case kTitanToml:
-      return ranks == 1 && zero != values.end() && zero->second.text == "0" ? "ddp" : "torchtitan";
-    case kAccelerate:
-      if (zero == values.end()) return "fsdp";
-      if (zero->second.key.starts_with("deepspeed")) return "deepspeed";
-      return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "fsdp";
-    case kDdp:
-      return zero != values.end() && zero->second.text != "0" ? "deepspeed" : "ddp";
-    default:
-      return InfoOf(target).framework;
-  }
-}
-
-// What means nothing without tensor parallelism, stages or shards; equal stages are what happens without a layout.
-void DropNoEffect(Values* values) {
-  const auto is = [&](const char* field, const char* text) {
-    const auto at = values->find(field);
-    return at != values->end() && at->second.text == text;
-  };
-  const auto drop = [&](std::initializer_list<const char*> fields) {
-    for (const char* field : fields) values->erase(field);
-  };
-  if (is("layout", "even")) drop({"layout"});
-  if (NumberOf(*values, "tp", 1) == 1)
-    drop({"sequence_parallel", "tp_overlap", "tp_async", "scatter_gather"});
-  if (NumberOf(*values, "cp", 1) == 1) drop({"context", "cp_inner", "zigzag"});
-  if (NumberOf(*values, "pp", 1) == 1) drop({"schedule", "vpp", "layout", "scatter_gather"});
-  if (is("sequence_parallel", "on")) drop({"scatter_gather"});
-  const auto recompute = values->find("recompute");
-  const std::optional<Recompute> read =
-      recompute == values->end() ? std::nullopt : ReadRecompute(recompute->second.text);
-  if (!read || (read->modules & (kRecomputeLayer | kRecomputeMlp)) == 0) drop({"recompute_unread"});
-  if (!read || (read->modules & (kRecomputeKeys | kRecomputeUp)) == 0) drop({"split_products"});
-  if (is("zero", "0")) drop({"overlap_param_gather"});
-  if (is("zero", "2") || is("zero", "3")) drop({"reduce_in_backward"});
-  if (!is("zero", "3")) drop({"prefetch"});
-}
-
-// FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
-std::string FactWords(std::string words) {
-  std::string facts;
-  for (std::size_t begin = 0; begin < words.size();) {
-    const std::size_t end = std::min(words.find(", ", begin), words.size());
-    std::string fact = words.substr(begin, end - begin);
-    if (const std::size_t blank = fact.find(' '); blank != std::string::npos) fact[blank] = '=';
-    facts += (facts.empty() ? "" : ",") + fact;
-    begin = end + 2;
-  }
-  return facts;
-}
+constexpr const char* kInline = "args.deepspeed.";
 
 class Importer {
  public:
@@ -102,8 +27,9 @@ class Importer {
     out_.model = model;
   }
 
-  Imported Run(const std::vector<SourcePtr>& sources) {
+  Imported Run(std::vector<SourcePtr> sources, const OpenNamed& open) {
     for (const SourcePtr& source : sources) Sort(ReadDocument(source));
+    TakeFiles(&sources, open);
     AddGiven();
     if (targets_.empty() && records_.empty() && !launch_.empty()) {
       SettingIndex launch(launch_);
@@ -114,7 +40,7 @@ class Importer {
     if (targets_.size() > 1) CheckTargets();
     for (auto& [target, settings] : targets_) TakeTarget(target, settings);
     TakeRecords();
-    NoteFiles(sources);
+    ExplainModel();
     std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
       const auto flag = given_.find(value.first);
       const Location& where = value.second.where;
@@ -132,17 +58,29 @@ class Importer {
     if (document.target) read_.emplace(document.source->name, *document.target);
     for (std::string& note : document.notes) out_.notes.push_back(std::move(note));
     for (const Setting& file : document.files) files_.push_back(file);
+    for (Setting& word : document.unread) unread_.push_back(std::move(word));
     for (Setting& setting : document.settings) {
       const bool launch = setting.key == "NNODES" || setting.key == "GPUS_PER_NODE" ||
                           setting.key == "PLACES" || setting.key == "WORLD";
       if (setting.key.starts_with("field.")) {
         records_.push_back(std::move(setting));
+      } else if (setting.key.starts_with(kInline)) {
+        TakeInline(std::move(setting));
       } else if (launch || !document.target) {
         launch_.push_back(std::move(setting));
       } else {
         targets_[*document.target].push_back(std::move(setting));
       }
     }
+  }
+
+  // DeepSpeed's file as a value of the Trainer's, which is then told so.
+  void TakeInline(Setting setting) {
+    Settings& trainer = targets_[kAccelerate];
+    if (std::ranges::find(trainer, "args.deepspeed", &Setting::key) == trainer.end())
+      trainer.push_back({"args.deepspeed", "", setting.where, ""});
+    setting.key.erase(0, std::string_view(kInline).size());
+    targets_[kDeepSpeed].push_back(std::move(setting));
   }
 
   // Numbers of nodes and GPUs that flags say where no file does: batches follow from them.
@@ -161,23 +99,69 @@ class Importer {
     }
   }
 
-  // Configurations that a command names and nobody gave.
-  void NoteFiles(const std::vector<SourcePtr>& sources) {
-    for (const Setting& file : files_) {
+  // Configurations that files name: found, or a note; what they found may name others.
+  void TakeFiles(std::vector<SourcePtr>* sources, const OpenNamed& open) {
+    constexpr std::size_t kMostFiles = 32;
+    for (std::size_t i = 0; i < files_.size() && i < kMostFiles; ++i) {
+      const Setting file = files_[i];
       const Target target = file.key.find("deepspeed") != std::string::npos ? kDeepSpeed
                             : file.key.starts_with("job.")                  ? kTitanToml
                                                                             : kAccelerate;
       const std::string name = file.value.substr(file.value.rfind('/') + 1);
-      const bool given = std::ranges::any_of(sources, [&](const SourcePtr& source) {
+      const bool given = std::ranges::any_of(*sources, [&](const SourcePtr& source) {
         return source != file.where.source &&
                (source->name.substr(source->name.rfind('/') + 1) == name ||
                 read_.contains({source->name, target}));
       });
-      if (!given)
-        out_.notes.push_back(fmt::format(
-            "{}: {} names {}, whose settings are not known here: add --from {}", Place(file.where),
-            file.key, file.unresolved.empty() ? file.value : "a file",
-            name.empty() ? "FILE" : name));
+      if (given) continue;
+      if (const SourcePtr found = open && file.unresolved.empty() ? open(file) : nullptr) {
+        out_.notes.push_back(
+            fmt::format("{}: {} names {}", Place(file.where), file.key, found->name));
+        sources->push_back(found);
+        Document document = ReadDocument(found);
+        if (document.target && *document.target != target)
+          throw InputError(
+              {{file.where,
+                fmt::format("{} names {}, which is {}", file.key, found->name, document.kind),
+                fmt::format("a file of {}", InfoOf(target).name)}});
+        Sort(std::move(document));
+      } else {
+        Missing(file, target, name.empty() ? "FILE" : name);
+      }
+    }
+  }
+
+  // A Trainer's stage of ZeRO, and more, stands in DeepSpeed's file alone.
+  void Missing(const Setting& file, Target target, const std::string& name) {
+    const char* const what = file.unresolved.empty() ? file.value.c_str() : "a file";
+    const bool trainer = target == kDeepSpeed && targets_.contains(kAccelerate);
+    if (trainer && !given_.contains("zero"))
+      throw InputError(
+          {{file.where,
+            file.unresolved.empty()
+                ? fmt::format("{} names {}, which is not found: it says how states are sharded",
+                              file.key, what)
+                : fmt::format("{}: {}: it says how states are sharded", file.key, file.unresolved),
+            fmt::format("--from {}, or --zero N in its place", name)}});
+    out_.notes.push_back(
+        fmt::format("{}: {} names {}, whose settings are not known here: add --from {}",
+                    Place(file.where), file.key, what, name));
+  }
+
+  // Why there is no model, where the files say something of it.
+  void ExplainModel() {
+    if (out_.model || !out_.model_name.empty()) return;
+    constexpr const char* kHint = "--model NAME, a YAML file or a HuggingFace config.json";
+    if (flavor_ != nullptr) {
+      out_.no_model = {flavor_->where,
+                       fmt::format("which model? torchtitan's {} '{}' is not known here",
+                                   flavor_->key, flavor_->value),
+                       fmt::format("known: {}; or {}", FlavorNames(), kHint)};
+    } else if (!unread_.empty()) {
+      out_.no_model = {unread_.front().where,
+                       fmt::format("which model? {}, and no other argument names its dimensions",
+                                   unread_.front().unresolved),
+                       fmt::format("{}; or write the branch's words into the command", kHint)};
     }
   }
 
@@ -218,6 +202,8 @@ class Importer {
                      : both                               ? "deepspeed"
                      : target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage"))
                          ? "megatron-deepspeed"
+                     : target == kMegatron && index.Has("deterministic-mode")
+                         ? "megatron@deterministic"
                          : FrameworkOf(target, values);
     Merge(std::move(values));
     Report(target, index);
@@ -253,6 +239,9 @@ class Importer {
       return found == settings->end() ? std::string() : found->value;
     };
     const RegistryRow* row = FindFlavor(at("model.name"), at("model.flavor"));
+    if (const auto flavor = std::ranges::find(*settings, "model.flavor", &Setting::key);
+        row == nullptr && flavor != settings->end())
+      flavor_ = std::make_unique<Setting>(*flavor);
     if (row != nullptr && !out_.model) out_.model = LoadModel(row->model);
     if (!out_.model) return std::nullopt;
     settings->push_back({"MODEL_LAYERS", Text(out_.model->spec.layers), {}, ""});
@@ -274,7 +263,14 @@ class Importer {
 
   // A dump of Megatron's names the number of all GPUs alone, and so does mpirun -np.
   void TakeWorld(Target target, const SettingIndex& index, Values* values) {
-    const auto world = index.Whole("WORLD", 1);
+    const auto world = index.Whole("WORLD", 1), replicas = index.Whole("data-parallel-size", 1);
+    if (world && replicas && *world != *replicas * ModelRanks(*values))
+      throw InputError(
+          {{index.Find("data-parallel-size")->where,
+            fmt::format("data_parallel_size {} x {} ranks of a replica are not world_size "
+                        "{} of {}",
+                        *replicas, ModelRanks(*values), *world, Place(index.Find("WORLD")->where)),
+            "world_size = tp x pp x cp x data_parallel_size"}});
     if (!world || values->contains("nodes") || target == kAccelerate) return;
     out_.notes.push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
                                      Place(index.Find("WORLD")->where), *world));
@@ -314,8 +310,9 @@ class Importer {
     for (auto& [field, value] : values) {
       const auto [at, added] = out_.values.emplace(field, value);
       if (added || !value.where.source) continue;
-      if (value.text == kAuto) continue;  // filled in from what is there
-      if (at->second.text != kAuto && at->second.where.source && at->second.text != value.text)
+      if (value.text == kAuto || value.text.empty()) continue;  // filled in from what is there
+      if (at->second.text != kAuto && !at->second.text.empty() && at->second.where.source &&
+          at->second.text != value.text)
         throw InputError({{value.where,
                            fmt::format("{} is {} here and {} in {}", field, value.text,
                                        at->second.text, Place(at->second.where)),
@@ -347,6 +344,11 @@ class Importer {
   void Report(Target target, const SettingIndex& index) {
     std::vector<std::string> unused;
     for (const Setting* setting : index.Unused()) {
+      const bool file =
+          std::ranges::any_of(files_,
+                              [&](const Setting& named) { return named.key == setting->key; }) ||
+          setting->key == "args.deepspeed";
+      if (file) continue;  // said above
       if (const char* what = NotModelled(target, *setting); what != nullptr) {
         out_.notes.push_back(fmt::format("{}: {} is not modelled: the prediction is without it",
                                          Place(setting->where), what));
@@ -364,7 +366,8 @@ class Importer {
   }
 
   std::map<Target, Settings> targets_;
-  Settings launch_, records_, files_;
+  Settings launch_, records_, files_, unread_;
+  std::unique_ptr<Setting> flavor_;                // that no registry has
   std::set<std::pair<std::string, Target>> read_;  // names of files
   const Values& given_;
   Imported out_;
@@ -373,8 +376,8 @@ class Importer {
 }  // namespace
 
 Imported Import(const std::vector<SourcePtr>& sources, const std::optional<LoadedModel>& model,
-                const Values& given) {
-  return Importer(model, given).Run(sources);
+                const Values& given, const OpenNamed& open) {
+  return Importer(model, given).Run(sources, open);
 }
 
 }  // namespace orrery::exchange

@@ -2,6 +2,7 @@
 // What files of other programs say of a job and its layout: `--from FILE`.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,13 +19,18 @@ struct Imported {
   std::optional<LoadedModel> model;
   std::string model_name, topology, facts;  // of this project's own records; "": not said
   std::vector<std::string> notes;  // what was read, what has no effect here, what is not modelled
+  std::optional<Diagnostic> no_model;  // what the files say of a model that nobody knows here
 };
+
+// The configuration that a setting of a file names; null: it cannot be found.
+using OpenNamed = std::function<SourcePtr(const Setting& names)>;
 
 // `sources` add up: a launch script and the configuration that it names. `model`: of the user, for settings that count its
 // layers. Throws InputError: a file of no known kind, two values for one field (with both places), settings of two programs
 // that do not go together, or what plans do not model. `given`: what flags say, by field: it wins over the files, and
-// what follows from it is checked against them. A value that is "auto" nobody gave.
+// what follows from it is checked against them. A value that is "auto" nobody gave. `open`: finds configurations that files
+// name and that are none of the sources; without them what they say is unknown.
 Imported Import(const std::vector<SourcePtr>& sources, const std::optional<LoadedModel>& model,
-                const Values& given = {});
+                const Values& given = {}, const OpenNamed& open = nullptr);
 
 }  // namespace orrery::exchange

@@ -231,7 +231,7 @@ const Cell* Field::Of(Target target) const {
 std::span<const Field> Fields() {
   static const std::vector<Field> all = [] {
     std::vector<Field> fields = LayoutFields();
-    for (const auto& part : {ComputeFields(), WorkFields()})
+    for (const auto& part : {ComputeFields(), WorkFields(), FactFields()})
       fields.insert(fields.end(), part.begin(), part.end());
     return fields;
   }();

@@ -87,6 +87,7 @@ std::span<const Field> Fields();
 const std::vector<Field>& LayoutFields();
 const std::vector<Field>& ComputeFields();
 const std::vector<Field>& WorkFields();
+const std::vector<Field>& FactFields();
 
 struct FieldReport {
   std::string field, value;

@@ -193,6 +193,15 @@ const RegistryRow* FindRegistry(const std::string& model) {
   return nullptr;
 }
 
+std::string FlavorNames() {
+  std::string names;
+  for (const RegistryRow& row : kRegistry) {
+    const std::string name = fmt::format("{} {}", row.module, row.flavor);
+    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
 const RegistryRow* FindFlavor(const std::string& module, const std::string& flavor) {
   for (const RegistryRow& row : kRegistry) {
     if (module == row.module && flavor == row.flavor) return &row;

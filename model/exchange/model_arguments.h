@@ -35,6 +35,8 @@ struct RegistryRow {
   const char* hub;     // HuggingFace
 };
 const RegistryRow* FindRegistry(const std::string& model);
+// "llama3 8B, llama3 70B"
+std::string FlavorNames();
 const RegistryRow* FindFlavor(const std::string& module, const std::string& flavor);
 
 }  // namespace orrery::exchange

@@ -34,6 +34,7 @@ std::string PythonLiteral(std::string_view text) {
       text.find(text[0], 1) == text.size() - 1)
     return std::string(text.substr(1, text.size() - 2));
   if (text.starts_with("[[") && text.ends_with("]]")) return std::string(text);
+  if (text.starts_with("[\"") && text.ends_with("\"]")) return std::string(text);
   if (text.ends_with("AC.Config()")) return std::string(text);
   const bool number = !text.empty() && std::ranges::all_of(text, [](char c) {
     return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '.' || c == 'e' || c == '-' ||

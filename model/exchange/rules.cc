@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/fields.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
@@ -205,10 +206,13 @@ Cell MegatronAttention(const char* key) {
   return Rule(
       [key](const Case& c) {
         if (!c.strategy.flash_attention) return Say({Set(key, "unfused")});
-        return Say({Set(key, c.attention_kernel == "cudnn" ? "fused" : "flash")});
+        return Say({Set(key, AttentionKernelOf(c).starts_with("cudnn") ? "fused" : "flash")});
       },
       [key](const SettingIndex& settings, const Values&) -> std::optional<Value> {
         const Setting* backend = settings.Find(key);
+        // That it is fused, not by which kernel: TransformerEngine decides on those.
+        const Setting* old = settings.Find("use-flash-attn");
+        if (backend == nullptr && old != nullptr) return From(old, "on");
         if (backend == nullptr || backend->value == "auto") return std::nullopt;
         if (backend->value == "flash" || backend->value == "fused") return From(backend, "on");
         if (backend->value == "unfused" || backend->value == "local") return From(backend, "off");

@@ -53,7 +53,7 @@ Cell TitanGlobalTokens();
 Cell TomlLocalBatch();
 Cell TomlGlobalBatch();
 Cell DeepSpeedBatch();
-Cell AccumulationOf(const char* micro, const char* accumulation);
+Cell AccumulationOf(const char* micro, const char* accumulation);  // a field and a setting
 // Types of gradients.
 Cell MegatronGradType();
 Cell DeepSpeedGradType();
@@ -71,6 +71,7 @@ Cell TomlRecompute();
 Cell MegatronOffload(bool bridge);
 Cell MegatronHeldWeights(bool bridge);
 Cell DeepSpeedOffload();
+Cell AccelerateOffload();
 Cell MegatronLengths();
 // Between stages without sequence parallelism; core 0.20 has no such argument any more.
 Cell MegatronScatterGather();

@@ -99,13 +99,42 @@ Cell DeepSpeedOffload() {
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
         const double share = ShareOf(settings, kRatio);
         (void)settings.Find("zero_optimization.offload_optimizer.pin_memory");
-        const Setting* device = settings.Find(kDevice);
-        if (device == nullptr || device->value != "cpu" || share == 0) return std::nullopt;
-        Offload offload{share};
-        const Setting* weights = settings.Find(kWeights);
         (void)settings.Find("zero_optimization.offload_param.pin_memory");
-        offload.weights = weights != nullptr && weights->value == "cpu";
-        return From(device, OffloadText(offload));
+        // Other devices stay unread: they are not modelled.
+        if (settings.Peek(kDevice) != "cpu" || share == 0) return std::nullopt;
+        Offload offload{share};
+        offload.weights = settings.Peek(kWeights) == "cpu" && settings.Has(kWeights);
+        return From(settings.Find(kDevice), OffloadText(offload));
+      });
+}
+
+// FSDP moves all together; DeepSpeed's part of the file has a device for states and one for weights.
+Cell AccelerateOffload() {
+  static constexpr const char* kFsdp = "fsdp_config.fsdp_offload_params";
+  static constexpr const char* kStates = "deepspeed_config.offload_optimizer_device";
+  static constexpr const char* kWeights = "deepspeed_config.offload_param_device";
+  return Rule(
+      [](const Case& c) {
+        const Offload& offload = c.strategy.offload;
+        if (offload.activations) return No("keeps activations on the GPU");
+        if (offload.optimizer < 1) return No("offloads all states, or none");
+        if (c.strategy.zero == 0) return No("replicas keep everything on the GPU");
+        if (c.strategy.zero >= 2) {
+          if (!offload.weights) return No("moves weights, gradients and states together");
+          return Say({Set(kFsdp, "true")});
+        }
+        if (offload.weights) return No("offloads weights with ZeRO 3 alone");
+        return Say({Set(kStates, "cpu")});
+      },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        Offload offload{.optimizer = 1};
+        const Setting* fsdp = settings.Find(kFsdp);
+        offload.weights = fsdp != nullptr && fsdp->value == "true";
+        if (offload.weights) return From(fsdp, OffloadText(offload));
+        // Other devices stay unread: they are not modelled.
+        if (settings.Peek(kStates) != "cpu") return std::nullopt;
+        offload.weights = settings.Peek(kWeights) == "cpu" && settings.Has(kWeights);
+        return From(settings.Find(kStates), OffloadText(offload));
       });
 }
 

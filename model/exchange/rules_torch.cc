@@ -46,9 +46,11 @@ std::vector<int> LayersOfNames(const Setting& setting) {
 
 // Data-parallel ranks that the degrees name; 0: the rest of the GPUs (-1).
 int64_t TitanDataParallel(const SettingIndex& settings, const Values& values) {
-  const int64_t replicate = settings.Whole(kReplicate, 1).value_or(1);
+  const Setting* copies = settings.Find(kReplicate);
+  const bool rest = copies != nullptr && copies->value == "-1";
+  const int64_t replicate = rest ? 1 : settings.Whole(kReplicate, 1).value_or(1);
   const Setting* shard = settings.Find(kShard);
-  if (shard != nullptr && shard->value != "-1")
+  if (shard != nullptr && shard->value != "-1" && !rest)
     return replicate * settings.Whole(kShard, 1).value_or(1);
   const auto nodes = settings.Whole("NNODES", 1), gpus = settings.Whole("GPUS_PER_NODE", 1);
   if (!nodes || !gpus) return 0;
@@ -256,15 +258,19 @@ Cell AccelerateShards() {
 }
 
 Cell AccumulationOf(const char* micro, const char* accumulation) {
-  return Rule([accumulation](const Case& c) { return Say({Set(accumulation, c.micro_batches())}); },
-              [micro, accumulation](const SettingIndex& settings,
-                                    const Values& values) -> std::optional<Value> {
-                const auto each = settings.Whole(micro, 1), steps = settings.Whole(accumulation, 1);
-                const auto processes = settings.Whole("num_processes", 1);
-                if (!each || !steps || !processes) return std::nullopt;
-                return From(settings.Find(accumulation),
-                            Text(*each * *steps * *processes / ModelRanks(values)));
-              });
+  return Rule(
+      [accumulation](const Case& c) { return Say({Set(accumulation, c.micro_batches())}); },
+      [micro, accumulation](const SettingIndex& settings,
+                            const Values& values) -> std::optional<Value> {
+        const int64_t each = NumberOf(values, micro, 0);
+        const char* const file = "deepspeed_config.gradient_accumulation_steps";
+        const bool by_file = settings.Peek(accumulation).empty() && settings.Peek(file) != "auto";
+        const std::string key = by_file ? file : accumulation;
+        const auto steps = settings.Whole(key, 1);
+        const auto processes = settings.Whole("num_processes", 1);
+        if (each == 0 || !steps || !processes) return std::nullopt;
+        return From(settings.Find(key), Text(each * *steps * *processes / ModelRanks(values)));
+      });
 }
 
 Cell AccelerateRecompute() {

@@ -227,6 +227,7 @@ class ScriptReader {
   void Lost(const Word& word) {
     const bool unset = word.unresolved.ends_with("is not set in this file");
     if (!unset && !word.unresolved.ends_with("is set in a branch")) return;
+    if (!unset) document_.unread.push_back({"", "", word.where, word.unresolved});
     std::string note = fmt::format("{}: {}: {}", Place(word.where), word.unresolved,
                                    unset ? "taken as empty" : "what it holds is not read");
     if (std::ranges::find(document_.notes, note) == document_.notes.end())

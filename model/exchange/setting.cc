@@ -40,6 +40,11 @@ const Setting* SettingIndex::Find(const std::string& key) const {
   return &setting;
 }
 
+std::string SettingIndex::Peek(const std::string& key) const {
+  const auto at = at_.find(key);
+  return at == at_.end() ? "" : settings_[at->second].value;
+}
+
 std::optional<int64_t> SettingIndex::Whole(const std::string& key, int64_t min) const {
   const Setting* setting = Find(key);
   if (setting == nullptr) return std::nullopt;

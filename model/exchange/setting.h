@@ -35,6 +35,8 @@ class SettingIndex {
   // Null: absent. Marks the key as known. Throws InputError: the value needs a shell.
   const Setting* Find(const std::string& key) const;
   bool Has(const std::string& key) const { return Find(key) != nullptr; }
+  // The value without marking the key; "": absent or unknown.
+  std::string Peek(const std::string& key) const;
   // nullopt: absent. Throws InputError: no whole number from `min` on.
   std::optional<int64_t> Whole(const std::string& key, int64_t min = 0) const;
   std::optional<double> Number(const std::string& key) const;

@@ -24,9 +24,8 @@ constexpr Alias kAliases[] = {
     {kMegatron, "model-parallel-size", "tensor-model-parallel-size", ""},
     {kMegatron, "recompute-activations", "recompute-granularity", "selective"},
     {kMegatron, "checkpoint-activations", "recompute-granularity", "full"},
-    {kMegatron, "use-flash-attn", "attention-backend", "flash"},
-    {kMegatron, "use-flash-attn-v1", "attention-backend", "flash"},
-    {kMegatron, "use-flash-attn-v2", "attention-backend", "flash"},
+    {kMegatron, "use-flash-attn-v1", "use-flash-attn", ""},
+    {kMegatron, "use-flash-attn-v2", "use-flash-attn", ""},
     {kMegatron, "batch-size", "micro-batch-size", ""},
     {kMegatron, "use-torch-fsdp2", "data-parallel-sharding-strategy", "optim_grads_params"},
     {kDeepSpeed, "bfloat16.enabled", "bf16.enabled", ""},
@@ -47,6 +46,8 @@ constexpr Alias kAliases[] = {
     {kTitanToml, "float8.enable_fsdp_float8_all_gather",
      "quantize.linear.float8.enable_fsdp_float8_all_gather", ""},
     {kTitanToml, "float8.enable_float8_linear", "quantize.linear.float8", ""},
+    {kTitanToml, "training.enable_float8_linear", "quantize.linear.float8", ""},
+    {kTitanToml, "training.fp8_linear", "quantize.linear.float8", ""},
 };
 
 struct Unmodelled {
@@ -68,8 +69,8 @@ constexpr Unmodelled kUnmodelled[] = {
     {kDeepSpeed, "sparse_attention", "sparse attention"},
     {kDeepSpeed, "compression_training", "compression"},
     {kAccelerate, "deepspeed_config.offload", "offloading"},
-    {kAccelerate, "dynamo_config", "compiled kernels"},
-    {kAccelerate, "args.torch_compile", "compiled kernels"},
+    {kMegatron, "ddp-bucket-size", "another size of buckets"},
+    {kBridge, "ddp.bucket_size", "another size of buckets"},
     {kTitan, "compile.", "compiled kernels"},
     {kTitanToml, "compile.", "compiled kernels"},
     {kTitanToml, "quantize.", "fp8"},
@@ -180,21 +181,60 @@ void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
         fmt::format("{}: per_device_train_batch_size 8, the Trainer's default", Place(where)));
     settings->push_back({"args.per_device_train_batch_size", "8", where, ""});
   }
-  if (steps) return;
+  if (!steps) settings->push_back({"args.gradient_accumulation_steps", "1", where, ""});
+}
+
+// distributed_type NO: accelerate starts one process, whatever else its file counts.
+void OneProcess(Settings* settings) {
+  const auto type = FindKey(settings, "distributed_type");
+  if (type == settings->end() || !Off(type->value)) return;
+  const Setting none = *type;
+  type->value = "MULTI_GPU";
+  for (const char* key : {"num_processes", "num_machines"}) {
+    const auto count = FindKey(settings, key);
+    if (count == settings->end()) {
+      settings->push_back({key, "1", none.where, ""});
+    } else if (count->value != "1") {
+      throw InputError({{count->where,
+                         fmt::format("{} {} contradicts distributed_type {} in {}", key,
+                                     count->value, none.value, Place(none.where)),
+                         "NO is one process: MULTI_GPU, FSDP or DEEPSPEED for more"}});
+    }
+  }
+}
+
+// The Trainer refuses a number of steps that is not that of DeepSpeed's part (HfTrainerDeepSpeedConfig.fill_match).
+void StepsOfDeepSpeed(Settings* settings) {
   const auto file = FindKey(settings, "deepspeed_config.gradient_accumulation_steps");
-  const std::string number = file == settings->end() || file->value == kAuto ? "1" : file->value;
-  settings->push_back({"args.gradient_accumulation_steps", number, where, ""});
+  const auto own = FindKey(settings, "args.gradient_accumulation_steps");
+  if (file == settings->end() || file->value == kAuto) return;
+  if (own == settings->end()) {
+    const bool trainer = std::ranges::any_of(
+        *settings, [](const Setting& setting) { return setting.key.starts_with("args."); });
+    if (trainer) file->key = "args.gradient_accumulation_steps";
+    return;
+  }
+  if (own->value != file->value) {
+    throw InputError({{own->where,
+                       fmt::format("gradient_accumulation_steps is {} here and {} in {}",
+                                   own->value, file->value, Place(file->where)),
+                       "keep one of them, or \"auto\" in DeepSpeed's part"}});
+  }
+  settings->erase(file);
 }
 
 void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
-  static constexpr std::string_view kTruths[] = {"args.bf16", "args.fp16", "args.tf32",
-                                                 "args.gradient_checkpointing"};
+  static constexpr std::string_view kTruths[] = {
+      "args.bf16", "args.fp16", "args.tf32", "args.gradient_checkpointing", "args.torch_compile"};
   for (Setting& setting : *settings) {
     if (std::ranges::find(kTruths, setting.key) == std::end(kTruths)) continue;
     if (setting.value == "True" || setting.value == "TRUE" || setting.value == "1" ||
         (setting.value.empty() && setting.unresolved.empty()))
       setting.value = "true";
+    if (setting.key == "args.torch_compile" && Off(setting.value)) setting.value = "false";
   }
+  OneProcess(settings);
+  StepsOfDeepSpeed(settings);
   const auto off = [](const Setting& setting) {
     return (setting.key == "args.bf16" || setting.key == "args.fp16") && Off(setting.value);
   };
@@ -206,6 +246,12 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
     settings->push_back({"mixed_precision", "no", *single, ""});
   PrecisionOfTrainer(settings, notes);
   RespellFsdp(settings);
+  // Both releases of FSDP shard all unless they are told otherwise.
+  if (const auto type = FindKey(settings, "distributed_type");
+      type != settings->end() && type->value == "FSDP" &&
+      !HasKey(*settings, "fsdp_config.fsdp_sharding_strategy") &&
+      !HasKey(*settings, "fsdp_config.fsdp_reshard_after_forward"))
+    settings->push_back({"fsdp_config.fsdp_sharding_strategy", "FULL_SHARD", type->where, ""});
   // DeepSpeed's examples make its configuration from arguments of their own.
   if (const auto stage = FindKey(settings, "args.zero_stage"); stage != settings->end())
     stage->key = "deepspeed_config.zero_stage";
@@ -228,6 +274,10 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
         "{}: replicas (DistributedDataParallel), as nothing says fsdp or deepspeed", Place(where)));
   }
   AddTrainerDefaults(settings, notes);
+  // Accelerate's own part says how to compile where its file holds no Trainer's arguments.
+  const auto dynamo = FindKey(settings, "dynamo_config.dynamo_backend");
+  if (dynamo != settings->end() && !HasKey(*settings, "args.torch_compile"))
+    *dynamo = {"args.torch_compile", Off(dynamo->value) ? "false" : "true", dynamo->where, ""};
 }
 
 // split_points "layers.8", ... as the lists of modules that followed them.
@@ -256,6 +306,27 @@ std::string ModulesOf(const std::string& points, int64_t layers) {
   return text + "]";
 }
 
+// data_parallel_type "ddp" of 2024: the one degree, or all GPUs (-1), counts replicas.
+void ReplicasOfTitan(Settings* settings) {
+  const auto type = FindKey(settings, "training.data_parallel_type");
+  if (type == settings->end()) return;
+  const bool replicas = type->value == "ddp";
+  if (!replicas && type->value != "fsdp")
+    throw InputError(
+        {{type->where, fmt::format("data_parallel_type '{}' is no known choice", type->value),
+          "known: fsdp, ddp"}});
+  const Setting by = *type;
+  settings->erase(type);
+  if (!replicas) return;
+  const auto degree = FindKey(settings, "parallelism.data_parallel_shard_degree");
+  std::string copies = "-1";
+  if (degree != settings->end()) std::swap(copies, degree->value);
+  settings->push_back({"parallelism.data_parallel_replicate_degree", copies, by.where, ""});
+  if (degree == settings->end())
+    settings->push_back({"parallelism.data_parallel_shard_degree", "1", by.where, ""});
+  FindKey(settings, "parallelism.data_parallel_shard_degree")->value = "1";
+}
+
 // Pipelines lay in [experimental] with a number of micro-batches, later in [parallelism] with their size.
 void RespellTitan(std::optional<int64_t> layers, Settings* settings) {
   for (Setting& setting : *settings) {
@@ -264,6 +335,7 @@ void RespellTitan(std::optional<int64_t> layers, Settings* settings) {
         setting.key.starts_with("experimental.context_parallel_"))
       setting.key = "parallelism." + setting.key.substr(13);
   }
+  ReplicasOfTitan(settings);
   const int64_t stages = WholeAt(settings, "parallelism.pipeline_parallel_degree", 1);
   const auto points = FindKey(settings, "parallelism.pipeline_parallel_split_points");
   if (points != settings->end() && stages > 1 && layers) {

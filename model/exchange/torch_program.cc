@@ -79,6 +79,9 @@ def build_model():
         model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
     if RECOMPUTE:
         model.gradient_checkpointing_enable({"use_reentrant": False})
+    if COMPILE:
+        for layer in layers_of(model):
+            layer.compile()
     return model
 
 
@@ -248,11 +251,7 @@ std::string Program(const Bundle& bundle) {
   if (fsdp && bundle.Get("REDUCE_DTYPE").empty()) text += "REDUCE_DTYPE = \"float32\"\n";
   if (fsdp && bundle.Get("REDUCE_ONCE").empty()) text += "REDUCE_ONCE = False\n";
   if (fsdp && bundle.Get("REPLICAS").empty()) text += "REPLICAS = 1\n";
-  if (!fsdp) {
-    const double megabytes = bundle.layout.bucket_bytes / 1048576.0;
-    text +=
-        fmt::format("BUCKET_MB = {:.0f}\n", megabytes >= 1 && megabytes < 1e6 ? megabytes : 25.0);
-  }
+  if (!fsdp && bundle.Get("BUCKET_MB").empty()) text += "BUCKET_MB = 25\n";
   return text + kModelPart + (fsdp ? kShardedParts : kReplicatedParts) +
          (sharded ? kShardedOptimizer : kOptimizer) + kMain;
 }

@@ -96,7 +96,11 @@ class Arguments {
 }  // namespace
 
 bool CallsTrainingArguments(std::string_view text) {
-  return CallIn(text) != std::string_view::npos && text.find("import ") != std::string_view::npos;
+  const std::size_t call = CallIn(text);
+  if (call == std::string_view::npos) return false;
+  // Next to an import, or as a value: prose and shells have neither.
+  return text.find("import ") != std::string_view::npos ||
+         Trim(text.substr(0, call)).find('=') != std::string_view::npos;
 }
 
 Document ReadTrainingArguments(const SourcePtr& source) {

@@ -25,7 +25,10 @@ namespace {
 void RefuseOtherFiles(const SourcePtr& source) {
   const ClusterFile kind = KindOfClusterFile(*source);
   // A single word of YAML reads as a host.
-  if (kind == ClusterFile::kNone || kind == ClusterFile::kHostfile) return;
+  const std::string& text = source->text;
+  const bool one = text.find("slots=") == std::string::npos &&
+                   text.find_last_not_of(" \t\r\n") < text.find('\n');
+  if (kind == ClusterFile::kNone || (kind == ClusterFile::kHostfile && one)) return;
   throw InputError({{{source, 1, 1},
                      std::string("this is ") + Name(kind) + ", no topology",
                      "plan discover " + source->name + " --out cluster.yaml makes one of it"}});
@@ -39,6 +42,7 @@ TopologySpec LoadTopology(const std::string& name_or_path) {
   const bool dotted = name_or_path.find('.') != std::string::npos;  // "dump.xml"
   if (!LooksLikePath(name_or_path) && !(dotted && fs::is_regular_file(name_or_path, error))) {
     path = FileOfName("topologies", name_or_path);
+    if (path.empty() && fs::is_regular_file(name_or_path, error)) path = name_or_path;  // "hosts"
     if (path.empty()) {
       const std::string near = SuggestName(name_or_path, TopologyNames());
       throw InputError("no topology '" + name_or_path + "'",

@@ -56,7 +56,9 @@ Executor::Executor(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSo
       accelerator_(options.accelerator),
       data_(data),
       options_(options) {
-  Initialise(&image_, {options.seed, options.given}, options.initial_loss_scale);
+  train::InitialFrom from(options.seed, options.given);
+  from.stops = options.stops;
+  Initialise(&image_, from, options.initial_loss_scale);
   Push();
   comm::Wait(endpoint, endpoint->Barrier().get(), options.deadline_s, "all ranks to be ready");
   for (const Line& line : image_.lines) lines_.push_back(endpoint_->Join(line.key, line.members));

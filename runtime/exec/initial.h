@@ -36,6 +36,7 @@ struct InitialFrom {
       : seed(the_seed), given(the_given) {}
   uint64_t seed;
   const GivenWeights* given;
+  bool (*stops)() = nullptr;  // asked while values are made: true: nobody will read them
 };
 
 // Initial value of one element of a parameter, by its global row-major index.

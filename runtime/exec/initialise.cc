@@ -40,6 +40,8 @@ int64_t WorkersFor(const ir::Plan& plan, const ir::Unit& unit, int64_t chunks) {
   return std::clamp<int64_t>(chunks / kChunksEach, 1, CoresAllowed());
 }
 
+bool Stopped(const train::InitialFrom& from) { return from.stops != nullptr && from.stops(); }
+
 void InitialiseWeights(RankImage* image, const ir::Buffer& buffer, std::byte* base,
                        const train::InitialFrom& from) {
   if (buffer.unit < 0) throw std::runtime_error(buffer.name + ": parameters of no unit");
@@ -52,6 +54,7 @@ void InitialiseWeights(RankImage* image, const ir::Buffer& buffer, std::byte* ba
   if (cast != nullptr) codes.emplace(from, *image->plan, unit, image->coords, *cast);
   const int64_t chunks = (buffer.elements + kChunk - 1) / kChunk;
   Share(chunks, WorkersFor(*image->plan, unit, chunks), [&](int64_t chunk) {
+    if (Stopped(from)) return;
     const int64_t begin = chunk * kChunk;
     std::vector<double> values(At(std::min(kChunk, buffer.elements - begin)));
     train::InitialUnit(from, *image->plan, unit, image->coords, shard * buffer.elements + begin,
@@ -160,7 +163,7 @@ void Initialise(RankImage* image, const train::InitialFrom& from, double loss_sc
                                     *cast);
     FromNumbers(codes.scales(), image->OnHost(image->Resolve(cast->in.at(1), 0)));
   }
-  if (from.given != nullptr) from.given->CheckWhole();
+  if (from.given != nullptr && !Stopped(from)) from.given->CheckWhole();
 }
 
 }  // namespace orrery::exec

@@ -38,9 +38,11 @@ class ErrorLines {
       killed_by_ = signal;
       return;
     }
-    if (line.starts_with("plan") || line.starts_with("command line:") || line.starts_with("  ")) {
+    if (line.starts_with("---")) in_banner_ = !in_banner_;
+    const bool of_message = line.starts_with("  ") && !in_banner_;
+    if (line.starts_with("plan") || line.starts_with("command line:") || of_message) {
       own_ = own_ || line.starts_with(speaker_ + ": error");
-      Print(line);
+      Print(Named(line));
       return;
     }
     const bool banner = line.empty() || line.starts_with("---") || line.starts_with("[");
@@ -70,13 +72,20 @@ class ErrorLines {
     if (!killed_.empty()) return Print(speaker_ + ": error: " + killed_);
     for (const std::string& line : rest_) Print(line);
   }
+  // Ranks were told by SIGUSR1 whatever came here.
+  static std::string Named(std::string line) {
+    const std::size_t at = line.find(kAnySignal);
+    if (at != std::string::npos && SignalSeen() != 0)
+      line.replace(at, std::string_view(kAnySignal).size(), SignalName(SignalSeen()));
+    return line;
+  }
   static void Print(const std::string& line) {
     fmt::print(stderr, "{}\n", line);
     std::fflush(stderr);
   }
 
   std::string speaker_;
-  bool own_ = false;
+  bool own_ = false, in_banner_ = false;  // of mpirun, between two ruled lines
   std::string killed_;
   int killed_by_ = 0;  // signal
   std::vector<std::string> rest_;

@@ -14,6 +14,10 @@ std::string FindMpirun();  // the path; "" when there is none
 
 // Set for ranks of RunMpirun: a request reaches them by way of it, so that its end is a failure.
 inline constexpr const char* kOwnMpirun = "ORRERY_OWN_MPIRUN";
+// Set for the run of a supervisor, which passes requests on.
+inline constexpr const char* kSupervised = "ORRERY_SUPERVISED";
+// How either names a request: which signal it was, RunMpirun and the supervisor know and say.
+inline constexpr const char* kAnySignal = "a signal to stop";
 
 // Where ranks are started.
 struct RankHosts {

@@ -14,6 +14,8 @@
 #include <ctime>
 #include <thread>
 
+#include "runtime/launch/mpirun.h"
+
 namespace orrery::launch {
 namespace {
 
@@ -113,7 +115,10 @@ int SignalSeen() { return seen; }
 
 std::string SignalName(int number) {
   if (number == kLauncherGone) return "the end of what started it";
-  return number == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  if (number == SIGTERM) return "SIGTERM";
+  // Passed on, whatever came.
+  const bool passed = std::getenv(kOwnMpirun) != nullptr || std::getenv(kSupervised) != nullptr;
+  return passed ? kAnySignal : "SIGUSR1";
 }
 
 void PassSignalsTo(int child) { child_process = child; }

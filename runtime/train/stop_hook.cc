@@ -18,10 +18,11 @@ void StopHook::Agree(int64_t mine) {
 }
 
 // Of the time limit a step is made whatever it is: a job that is started again and again gets on.
-void StopHook::BeforeTraining(exec::Executor*) {
+void StopHook::BeforeMemory() {
   Agree(SignalSeen());
   at_once_ = Stops();
 }
+void StopHook::BeforeTraining(exec::Executor*) { BeforeMemory(); }
 
 void StopHook::AfterStep(exec::Executor*, const StepRecord&) {
   int64_t mine = SignalSeen();

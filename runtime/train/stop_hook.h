@@ -18,6 +18,7 @@ class StopHook : public StepHook {
            std::chrono::steady_clock::time_point begin)
       : endpoint_(endpoint), deadline_s_(deadline_s), limit_s_(time_limit_s), begin_(begin) {}
 
+  void BeforeMemory() override;
   void BeforeTraining(exec::Executor* executor) override;
   void AfterStep(exec::Executor* executor, const StepRecord& record) override;
   bool Stops() const override { return why_ != 0; }

@@ -26,11 +26,13 @@ int64_t InvoluntarySwitches() {
 
 void Loop(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* data,
           const TrainOptions& options, const std::vector<StepHook*>& hooks) {
-  exec::Executor executor(plan, endpoint, data, options.execute);
-  for (StepHook* hook : hooks) hook->BeforeTraining(&executor);
   const auto stops = [&] {
     return std::any_of(hooks.begin(), hooks.end(), [](StepHook* hook) { return hook->Stops(); });
   };
+  for (StepHook* hook : hooks) hook->BeforeMemory();
+  if (stops()) return;
+  exec::Executor executor(plan, endpoint, data, options.execute);
+  for (StepHook* hook : hooks) hook->BeforeTraining(&executor);
   while (!stops() && executor.steps_done() < options.steps) {
     data->Prefetch(executor.steps_done() + 1);
     const int64_t switches = InvoluntarySwitches();

@@ -21,6 +21,8 @@ struct StepRecord {
 class StepHook {
  public:
   virtual ~StepHook() = default;
+  // Before the rank takes memory and makes its weights, which may last: a hook that Stops() then ends it here.
+  virtual void BeforeMemory() {}
   virtual void BeforeTraining(exec::Executor* executor) { (void)executor; }
   virtual void AfterStep(exec::Executor* executor, const StepRecord& record) {
     (void)executor, (void)record;

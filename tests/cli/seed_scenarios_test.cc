@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::string PathOf(const std::string& name) {
@@ -140,6 +141,16 @@ TEST(SeedScenarios, WhatDoesNotFitIsRefusedWithItsMoment) {
   const Outcome outcome = RunPlan({"predict", "--from", PathOf(kDoesNotFit)});
   EXPECT_EQ(outcome.code, 3) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("out of memory"));
+  // An export finds another layout, and says so on the screen and in its files; of axes that flags fix, there is none.
+  const fs::path folder = fs::path(testing::TempDir()) / "does-not-fit";
+  const std::vector<std::string> words = {"export", "--from",       PathOf(kDoesNotFit),
+                                          "--to",   "megatron",     "--force",
+                                          "--out",  folder.string()};
+  const Outcome exported = RunPlan(words);
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(exported.out, AllOf(HasSubstr("recompute full"), HasSubstr("does not fit")));
+  EXPECT_THAT(ReadText((folder / "train.sh").string()),
+              HasSubstr("# Chosen by the search, as the files leave it open: recompute full"));
 }
 
 TEST(SeedScenarios, ABenchmarkIsOfPlanBench) {

@@ -397,12 +397,15 @@ TEST(Discover, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(Discover, TopologyCommandsNameTheRightCommand) {
-  try {
-    LoadTopology(std::string(ORRERY_SOURCE_DIR) + "/tests/discover/data/bridges.xml");
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("this is a topology dump of NCCL"), HasSubstr("plan discover")));
+  const std::pair<const char*, const char*> files[] = {
+      {"bridges.xml", "this is a topology dump of NCCL"}, {"hosts", "this is a hostfile"}};
+  for (const auto& [file, what] : files) {
+    try {
+      LoadTopology(std::string(ORRERY_SOURCE_DIR) + "/tests/discover/data/" + file);
+      ADD_FAILURE() << file;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(what), HasSubstr("plan discover")));
+    }
   }
 }
 

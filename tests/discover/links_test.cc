@@ -39,7 +39,10 @@ NodeSpec NodeOf(const std::string& log, const std::string& gpu) {
 TEST(NcclLog, RatesOfSwitchesAreNumbersOfLinks) {
   const std::tuple<const char*, const char*, int> cases[] = {
       {"NVL[240.0] - NVS/0-0", "a100-sxm4-80gb", 12},
-      {"NVL[264.0] - NVS/0", "a100-sxm4-40gb", 12},
+      {"NVL[264.0] - NVS/0", "a100-sxm4-40gb", 12},    // 2.10 to 2.17
+      {"NVL[252.0] - NVS/0", "a100-sxm4-40gb", 12},    // up to 2.9
+      {"NVL[396.0] - NVS/0", "h100-sxm5-80gb", 18},    // before 2.18, as an A100
+      {"NVL[720.0] - NVS/0-0", "b200-sxm-180gb", 18},  // 2.25 to 2.27
       {"NVL[370.8] - NVS/0-0", "h100-sxm5-80gb", 18},
       {"NVL[360.0] - NVS/0", "h100-sxm5-80gb", 18},
       {"NVL[120.0] - NVS/0", "v100-sxm2-32gb", 6},
@@ -71,16 +74,50 @@ TEST(NcclLog, ItsLinksAreNamedWithTheirPlaceWhatTheGpuMayBe) {
   const Discovered known = Discover({Made("job.log", log)}, {"", "a100-sxm4-80gb", std::nullopt});
   EXPECT_THAT(known.yaml, HasSubstr("links_per_gpu: 12, per_link: 25GB/s}  # job.log:6"));
   EXPECT_THAT(known.assumed, Not(Contains(HasSubstr("scale_up"))));
+  // Nobody names the GPU: NCCL's rate still tells links and their rate.
   const Discovered unknown = Discover({Made("job.log", log)});
   EXPECT_EQ(unknown.spec.node.intra, IntraLink::kNvSwitch);
-  EXPECT_THAT(unknown.assumed,
-              Contains(HasSubstr("NVLinks (job.log:6), their number is not said")));
+  EXPECT_THAT(unknown.yaml, HasSubstr("links_per_gpu: 12, per_link: 25GB/s}  # job.log:6"));
   // No multiple of a link's rate.
   const Discovered odd =
       Discover({Made("job.log", Log({{"NVL[33.3] - NVS/0"}, {"NVL[33.3] - NVS/0"}, {}}))},
                {"", "a100-sxm4-80gb", std::nullopt});
   EXPECT_EQ(odd.spec.node.intra, IntraLink::kNvSwitch);
   EXPECT_THAT(odd.assumed, Contains(HasSubstr("node.scale_up")));
+}
+
+// 220 GB/s are 11 links of 20, or 10 of 22: the release decides.
+TEST(NcclLog, ItsReleaseTellsWhatALinkCounts) {
+  const std::string log = Log({{"NVL[220.0] - NVS/0"}, {"NVL[220.0] - NVS/0"}});
+  const auto links = [&](const std::string& front) {
+    return NodeOf(front + log, "a100-sxm4-80gb").links_per_gpu;
+  };
+  EXPECT_EQ(links("NCCL version 2.21.5+cuda12.4\n"), 11);
+  EXPECT_EQ(links("n0:1:1 [0] NCCL INFO NCCL version 2.10.3+cuda11.3\n"), 10);
+}
+
+// Rates of NICs are those of their ports, of PCIe in NCCL's scale: 12 GB/s for 16 lanes of 8 GT/s.
+TEST(NcclLog, ItsTreeHasTheRatesOfNicsAndPcie) {
+  const std::string log =
+      "n0:1:9 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB "
+      "eth0:1.2.3.4<0>\n"
+      "n0:1:9 [0] NCCL INFO comm 0x1 rank 0 nranks 4 cudaDev 0 nNodes 2 localRanks 2 localRank 0\n"
+      "n0:1:9 [0] NCCL INFO === System : maxBw 25.0 totalBw 48.0 ===\n"
+      "n0:1:9 [0] NCCL INFO CPU/0 (1/2/-1)\n"
+      "n0:1:9 [0] NCCL INFO + PCI[24.0] - PCI/1000 (1000c01015b31979)\n"
+      "n0:1:9 [0] NCCL INFO               + PCI[24.0] - GPU/2000 (0)\n"
+      "n0:1:9 [0] NCCL INFO               + PCI[24.0] - NIC/3000\n"
+      "n0:1:9 [0] NCCL INFO                             + NET[25.0] - NET/0 (a0/1/25.000000)\n"
+      "n0:1:9 [0] NCCL INFO + PCI[24.0] - PCI/4000 (1000c01015b31979)\n"
+      "n0:1:9 [0] NCCL INFO               + PCI[24.0] - GPU/5000 (1)\n"
+      "n0:1:9 [0] NCCL INFO               + PCI[24.0] - NIC/6000\n"
+      "n0:1:9 [0] NCCL INFO                             + NET[25.0] - NET/1 (a1/1/25.000000)\n"
+      "n0:1:9 [0] NCCL INFO ==========================================\n";
+  const Discovered made = Discover({Made("job.log", log)});
+  EXPECT_NEAR(made.spec.node.nic_rate.value, 25e9, 1);
+  EXPECT_NEAR(made.spec.node.pcie_rate.value, 31.5e9, 0.05e9);
+  EXPECT_THAT(made.assumed, Not(Contains(HasSubstr("node.nics"))));
+  EXPECT_THAT(made.assumed, Not(Contains(HasSubstr("node.pcie.rate"))));
 }
 
 std::string Graph(int gpus, const char* inside) {

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using Variables = std::map<std::string, std::string>;
 
 constexpr int kNodes = 2, kGpus = 2;
-constexpr const char* kAwkward = "a b'c\"d\\e$f";  // what quoting may break
+constexpr const char* kAwkward = "a b'c\"d\\e$f\rg\x1bh";  // what quoting may break
 
 // Each rank leaves its environment in a file of its own.
 constexpr const char* kRank = "env -0 > \"$SAID/$HOST.${RANK:-$1}\"\n";

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <regex>
 #include <set>
 
@@ -50,6 +51,45 @@ TEST(Mapping, EveryMemberOfTheWorkloadHasARow) {
   for (const std::string& member : members)
     EXPECT_NE(Find(member), nullptr)
         << "Workload::" << member << " has no row in model/exchange/fields_work.cc";
+}
+
+// What --fact can replace changes the job that is predicted: each has a row that says what becomes of it.
+TEST(Mapping, EveryFactHasARow) {
+  // Facts that set one member of Strategy with pipelines, or one that has a flag.
+  const std::map<std::string, std::string> kOfMembers = {
+      {"whole_head_in_pipelines", "whole_head"}, {"reduce_once_in_pipelines", "reduce_once"}};
+  std::set<std::string> rows;
+  for (const Field& field : Fields()) {
+    rows.insert(field.name);
+    if (std::string_view(field.flag).starts_with("fact ")) rows.insert(field.flag + 5);
+  }
+  ASSERT_GE(FactNames().size(), 30u);
+  for (const std::string& fact : FactNames()) {
+    const auto member = kOfMembers.find(fact);
+    EXPECT_TRUE(rows.contains(member == kOfMembers.end() ? fact : member->second))
+        << "fact " << fact << " has no row in model/exchange/fields_facts.cc";
+  }
+}
+
+// A target whose release does otherwise is another job: the export says so and --strict counts it.
+TEST(Mapping, FactsThatATargetCannotBeToldAreNotExpressed) {
+  const auto missing = [](const std::string& fact, const char* model, Target target) {
+    const std::string framework = InfoOf(target).framework;
+    const Bundle bundle = MakeBundle(
+        CaseOf(Resolve({"--model", model, "--topology", "dgx-h100", "--nodes", "2", "--framework",
+                        framework, "--fact", fact, "--micro-batch", "1"})),
+        target);
+    for (const std::string& line : bundle.Missing())
+      if (line.starts_with(fact.substr(0, fact.find('=')))) return true;
+    return false;
+  };
+  EXPECT_TRUE(missing("compile=off", "llama3-8b", kDeepSpeed));
+  EXPECT_FALSE(missing("compile=on", "llama3-8b", kDeepSpeed));
+  EXPECT_TRUE(missing("autocast=on", "llama3-8b", kFsdp));
+  EXPECT_TRUE(missing("compile_loss=on", "llama3-8b", kMegatron));
+  EXPECT_TRUE(missing("padded_vocab=on", "gpt2-xl", kDdp));
+  EXPECT_FALSE(missing("padded_vocab=off", "gpt2-xl", kMegatron));  // has an argument
+  EXPECT_TRUE(missing("attention=triton", "llama3-8b", kMegatron));
 }
 
 TEST(Mapping, EveryRowHasACellForEveryTarget) {

@@ -245,6 +245,52 @@ TEST(Listening, AllThreadsOfARunButOneBlockRequests) {
   EXPECT_EQ(open, 1);
 }
 
+bool Blocks(pid_t process, int signal) {
+  std::ifstream status(fmt::format("/proc/{}/status", process));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("SigBlk:"))
+      return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1) != 0;
+  return false;
+}
+
+// MPI's libraries alone load for a third of a second: what comes meanwhile waits for who knows what to do with it.
+TEST(Listening, ARequestThatComesWhileTheProgramLoadsIsTaken) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const Folder folder;
+    std::vector<std::string> words = RunWords("--ranks 2 --comm local", folder);
+    words.front() = ProgramPath("plan");
+    words.insert(words.begin() + 1, "run");
+    Group run(words, folder / "output");
+    std::error_code none;
+    const std::string exe = fmt::format("/proc/{}/exe", run.child());
+    for (const auto until = Clock::now() + std::chrono::seconds(60);
+         std::filesystem::read_symlink(exe, none).filename() != "plan-run" && Clock::now() < until;)
+      std::this_thread::yield();
+    EXPECT_TRUE(Blocks(run.child(), signal));
+    kill(run.child(), signal);
+    EXPECT_EQ(run.End(40), 85) << run.output();
+    const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
+    EXPECT_THAT(run.output(), testing::HasSubstr("stopped by " + name));
+    EXPECT_THAT(run.output(), testing::Not(testing::HasSubstr("no steps remain")));
+  }
+}
+
+// mpirun hands on SIGUSR1, whatever came.
+TEST(Listening, RanksOfARunNameTheRequestThatCame) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const Folder folder;
+    Group run(RunWords("--ranks 2 --comm mpi", folder), folder / "output");
+    ASSERT_TRUE(run.Await("step  ")) << run.output();
+    kill(run.child(), signal);
+    EXPECT_EQ(run.End(40), 85) << run.output();
+    const bool term = signal == SIGTERM;
+    EXPECT_THAT(run.output(),
+                testing::HasSubstr(term ? "stopped by SIGTERM" : "stopped by SIGUSR1"));
+    EXPECT_THAT(run.output(), testing::Not(testing::HasSubstr(term ? "SIGUSR1" : "SIGTERM")));
+  }
+}
+
 TEST(Listening, ASecondRequestThatIsMeantEndsARunAtOnce) {
   const Folder folder;
   // The step never ends: its other rank is no process that runs.

@@ -22,7 +22,7 @@ constexpr const char* kPlan = R"({"schema": "orrery.predict/1", "prediction": {
   "layout": "tp 1, pp 1, dp 8", "digest": "d1", "gpus": 8, "global_batch": 512, "step_time_s": 1.0,
   "step_time_interval_s": [0.9, 1.1], "tokens_per_s": 80000, "price_per_step_usd": 0.01,
   "breakdown": {"compute_s": 0.8, "data_exposed_s": 0.15, "fixed_s": 0.05, "hidden_s": 0.3},
-  "memory": {"total_bytes": 4e10}}})";
+  "memory": {"total_bytes": 4e10, "allocated_bytes": 3.6e10, "context_bytes": 1e9}}})";
 
 Expectation Plan() { return ReadExpectation(Made(kPlan)); }
 
@@ -138,6 +138,71 @@ TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("the log's global batch is 256, that of the plan 512"));
   }
+}
+
+std::string ErrorOf(const std::string& log) {
+  try {
+    Watch(log);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// What the lines of steps do not say, the rest of the log does.
+TEST(Watch, RefusesALogOfOtherGpusOrAnotherBatch) {
+  const std::string steps = Megatron({3.0, 1.0, 1.0, 1.0});
+  EXPECT_THAT(ErrorOf("using world size: 16, data-parallel size: 16\n" + steps),
+              testing::AllOf(HasSubstr("made:1"), HasSubstr("of 16 GPUs, the plan of 8")));
+  EXPECT_EQ(ErrorOf("using world size: 8, data-parallel size: 8\n" + steps), "");
+  std::string titan;
+  for (int step = 1; step <= 2; ++step)
+    titan += fmt::format(
+        "step: {:2}  loss: 7.1  memory: 30.00GiB(50.0%)  tps: 10,000  tflops: 380.1  mfu: 38.4%\n",
+        step);
+  EXPECT_THAT(ErrorOf("Building 2-D device mesh with ['dp_shard', 'tp'], [4, 4]\n" + titan),
+              testing::AllOf(HasSubstr("made:1"), HasSubstr("of 16 GPUs")));
+  EXPECT_THAT(ErrorOf("\nTrainer is initialized with local batch size 8, global batch size 64, "
+                      "sequence length 2048\n" +
+                      titan),
+              testing::AllOf(HasSubstr("made:2"), HasSubstr("batch is 64, that of the plan 512")));
+  // Releases of Megatron-LM that print no batch count samples, and its arguments say it, too.
+  std::string old;
+  for (int step = 1; step <= 4; ++step)
+    old += fmt::format(
+        " iteration {}/ 100 | consumed samples: {} | elapsed time per iteration (ms): 1000.0 |\n",
+        step, 256 * step);
+  EXPECT_EQ(Watch(old).other_batch, 3u);  // the first row tells no difference
+  EXPECT_THAT(ErrorOf("---- arguments ----\n  global_batch_size ...... 256\n"
+                      "---- end of arguments ----\n" +
+                      steps.substr(0, steps.find(" | global batch")) + " |\n"),
+              testing::AllOf(HasSubstr("made:2"), HasSubstr("batch is 256")));
+}
+
+// torch.cuda counts what tensors take, or what the allocator keeps; neither holds the context of the device.
+TEST(Watch, ComparesMemoryWithWhatTheLineCounts) {
+  const auto titan = [](const char* gib) {
+    std::string log;
+    for (int step = 1; step <= 4; ++step)
+      log += fmt::format(
+          "step: {:2}  loss: 7.1  memory: {}GiB(50.0%)  tps: 10,000  tflops: 380.1  mfu: 38.4%\n",
+          step, gib);
+    return Watch(log);
+  };
+  EXPECT_TRUE(titan("38.00").Inside());  // 4.08e10 bytes reserved, 3.9e10 predicted
+  const Verdict reserved = titan("38.50");
+  ASSERT_EQ(reserved.departures.size(), 1u);
+  EXPECT_DOUBLE_EQ(reserved.departures[0].predicted, 3.9e10);
+  EXPECT_THAT(DepartureText(reserved.departures[0], Plan()), HasSubstr("reserved at most"));
+  EXPECT_EQ(DepartureJson(reserved.departures[0])["kind"], "reserved");
+  const Verdict allocated =
+      Watch(Megatron({3.0, 1.0, 1.0, 1.0}) +
+            "[Rank 0] (after 20 iterations) memory (MB) | allocated: 9.5 | max allocated: 36500.0 "
+            "| reserved: 39000.0 | max reserved: 39000.0\n");
+  ASSERT_EQ(allocated.departures.size(), 1u);  // below the total, above what tensors may take
+  EXPECT_DOUBLE_EQ(allocated.departures[0].predicted, 3.6e10);
+  EXPECT_EQ(allocated.departures[0].line, 5);  // that says so, not that of the step
+  EXPECT_EQ(DepartureJson(allocated.departures[0])["kind"], "allocated");
 }
 
 TEST(Watch, ReadsDeepSpeedsThroughput) {

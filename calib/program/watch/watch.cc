@@ -9,6 +9,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "calib/import/log_facts.h"
+
 namespace orrery::watch {
 namespace {
 
@@ -17,6 +19,8 @@ using Json = nlohmann::json;
 // A rank this much behind the median of the others is the reason.
 constexpr double kSlowRank = 1.1;
 constexpr std::size_t kMostReasons = 3;
+// Mean error of the predicted peak of an allocator, of the source where it is largest: calib/ACCURACY.md, "Memory".
+constexpr double kMemoryError = 1.056;
 
 [[noreturn]] void FailPlan(const SourcePtr& source, std::string message) {
   throw InputError(
@@ -163,21 +167,43 @@ void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, s
   finish(false);
 }
 
+// Like with like: torch.cuda.max_memory_allocated() with what tensors take, max_memory_reserved() with the allocator's share
+// on top. The context of the device is in neither.
 void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, Verdict* verdict) {
-  if (expected.memory <= 0) return;
   Departure made;
   made.memory = true;
   made.side = Side::kSlower;
-  made.predicted = made.bound = expected.memory;
   for (const measured::StepSample& step : log.steps) {
-    if (!step.peak_bytes || *step.peak_bytes <= expected.memory) continue;
+    const double predicted = step.reserved ? expected.reserved : expected.allocated;
+    const double bound = kMemoryError * predicted;
+    if (!step.peak_bytes || predicted <= 0 || *step.peak_bytes <= bound) continue;
     if (made.steps++ == 0) {
+      made.reserved = step.reserved;
+      made.predicted = predicted;
+      made.bound = bound;
       made.since = step.step;
-      made.line = step.line;
+      made.line = step.peak_line > 0 ? step.peak_line : step.line;
     }
     made.measured = std::max(made.measured, *step.peak_bytes);
   }
   if (made.steps > 0) verdict->departures.push_back(std::move(made));
+}
+
+void SayMemory(const Json& memory, Expectation* made) {
+  made->allocated = NumberAt(memory, "allocated_bytes");
+  made->reserved = NumberAt(memory, "total_bytes") - NumberAt(memory, "context_bytes");
+  if (made->allocated <= 0) made->allocated = made->reserved;
+}
+
+// A log of other GPUs is of another job, whatever its steps take.
+void CheckWorld(const measured::TrainingLog& log, const measured::LogFacts& facts,
+                const Expectation& expected) {
+  const auto world = static_cast<double>(facts.world_size.value_or(0));
+  if (world <= 0 || expected.size.gpus <= 0 || world == expected.size.gpus) return;
+  throw InputError(
+      {{{log.source, facts.world_line, 1},
+        fmt::format("the log is of {:.0f} GPUs, the plan of {:.0f}", world, expected.size.gpus),
+        "a prediction of this job: --nodes N, and --gpus-per-node N"}});
 }
 
 }  // namespace
@@ -210,7 +236,7 @@ Expectation ReadExpectation(const SourcePtr& source) {
   made.size.tokens = NumberAt(*body, "tokens_per_s") * made.step;
   if (const double price = NumberAt(*body, "price_per_step_usd"); price > 0) made.price = price;
   if (const auto memory = body->find("memory"); memory != body->end() && memory->is_object())
-    made.memory = NumberAt(*memory, "total_bytes");
+    SayMemory(*memory, &made);
   if (const auto terms = body->find("breakdown"); terms != body->end() && terms->is_object()) {
     for (const auto& [key, value] : terms->items()) {
       if (key.ends_with("_s") && !key.starts_with("hidden") && value.is_number() &&
@@ -224,10 +250,17 @@ Expectation ReadExpectation(const SourcePtr& source) {
 Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience) {
   Verdict verdict;
   std::vector<Timed> steps;
+  const bool text =
+      log.format != measured::LogFormat::kTrace && log.format != measured::LogFormat::kRecord;
+  const measured::LogFacts facts =
+      log.source && text ? measured::ReadLogFacts(*log.source) : measured::LogFacts();
+  CheckWorld(log, facts, expected);
+  int line = 0;  // that says the batch
   for (const measured::StepSample& step : log.steps) {
-    if (expected.size.samples > 0 && step.samples && *step.samples != expected.size.samples) {
-      ++verdict.other_batch;  // a batch that grows, or another job
-      verdict.batch = *step.samples;
+    const auto samples = step.samples ? step.samples : facts.global_batch;
+    if (expected.size.samples > 0 && samples && *samples != expected.size.samples) {
+      if (verdict.other_batch++ == 0) line = step.samples ? step.line : facts.batch_line;
+      verdict.batch = *samples;  // a batch that grows, or another job
       continue;
     }
     const auto seconds = SecondsOf(step, expected);
@@ -235,7 +268,7 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
   }
   if (steps.empty() && verdict.other_batch > 0)
     throw InputError(
-        {{{log.source, log.steps.front().line, 1},
+        {{{log.source, line, 1},
           fmt::format("the log's global batch is {:.0f}, that of the plan {:.0f}", verdict.batch,
                       expected.size.samples),
           fmt::format("a prediction of this batch: --global-batch {:.0f}", verdict.batch)}});

@@ -17,7 +17,8 @@ struct Expectation {
   double step = 0, low = 0, high = 0;  // seconds; 80 % interval
   std::string layout, digest;
   std::vector<std::pair<std::string, double>> terms;  // seconds of the breakdown, above 0
-  double memory = 0;                                  // bytes of a GPU, predicted; 0: not said
+  // Bytes of a GPU that the allocator hands out at the peak, and those that it keeps for it; 0: not said.
+  double allocated = 0, reserved = 0;
   measured::StepSize size;
   std::optional<double> price;  // dollars per step
 };
@@ -36,7 +37,8 @@ struct Reason {
 };
 
 struct Departure {
-  bool memory = false;  // else of the step time
+  bool memory = false;    // else of the step time
+  bool reserved = false;  // of memory: what the allocator keeps, not what it hands out
   Side side = Side::kInside;
   int64_t since = -1;     // step; -1: the log does not count
   int line = 0;           // of that step

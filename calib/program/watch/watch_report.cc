@@ -38,8 +38,10 @@ const char* SideText(Side side) {
 
 std::string DepartureText(const Departure& one, const Expectation& expected) {
   if (one.memory) {
-    return fmt::format("memory outside since {}: {} at most, {} predicted\n", StepText(one),
-                       Format(Bytes(one.measured)), Format(Bytes(one.predicted)));
+    return fmt::format("memory outside since {}: {} {} at most, {} predicted (up to {})\n",
+                       StepText(one), Format(Bytes(one.measured)),
+                       one.reserved ? "reserved" : "allocated", Format(Bytes(one.predicted)),
+                       Format(Bytes(one.bound)));
   }
   std::string text = fmt::format(
       "step time outside since {}: {} ({:+.1f} %), predicted {} ({} to {}), {} steps{}\n",
@@ -88,7 +90,10 @@ nlohmann::ordered_json DepartureJson(const Departure& one) {
                                  {one.memory ? "measured_bytes" : "measured_s", one.measured},
                                  {one.memory ? "predicted_bytes" : "predicted_s", one.predicted},
                                  {one.memory ? "bound_bytes" : "bound_s", one.bound}};
-  if (one.memory) return made;
+  if (one.memory) {
+    made["kind"] = one.reserved ? "reserved" : "allocated";
+    return made;
+  }
   made["fits"] = reasons;
   made["extra_hours_per_1000_steps"] = one.extra_hours;
   made["extra_usd_per_1000_steps"] =

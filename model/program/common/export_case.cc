@@ -17,11 +17,11 @@ exchange::Case CaseOf(const report::Job& job, const Strategy& strategy, int64_t 
   layout.strategy = strategy;
   layout.nodes = nodes;
   layout.gpus_per_node = job.cluster.gpus_per_node;
-  const FrameworkPreset& preset = FindFramework(job.request.framework);
-  layout.tp_overlap = preset.tp_overlap;
-  layout.compile = preset.compile;
-  if (const auto kernel = preset.FusedAttention(job.profiles.gpu))
-    layout.attention_kernel = NameIn(kAttentionKernelNames, *kernel);
+  layout.framework = job.request.framework;
+  layout.tp_overlap = FindFramework(job.request.framework).tp_overlap;
+  for (const auto& [name, kernel] : kAttentionKernelNames) {
+    if (job.profiles.gpu.AttentionRate(kernel) > 0) layout.chip_attention.push_back(kernel);
+  }
   const FrameworkProfile& framework = job.profiles.framework;
   layout.bucket_bytes =
       std::max(framework.bucket.value,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "model/exchange/import.h"
 #include "model/exchange/spellings.h"
@@ -16,6 +17,8 @@ namespace {
 using exchange::Field;
 using exchange::Imported;
 using exchange::Value;
+
+constexpr std::size_t kMostImported = std::size_t{64} << 20;  // of a file that is imported
 
 // As the flag spells what the field says.
 std::string FlagText(const std::string& field, const std::string& text) {
@@ -117,6 +120,7 @@ class FlagFiller {
       if (text.empty() || stated.find("," + key + "=") != std::string::npos) continue;
       const std::string wanted = key == "fp32_grads"    ? GradientFact(preset, text)
                                  : key == "fp8_weights" ? WeightFact(preset, text)
+                                 : key == "attention"   ? KernelFact(preset, text)
                                                         : text;
       if (wanted.empty() || wanted == Default(preset, DefaultKey(key))) continue;
       facts += fmt::format("{}{}={}", facts.empty() ? "" : ",", key, wanted);
@@ -163,6 +167,13 @@ class FlagFiller {
     return "";
   }
 
+  // "": it is what the framework takes first.
+  static std::string KernelFact(const FrameworkPreset& preset, const std::string& text) {
+    const bool first = !preset.attention.empty() &&
+                       text == NameIn(kAttentionKernelNames, preset.attention.front());
+    return first ? "" : text;
+  }
+
   const Imported& imported_;
   JobFlags& job_;
   std::vector<Flag*> flags_;
@@ -195,6 +206,17 @@ bool IsScenario(const Source& source) {
     return source.text.starts_with(line) || source.text.find("\n" + line) != std::string::npos;
   };
   return has("description:") && (has("job:") || has("layout:") || has("bench:"));
+}
+
+// A configuration by the path that a file names it by, seen from that file or from here, or by its name next to that file.
+SourcePtr FileBeside(const exchange::Setting& names) {
+  namespace fs = std::filesystem;
+  const fs::path named = names.value, folder = fs::path(names.where.source->name).parent_path();
+  for (const fs::path& path : {folder / named, named, folder / named.filename()}) {
+    std::error_code ignored;
+    if (fs::is_regular_file(path, ignored)) return ReadSource(path.string(), kMostImported);
+  }
+  return nullptr;
 }
 
 void TakeScenario(const SourcePtr& source, JobFlags* job, LayoutFlags* layout,
@@ -239,10 +261,9 @@ void DeclareFrom(JobFlags* job, FlagSet* set) {
 void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
                  const std::vector<Flag*>& run) {
   if (job->from.empty()) return;
-  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
   std::vector<SourcePtr> sources;
   for (const Flag& file : job->from)
-    AtFlag(file, [&] { sources.push_back(ReadSource(file.text, kMostBytes)); });
+    AtFlag(file, [&] { sources.push_back(ReadSource(file.text, kMostImported)); });
   std::erase_if(sources, [&](const SourcePtr& source) {
     if (!IsScenario(*source)) return false;
     TakeScenario(source, job, layout, run);
@@ -251,7 +272,8 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
   if (sources.empty()) return;
   std::optional<LoadedModel> model;
   if (job->model.given) AtFlag(job->model, [&] { model = LoadModel(job->model.text); });
-  const Imported imported = exchange::Import(sources, model, GivenBy(job, layout));
+  const Imported imported = exchange::Import(sources, model, GivenBy(job, layout), FileBeside);
+  job->no_model = imported.no_model;
   FlagFiller(imported, job, layout, translate).Fill();
 }
 

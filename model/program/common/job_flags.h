@@ -25,6 +25,7 @@ struct JobFlags {
   std::vector<Flag> from;                        // --from FILE: see import_flags.h
   std::shared_ptr<const LoadedModel> own_model;  // in the place of --model
   std::vector<std::string> notes;                // of the answer's head
+  std::optional<Diagnostic> no_model;  // of such files, where they name one that nobody knows
   bool cluster = true;        // declares the flags of the cluster, too; set before Declare()
   bool batch_spans = false;   // a range of batches is searched, not doubled
   bool default_batch = true;  // a global batch where neither a flag nor the model file names one

@@ -73,6 +73,8 @@ std::string RecipeOf(const std::string& text) {
 
 void JobMaker::RequireModel() {
   if (flags_.model.given || flags_.own_model) return;
+  if (const auto& why = flags_.no_model)
+    return diagnostics_.Error(why->where, why->message, why->hint);
   diagnostics_.Error(flags_.model.where, "which model?",
                      "--model NAME, a YAML file or a HuggingFace config.json; `plan list "
                      "models` shows the names");

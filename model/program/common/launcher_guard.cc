@@ -28,6 +28,17 @@ int LauncherSignal() { return SIGRTMIN + 7; }
 
 bool LauncherIsGone() { return message != nullptr && getppid() != launcher; }
 
+bool TakesStopRequests(const std::string& command) {
+  return command == "run" || command == "launch";
+}
+
+void HoldStopRequests() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGUSR1}) sigaddset(&set, number);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
 void EndAlone() {
   // Most often standard error was a pipe to the launcher.
   signal(SIGPIPE, SIG_IGN);

@@ -9,6 +9,7 @@
 #include "model/program/common/fidelity_flags.h"
 #include "model/program/common/lab_flags.h"
 #include "model/program/common/launch_flags.h"
+#include "model/program/common/launcher_guard.h"
 #include "model/program/common/program.h"
 #include "model/program/common/run_flags.h"
 #include "model/program/common/simulate_flags.h"
@@ -62,6 +63,7 @@ Answer RunExternal(const CommandLine& line, const std::string& name) {
   const std::vector<std::string>& looks = CurrentTerminal().given;
   words.insert(words.end(), looks.begin(), looks.end());
   words.insert(words.end(), line.words().begin() + 2, line.words().end());
+  if (TakesStopRequests(name)) HoldStopRequests();  // behind flags for all commands, too
   ExecBeside(name, words);
   if (FindCommand(name) != nullptr) {
     throw InputError({{line.where(1), fmt::format("the program plan-{} is not built", name),

@@ -5,11 +5,15 @@
 #include <nlohmann/json.hpp>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/mapping.h"
 #include "model/program/common/answer.h"
+#include "model/program/common/export_case.h"
+#include "model/program/common/memory_report.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/export_flags.h"
 #include "model/program/plan/search_report.h"
 #include "model/program/plan/search_run.h"
+#include "model/twin/predict.h"
 
 namespace orrery::cli {
 namespace {
@@ -41,6 +45,15 @@ struct ExportCommandFlags {
   }
 };
 
+// "recompute full:6 (else none)", of axes with a flag.
+void AddChoice(const exchange::Field& field, const exchange::Case& theirs,
+               const exchange::Case& ours, std::string* chosen) {
+  const std::string mine = field.text(ours), other = field.text(theirs);
+  if (mine == other || mine.empty() || field.flag[0] != '-') return;
+  *chosen += fmt::format("{}{} {}{}", chosen->empty() ? "" : ", ", field.name, mine,
+                         other.empty() ? "" : " (else " + other + ")");
+}
+
 // A file without a layout by chunk has equal stages: the search is not to choose others.
 void KeepEvenStages(ExportCommandFlags* flags) {
   Flag& layout = flags->layout.layout;
@@ -57,6 +70,35 @@ void KeepEvenStages(ExportCommandFlags* flags) {
   layout.given = true;
   layout.text = fmt::format("{}x{}", stages * chunks, layers / stages / chunks);
   layout.where = pp.where;
+}
+
+// Axes that files leave open are the search's choice: which, and whether the layout would fit without it.
+std::string ChosenBySearch(const ExportCommandFlags& flags, const report::Job& job,
+                           const Candidate& candidate) {
+  if (flags.job.from.empty()) return "";
+  try {
+    const Strategy given = OneStrategy(flags.layout, job);
+    const auto predicted = Predict(JobOf(job.request, job.profiles), given, Engine::kClosed);
+    const auto* own = std::get_if<Prediction>(&predicted);
+    if (own == nullptr) return "";
+    const auto case_of = [&](const Strategy& strategy) {
+      return CaseOf(job, strategy, candidate.nodes, candidate.global_batch);
+    };
+    const exchange::Case theirs = case_of(given), ours = case_of(candidate.strategy);
+    std::string chosen;
+    for (const exchange::Field& field : exchange::LayoutFields())
+      AddChoice(field, theirs, ours, &chosen);
+    for (const exchange::Field& field : exchange::ComputeFields())
+      AddChoice(field, theirs, ours, &chosen);
+    if (chosen.empty()) return "";
+    std::string text = "Chosen by the search, as the files leave it open: " + chosen;
+    if (own->memory && !own->memory->fits)
+      text += fmt::format("; without that the layout does not fit ({} per GPU)",
+                          report::MemoryOfCapacity(*own->memory));
+    return text;
+  } catch (const InputError&) {  // the files alone make no layout
+    return "";
+  }
 }
 
 }  // namespace
@@ -79,7 +121,9 @@ Answer RunExport(const CommandLine& line, std::size_t first) {
   settings.schedules = flags.exporting.Schedules(flags.job);
   const auto [job, result, placed] = RunSearchOf(flags.job, flags.layout, settings);
   if (!result.feasible()) return {ExitCode::kInfeasible, report::SearchText(job, result)};
-  const ExportResult files = MakeExport(flags.exporting, job, PlacedCandidate(job, result, placed));
+  const Candidate candidate = PlacedCandidate(job, result, placed);
+  const ExportResult files =
+      MakeExport(flags.exporting, job, candidate, ChosenBySearch(flags, job, candidate));
   const bool whole = files.Complete() || !flags.exporting.strict.given;
   const Flag& out = flags.exporting.out;
   return Deliver(whole ? ExitCode::kOk : ExitCode::kCheckFailed,

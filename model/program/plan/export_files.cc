@@ -11,6 +11,7 @@
 #include "model/plan/lower/names.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/export_case.h"
+#include "model/program/common/memory_report.h"
 #include "model/program/common/table.h"
 #include "model/program/plan/export_flags.h"
 #include "model/program/plan/search_report.h"
@@ -19,6 +20,8 @@ namespace orrery::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kNoRoom = "Does not fit";
 
 std::vector<std::string> TargetNames() {
   std::vector<std::string> names;
@@ -84,12 +87,18 @@ std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candi
                       : ""),
       fmt::format("Plan {}", digest),
       fmt::format("Predict again: {}", report::PredictCommand(job, candidate))};
+  if (candidate.memory && !candidate.memory->fits)
+    lines.push_back(fmt::format("{}: {} per GPU, and {}; the time assumes enough memory", kNoRoom,
+                                report::MemoryOfCapacity(*candidate.memory),
+                                candidate.memory->verdict));
   if (const std::string without = LeftOut(job); !without.empty())
     lines.push_back(
         fmt::format("Chosen without schedule {}: {} has none like it", without, target.name));
-  if (FindFramework(job.request.framework).name != FindFramework(target.framework).name)
+  // Facts in which the prediction differs from the release are named one by one.
+  const std::string name = FindFramework(SplitReference(job.request.framework).name).name;
+  if (name != FindFramework(target.framework).name)
     lines.push_back(fmt::format("The prediction is {}'s, the step of {} may take another time.",
-                                FrameworkWords(job.request.framework), target.name));
+                                name, target.name));
   return lines;
 }
 
@@ -153,7 +162,7 @@ std::vector<PipelineSchedule> ExportFlags::Schedules(const JobFlags& job) const 
 }
 
 ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
-                        const Candidate& candidate) {
+                        const Candidate& candidate, const std::string& chosen) {
   const exchange::TargetInfo& target = *flags.Target();
   const exchange::Launcher& launcher = flags.TheLauncher();
   const std::string digest = candidate.plan ? ir::Digest(*candidate.plan) : candidate.digest;
@@ -169,6 +178,7 @@ ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
   }
   bundle.name = JobName(job.model.spec.name, target.name);
   bundle.header = HeaderOf(job, candidate, target, digest);
+  if (!chosen.empty()) bundle.header.push_back(chosen);
   if (flags.image.given) bundle.image = exchange::OneLine(flags.image.text);
   result.files = launcher.files(bundle, exchange::TargetFiles(bundle));
   Candidate with_digest = candidate;
@@ -202,7 +212,8 @@ std::string WriteExport(const ExportFlags& flags, const ExportResult& result,
   AtFlag(flags.out, [&] { exchange::WriteFiles(folder, result.files, flags.force.given); });
   text = fmt::format("Export for {} with {}\n", result.bundle.info().title, result.launcher);
   for (const std::string& line : result.bundle.header) {
-    if (line.starts_with("Chosen without")) text += fmt::format("  {}\n", line);
+    if (line.starts_with("Chosen ") || line.starts_with(kNoRoom))
+      text += fmt::format("  {}\n", report::Fold(line, 2));
   }
   for (const exchange::File& file : result.files)
     text += fmt::format("  {}/{}\n", folder, file.name);

@@ -39,8 +39,9 @@ struct ExportResult {
   nlohmann::ordered_json Json() const;
   std::string json_text;  // of plan.json
 };
+// `chosen`: a sentence on what the search decided, for the head of each file; "": nothing.
 ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
-                        const Candidate& candidate);
+                        const Candidate& candidate, const std::string& chosen = "");
 // Writes the files where a folder is given; "": the text of all files but plan.json. Else what was written, and what is not expressed.
 std::string WriteExport(const ExportFlags& flags, const ExportResult& result,
                         const std::string& folder);

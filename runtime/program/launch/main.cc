@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "model/program/common/launch_flags.h"
+#include "model/program/common/launcher_guard.h"
 #include "model/program/common/program.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/secret.h"
@@ -284,5 +285,6 @@ Answer LaunchCommand(const cli::CommandLine& line) {
 }  // namespace orrery::launch
 
 int main(int argc, char** argv) {
+  orrery::cli::HoldStopRequests();
   return orrery::cli::ProgramMain("launch", argc, argv, orrery::launch::LaunchCommand);
 }

@@ -126,9 +126,9 @@ std::string PlacedHosts(const RunJob& job, const std::vector<RankPart>& parts) {
 }
 
 std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
-                       double peak_flops_per_s) {
+                       double peak_flops_per_s, bool stopped_at_once) {
   const StepSeconds seconds = SecondsOf(parts);
-  if (seconds.counted == 0) return "no steps remain\n";
+  if (seconds.counted == 0) return stopped_at_once ? "" : "no steps remain\n";
   int64_t largest = 0;
   for (const RankPart& part : parts) largest = std::max(largest, part.arena_bytes);
   std::string text =

@@ -16,7 +16,8 @@ void Say(std::FILE* to, const std::string& text);
 std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena_bytes,
                        double peak_flops_per_s);
 std::string StepLine(const RunJob& job, const launch::StepRecord& record, double peak_flops_per_s);
+// `stopped_at_once`: before its first step.
 std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
-                       double peak_flops_per_s);
+                       double peak_flops_per_s, bool stopped_at_once);
 
 }  // namespace orrery::cli

@@ -64,6 +64,8 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   options.steps = job.steps;
   options.execute.seed = job.seed;
   options.execute.given = job.given.get();
+  // All ranks agree on it behind, see StopHook.
+  options.execute.stops = [] { return launch::SignalSeen() != 0; };
   options.execute.deadline_s = job.timeout_s;
   options.execute.marks =
       job.profile || !outcome->observer.trace_file.empty() || outcome->observer.wants_timeline;
@@ -105,7 +107,10 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   std::_Exit(static_cast<int>(ExitCode::kFailure));
 }
 
-double PeakOf(const RunJob& job) { return job.on_cuda ? job.gpu_peak : launch::MeasurePeak(); }
+double PeakOf(const RunJob& job) {
+  if (launch::SignalSeen() != 0) return 0;  // no step will be compared with it
+  return job.on_cuda ? job.gpu_peak : launch::MeasurePeak();
+}
 
 bool RunAsThreads(const RunJob& job, Outcome* outcome) {
   outcome->observer.peak_flops_per_s = PeakOf(job);
@@ -234,7 +239,7 @@ Answer RunCommand(const CommandLine& line) {
   if (!(job.comm != Comm::kLocal ? RunAsProcess(&job, &outcome) : RunAsThreads(job, &outcome)))
     return {FailureOf(outcome), ""};
   const ExitCode code = CodeOf(job, outcome);
-  if (job.place.rank != 0) return {code, ""};
+  if (job.place.rank != 0 || observer.parts.empty()) return {code, ""};  // or no rank has begun
   auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
   if (outcome.profile.steps > 0) record["breakdown"] = report::TimeJson(outcome.profile.breakdown);
   if (!observer.timeline.is_null()) record["timeline"] = std::move(observer.timeline);
@@ -242,7 +247,7 @@ Answer RunCommand(const CommandLine& line) {
     record["not_pictured"] = "ops of CUDA graphs are not timed one by one (--cuda-graphs off)";
   if (job.profile) record["profile"] = ProfileJson(outcome.profile);
   return Deliver(code,
-                 RunSummary(job, observer.parts, observer.peak_flops_per_s) +
+                 RunSummary(job, observer.parts, observer.peak_flops_per_s, outcome.at_once) +
                      (job.profile ? ProfileText(outcome.profile) : ""),
                  record, flags.json, flags.html);
 }
@@ -251,5 +256,6 @@ Answer RunCommand(const CommandLine& line) {
 }  // namespace orrery::cli
 
 int main(int argc, char** argv) {
+  orrery::cli::HoldStopRequests();
   return orrery::cli::ProgramMain("run", argc, argv, orrery::cli::RunCommand, {{"-n", "--ranks"}});
 }

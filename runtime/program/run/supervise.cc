@@ -247,6 +247,7 @@ class Supervisor {
     }
     // What the supervisor blocks stays blocked until the run watches for it: no request is lost between.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setenv(launch::kSupervised, "1", 1);
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of what a framework's release does by itself: its kernels, casts and buckets.
+//
+// Most are nothing that a target can be told. They hold in its job where its own release does the same: each is compared
+// with the framework that stands for the target, so that a fact that --fact replaces is named as not expressed.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/exchange/fields.h"
+#include "model/framework/presets.h"
+#include "model/plan/lower/names.h"
+
+namespace orrery::exchange {
+namespace {
+
+using FactText = std::string (*)(const FrameworkPreset&, const Case&);
+
+// Cells of targets that cannot be told `text` of a release.
+void AsRelease(FactText text, Field* field) {
+  for (const TargetInfo& target : Targets()) {
+    const char* const framework = target.framework;
+    field->cells.emplace_back(target.target, Rule([text, framework](const Case& c) {
+                                const std::string theirs = text(FindFramework(framework), c);
+                                if (theirs == text(FindFramework(c.framework), c))
+                                  return Default("as its release does");
+                                return No(fmt::format("no setting; its release has {}",
+                                                      theirs.empty() ? "none" : theirs));
+                              }));
+  }
+}
+
+Field Fact(const char* name, const char* flag, FactText text,
+           std::vector<std::pair<unsigned, Cell>> cells = {}) {
+  Field field{name, [text](const Case& c) { return text(FindFramework(c.framework), c); }, flag,
+              std::move(cells)};
+  AsRelease(text, &field);
+  return field;
+}
+
+std::string KernelText(const FrameworkPreset& preset, const Case& c) {
+  if (!c.strategy.flash_attention) return "";
+  const auto kernel = std::ranges::find_if(preset.attention, [&](AttentionKernel one) {
+    return std::ranges::find(c.chip_attention, one) != c.chip_attention.end();
+  });
+  return kernel == preset.attention.end() ? "" : NameIn(kAttentionKernelNames, *kernel);
+}
+
+// TransformerEngine takes cuDNN's kernel or that of the package flash-attn, which may hold the third release or not.
+Cell MegatronKernel(const char* key) {
+  return Rule(
+      [key](const Case& c) -> Written {
+        const std::string kernel = KernelText(FindFramework(c.framework), c);
+        if (kernel == "cudnn" || kernel == "fa2") return {Status::kFollows, {}, key};
+        if (kernel.ends_with("-deterministic"))
+          return {Status::kNear, {}, "also needs --deterministic-mode and its environment"};
+        return {Status::kNear, {}, fmt::format("{} names cuDNN's and flash-attn's alone", key)};
+      },
+      [key](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const Setting* backend = settings.Find(key);
+        if (backend == nullptr) return std::nullopt;
+        const char* const order = settings.Has("deterministic-mode") ? "-deterministic" : "";
+        if (backend->value == "fused") return From(backend, std::string("cudnn") + order);
+        return backend->value == "flash" ? From(backend, std::string("fa2") + order) : std::nullopt;
+      });
+}
+
+std::string PaddedText(const FrameworkPreset& preset, const Case& c) {
+  constexpr int64_t kUnits = 8;  // elements of 16 bytes: such rows are never padded
+  const int64_t tp = c.strategy.tp;
+  return c.model.vocab % (kUnits * tp) == 0 ? "" : OnOff(preset.padded_vocab);
+}
+
+// Rows are padded to a multiple of this number times the tensor-parallel ranks.
+Cell MegatronPadding(const char* key) {
+  return Rule(
+      [key](const Case& c) {
+        return FindFramework(c.framework).padded_vocab ? Default("128") : Say({Set(key, "1")});
+      },
+      [key](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const Setting* multiple = settings.Find(key);
+        if (multiple == nullptr) return std::nullopt;
+        return From(multiple, OnOff(multiple->value != "1"));
+      });
+}
+
+std::string CompileText(const FrameworkPreset& preset, const Case&) {
+  return OnOff(preset.compile);
+}
+std::string CompileLossText(const FrameworkPreset& preset, const Case&) {
+  return OnOff(preset.compile_loss);
+}
+
+Cell TitanCompile() {
+  return Choices({{"on", {{"compile.enable", "true"}}}, {"off", {}}}, "default");
+}
+
+// What compile.enable compiles; files without the list say nothing here.
+Cell TitanCompiledLoss() {
+  constexpr const char* kKey = "compile.components";
+  return Rule(
+      [](const Case& c) {
+        const FrameworkPreset& preset = FindFramework(c.framework);
+        if (preset.compile)
+          return Say({Set(kKey, preset.compile_loss ? "[\"model\", \"loss\"]" : "[\"model\"]")});
+        return preset.compile_loss ? No("compiles the loss with the model alone") : Default("");
+      },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const Setting* parts = settings.Find(kKey);
+        if (parts == nullptr) return std::nullopt;
+        return From(parts, OnOff(parts->value.find("loss") != std::string::npos));
+      });
+}
+
+std::vector<Field> Kernels() {
+  return {
+      Fact("attention_kernel", "fact attention", KernelText,
+           {{kMegatron, MegatronKernel("attention-backend")},
+            {kBridge, MegatronKernel("model.attention_backend")}}),
+      Fact("compile", "fact compile", CompileText,
+           {{kTitans, TitanCompile()},
+            {kMegatron | kBridge, Fixed("on", "its kernels are fused")},
+            // Where no file names it, the program decides.
+            {kAccelerate, Choices({{"on", {{"args.torch_compile", "true"}}},
+                                   {"off", {{"args.torch_compile", "false"}}},
+                                   {"on", {}},
+                                   {"off", {}}})},
+            {kTorch, Choices({{"on", {{"COMPILE", "True"}}},
+                              {"off", {{"COMPILE", "False"}}},
+                              {"on", {}},
+                              {"off", {}}})}}),
+      Fact("compile_loss", "fact compile_loss", CompileLossText, {{kTitans, TitanCompiledLoss()}}),
+      Fact("fused_norm", "fact fused_norm",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return FindFramework(c.framework).compile ? "" : OnOff(preset.fused_norm);
+           }),
+      Fact("autocast", "fact autocast",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return Half(c) ? OnOff(preset.autocast) : "";
+           }),
+      Fact("padded_vocab", "fact padded_vocab", PaddedText,
+           {{kMegatron, MegatronPadding("make-vocab-size-divisible-by")},
+            {kBridge, MegatronPadding("model.make_vocab_size_divisible_by")}}),
+      Fact("fp8_fused_casts", "fact fp8_fused_casts",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return c.work.fp8 == Fp8::kOff ? ""
+                                            : OnOff(preset.FusesCast(FormOf(c.work.fp8).product));
+           }),
+      Fact("sequence_copies", "fact sequence_copies",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.sequence_copies) : "";
+           }),
+  };
+}
+
+std::string BucketText(const Case& c) {
+  return Replicas(c) && c.bucket_bytes > 0 ? fmt::format("{:.0f} MB", c.bucket_bytes / 1e6) : "";
+}
+// Gradients that a bucket holds.
+int64_t BucketElements(const Case& c) {
+  const bool whole = !Half(c) || c.strategy.fp32_grads;
+  return static_cast<int64_t>(c.bucket_bytes / (whole ? 4 : 2));
+}
+
+// Megatron Core, distributed_data_parallel.py: the larger of 40 million parameters and a million per rank, unless it is told.
+Cell MegatronBucket(const char* key) {
+  return Rule([key](const Case& c) {
+    constexpr int64_t kLeast = 40'000'000, kPerRank = 1'000'000;
+    if (FindFramework(SplitReference(c.framework).name).name == InfoOf(kMegatron).framework)
+      return Default("as its release does");
+    const int64_t own = std::max(kLeast, kPerRank * c.strategy.data_parallel());
+    const int64_t elements = BucketElements(c);
+    return elements == own ? Default("40 million parameters, or a million per rank")
+                           : Say({Set(key, elements)});
+  });
+}
+
+Cell DeepSpeedBucket() {
+  return Rule([](const Case& c) {
+    const int64_t elements = BucketElements(c);
+    return Say({Set("zero_optimization.reduce_bucket_size", elements),
+                Set("zero_optimization.allgather_bucket_size", elements)});
+  });
+}
+
+Cell TorchBucket(bool named) {
+  return Rule([named](const Case& c) {
+    if (c.strategy.zero >= 2) return Default("FSDP reduces layer by layer");
+    const double megabytes = c.bucket_bytes / 1048576.0;
+    if (named) return Say({Set("BUCKET_MB", fmt::format("{:.0f}", std::max(1.0, megabytes)))});
+    if (megabytes > 24.5 && megabytes < 25.5) return Default("DistributedDataParallel's 25 MiB");
+    return No("DistributedDataParallel's 25 MiB");
+  });
+}
+
+Field Buckets() {
+  return {"bucket",
+          BucketText,
+          "",
+          {{kMegatron, MegatronBucket("ddp-bucket-size")},
+           {kBridge, MegatronBucket("ddp.bucket_size")},
+           {kDeepSpeed, DeepSpeedBucket()},
+           {kDdp, TorchBucket(true)},
+           {kAnyTarget, TorchBucket(false)}}};
+}
+
+}  // namespace
+
+std::string AttentionKernelOf(const Case& c) { return KernelText(FindFramework(c.framework), c); }
+
+const std::vector<Field>& FactFields() {
+  static const std::vector<Field> fields = [] {
+    std::vector<Field> all = Kernels();
+    all.push_back(Buckets());
+    return all;
+  }();
+  return fields;
+}
+
+}  // namespace orrery::exchange

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launchers, frameworks and what has no effect, for an import.
+#include "model/exchange/import_steps.h"
+
+#include <algorithm>
+
+#include "model/exchange/rules.h"
+#include "model/plan/lower/names.h"
+
+namespace orrery::exchange {
+
+void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
+  const auto find = [](const Settings& all, const char* key) {
+    return std::ranges::find(all, key, &Setting::key);
+  };
+  if (target != kAccelerate) {
+    for (const Setting& setting : launch) settings->push_back(setting);
+    return;
+  }
+  const auto nodes = find(launch, "NNODES"), gpus = find(launch, "GPUS_PER_NODE");
+  const auto places = find(launch, "PLACES"), world = find(launch, "WORLD");
+  if (places != launch.end()) settings->push_back(*places);
+  if (world != launch.end() && find(*settings, "num_processes") == settings->end())
+    settings->push_back({"num_processes", world->value, world->where, "", true});
+  if (nodes == launch.end()) return;
+  if (find(*settings, "num_machines") == settings->end() || nodes->flag)
+    settings->push_back({"num_machines", nodes->value, nodes->where, "", nodes->flag});
+  const auto processes = find(*settings, "num_processes");
+  if (gpus == launch.end() || (processes != settings->end() && processes->flag)) return;
+  const int64_t all = std::stoll(nodes->value.substr(0, 9)) * std::stoll(gpus->value.substr(0, 9));
+  settings->push_back({"num_processes", Text(all), gpus->where, "", gpus->flag});
+}
+
+std::string FrameworkOf(Target target, const Values& values) {
+  const int64_t ranks = ModelRanks(values);
+  const auto zero = values.find("zero");
+  switch (target) {
+    case kTitan:
+    case kTitanToml:
+      return ranks == 1 && zero != values.end() && zero->second.text == "0" ? "ddp" : "torchtitan";
+    case kAccelerate:
+      if (zero == values.end()) return "fsdp";
+      if (zero->second.key.starts_with("deepspeed") || zero->second.text.empty())
+        return "deepspeed";  // without a stage where its own file has that
+      return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "fsdp";
+    case kDdp:
+      return zero != values.end() && zero->second.text != "0" ? "deepspeed" : "ddp";
+    default:
+      return InfoOf(target).framework;
+  }
+}
+
+void DropNoEffect(Values* values) {
+  const auto is = [&](const char* field, const char* text) {
+    const auto at = values->find(field);
+    return at != values->end() && at->second.text == text;
+  };
+  const auto drop = [&](std::initializer_list<const char*> fields) {
+    for (const char* field : fields) values->erase(field);
+  };
+  if (is("layout", "even")) drop({"layout"});
+  if (NumberOf(*values, "tp", 1) == 1)
+    drop({"sequence_parallel", "tp_overlap", "tp_async", "scatter_gather"});
+  if (NumberOf(*values, "cp", 1) == 1) drop({"context", "cp_inner", "zigzag"});
+  if (NumberOf(*values, "pp", 1) == 1) drop({"schedule", "vpp", "layout", "scatter_gather"});
+  if (is("sequence_parallel", "on")) drop({"scatter_gather"});
+  const auto recompute = values->find("recompute");
+  const std::optional<Recompute> read =
+      recompute == values->end() ? std::nullopt : ReadRecompute(recompute->second.text);
+  if (!read || (read->modules & (kRecomputeLayer | kRecomputeMlp)) == 0) drop({"recompute_unread"});
+  if (!read || (read->modules & (kRecomputeKeys | kRecomputeUp)) == 0) drop({"split_products"});
+  if (is("zero", "0")) drop({"overlap_param_gather"});
+  if (is("zero", "2") || is("zero", "3")) drop({"reduce_in_backward"});
+  if (!is("zero", "3")) drop({"prefetch"});
+}
+
+std::string FactWords(std::string words) {
+  std::string facts;
+  for (std::size_t begin = 0; begin < words.size();) {
+    const std::size_t end = std::min(words.find(", ", begin), words.size());
+    std::string fact = words.substr(begin, end - begin);
+    if (const std::size_t blank = fact.find(' '); blank != std::string::npos) fact[blank] = '=';
+    facts += (facts.empty() ? "" : ",") + fact;
+    begin = end + 2;
+  }
+  return facts;
+}
+
+}  // namespace orrery::exchange

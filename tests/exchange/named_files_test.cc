@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a file says by the name of another one, or that nobody knows: read, refused or named, never left out in silence.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "model/exchange/document.h"
+#include "model/exchange/fields.h"
+#include "model/exchange/import.h"
+#include "tests/exchange/exported.h"
+
+namespace orrery::exchange::named {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+Imported Read(const std::string& name, const std::string& text, const Values& given = {}) {
+  return Import({SourceOf(name, text)}, std::nullopt, given);
+}
+std::string Error(const std::string& name, const std::string& text) {
+  return ErrorOf([&] { Read(name, text); });
+}
+std::string Text(const Imported& imported, const char* field) {
+  const auto at = imported.values.find(field);
+  return at == imported.values.end() ? "" : at->second.text;
+}
+
+// Files of a folder, of which `first` alone is given.
+Resolved Predict(const std::string& first,
+                 const std::vector<std::pair<std::string, std::string>>& files,
+                 std::vector<std::string> words) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("named-" + first);
+  std::filesystem::create_directories(folder / "conf");
+  for (const auto& [name, text] : files) std::ofstream(folder / name) << text;
+  words.insert(words.end(), {"--from", (folder / first).string()});
+  return Resolve(words);
+}
+
+constexpr const char* kStageTwo =
+    R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+        "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"})";
+const std::vector<std::string> kJob = {"--model", "gpt2-xl", "--topology", "dgx-h100",
+                                       "--nodes", "1",       "--seq-len",  "1024"};
+
+TEST(NamedFiles, ATrainerIsPredictedWithItsDeepSpeedFile) {
+  const std::string call =
+      "args = TrainingArguments(output_dir=\"o\", per_device_train_batch_size=4, "
+      "gradient_accumulation_steps=2, bf16=True, deepspeed=\"conf/ds.json\")\n";
+  const Resolved python =
+      Predict("train.py", {{"train.py", call}, {"conf/ds.json", kStageTwo}}, kJob);
+  EXPECT_EQ(python.strategy.zero, 2);
+  EXPECT_EQ(python.strategy.offload.optimizer, 1);
+  EXPECT_EQ(python.strategy.micro_batch, 4);
+  EXPECT_EQ(python.job.request.framework, "deepspeed");
+  const std::string command =
+      "torchrun --nproc-per-node 8 train.py --deepspeed /elsewhere/ds.json "
+      "--per_device_train_batch_size 4 --bf16\n";
+  const Resolved script = Predict("run.sh", {{"run.sh", command}, {"ds.json", kStageTwo}}, kJob);
+  EXPECT_EQ(script.strategy.zero, 2);
+}
+
+TEST(NamedFiles, AnAbsentOneIsRefusedWithItsPlace) {
+  const std::string call =
+      "from transformers import TrainingArguments\n"
+      "args = TrainingArguments(output_dir=\"o\",\n  deepspeed=\"nowhere.json\")\n";
+  EXPECT_THAT(Error("t.py", call), AllOf(HasSubstr("t.py:3"), HasSubstr("names nowhere.json"),
+                                         HasSubstr("--from nowhere.json")));
+  const Values zero = {{"zero", {"3", {SourceOf("command line", "3"), 1, 1}, ""}}};
+  EXPECT_THAT(Read("t.py", call, zero).notes, Contains(HasSubstr("add --from nowhere.json")));
+}
+
+TEST(NamedFiles, WhatIsNamedIsOfItsKind) {
+  const std::string loop =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n"
+      "  deepspeed_config_file: loop.yaml\n";
+  EXPECT_THAT(ErrorOf([&] {
+                Predict("loop.yaml", {{"loop.yaml", loop}}, kJob);
+              }),
+              AllOf(HasSubstr("loop.yaml:4"), HasSubstr("which is a configuration of Accelerate")));
+}
+
+TEST(NamedFiles, ADeepSpeedConfigurationMayStandInTheArguments) {
+  const Imported read = Read("args.json", R"({"per_device_train_batch_size": 4, "bf16": true,
+      "gradient_accumulation_steps": 2,
+      "deepspeed": {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto"}})");
+  EXPECT_EQ(Text(read, "zero"), "3");
+  EXPECT_EQ(read.framework, "deepspeed");
+  // Of a program that makes it, nothing is known.
+  EXPECT_THAT(
+      Error("t.py", "import x\nargs = TrainingArguments(output_dir=\"o\", deepspeed=make(3))\n"),
+      AllOf(HasSubstr("t.py:2"), HasSubstr("its value is computed")));
+}
+
+TEST(NamedFiles, AccelerateNamesOneOfDeepSpeed) {
+  const std::string yaml =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n"
+      "  deepspeed_config_file: ds.json\nmixed_precision: bf16\nnum_machines: 1\n"
+      "num_processes: 8\n";
+  EXPECT_THAT(Error("a.yaml", yaml), AllOf(HasSubstr("a.yaml:4"), HasSubstr("names ds.json")));
+  std::vector<std::string> words = kJob;
+  words.insert(words.end(), {"--micro-batch", "2", "--global-batch", "64"});
+  const Resolved read = Predict("a.yaml", {{"a.yaml", yaml}, {"ds.json", kStageTwo}}, words);
+  EXPECT_EQ(read.strategy.zero, 2);
+  EXPECT_EQ(read.job.request.framework, "deepspeed");
+}
+
+TEST(Accelerate, DeepSpeedsPartHasDevicesAndSteps) {
+  const std::string yaml =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n"
+      "  gradient_accumulation_steps: 4\n  offload_optimizer_device: cpu\n"
+      "  offload_param_device: cpu\n  zero_stage: 3\nmixed_precision: bf16\nnum_machines: 1\n"
+      "num_processes: 8\n";
+  std::vector<std::string> words = kJob;
+  words.insert(words.end(), {"--micro-batch", "2"});
+  const Resolved read = Predict("b.yaml", {{"b.yaml", yaml}}, words);
+  EXPECT_EQ(read.job.request.work.global_batch, 2 * 4 * 8);
+  EXPECT_TRUE(read.strategy.offload.weights);
+  EXPECT_EQ(read.strategy.offload.optimizer, 1);
+  // Other devices are not modelled, and said so.
+  std::string disk = yaml;
+  disk.replace(disk.find("optimizer_device: cpu"), 21, "optimizer_device: nvme");
+  EXPECT_THAT(Read("b.yaml", disk).notes, Contains(HasSubstr("b.yaml:5: offloading is not")));
+  const std::string json = R"({"train_batch_size": 8, "zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "nvme"}}})";
+  EXPECT_THAT(Read("ds.json", json).notes, Contains(HasSubstr("states on NVMe")));
+  // The Trainer refuses other steps than its own.
+  const std::string trainer =
+      "{\"per_device_train_batch_size\": 2,\n\"gradient_accumulation_steps\": 8}";
+  EXPECT_THAT(ErrorOf([&] {
+                Import({SourceOf("b.yaml", yaml), SourceOf("args.json", trainer)}, std::nullopt);
+              }),
+              AllOf(HasSubstr("args.json:2"), HasSubstr("is 8 here and 4 in b.yaml:4")));
+}
+
+TEST(Accelerate, NoDistributionIsOneProcess) {
+  const std::string yaml = "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\n";
+  const Imported one = Read("n.yaml", yaml + "num_processes: 1\n");
+  EXPECT_EQ(Text(one, "nodes") + "x" + Text(one, "gpus_per_node"), "1x1");
+  EXPECT_EQ(Text(one, "zero"), "0");
+  EXPECT_THAT(Error("n.yaml", yaml + "num_processes: 8\n"),
+              AllOf(HasSubstr("n.yaml:3"), HasSubstr("contradicts distributed_type NO")));
+}
+
+TEST(Accelerate, FsdpShardsAllUnlessToldOtherwise) {
+  const auto zero = [](const char* config) {
+    return Text(Read("f.yaml", std::string("compute_environment: LOCAL_MACHINE\n"
+                                           "distributed_type: FSDP\nfsdp_config:\n  ") +
+                                   config + "\n"),
+                "zero");
+  };
+  EXPECT_EQ(zero("fsdp_version: 2"), "3");
+  EXPECT_EQ(zero("fsdp_sharding_strategy: 2"), "2");  // PyTorch's numbers of ShardingStrategy
+  EXPECT_EQ(zero("fsdp_sharding_strategy: 1"), "3");
+}
+
+TEST(Accelerate, CompilersAreAFact) {
+  const auto compile = [](const std::string& name, const std::string& text) {
+    return Text(Read(name, text), "compile");
+  };
+  const std::string trainer = "{\"per_device_train_batch_size\": 2, \"torch_compile\": ";
+  EXPECT_EQ(compile("args.json", trainer + "true}"), "on");
+  EXPECT_EQ(compile("args.json", trainer + "false}"), "off");
+  EXPECT_EQ(compile("a.json", "{\"per_device_train_batch_size\": 2, \"output_dir\": \"o\"}"), "");
+  EXPECT_EQ(compile("a.yaml",
+                    "distributed_type: MULTI_GPU\ncompute_environment: LOCAL_MACHINE\n"
+                    "dynamo_config:\n  dynamo_backend: INDUCTOR\n"),
+            "on");
+}
+
+TEST(Titan, OldSpellingsCount) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const std::string old =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nbatch_size = 2\n"
+      "seq_len = 4096\ndata_parallel_degree = -1\ndata_parallel_type = ";
+  const Imported replicas = Read("t.toml", old + "\"ddp\"\nenable_float8_linear = true\n");
+  EXPECT_EQ(Text(replicas, "zero"), "0");
+  EXPECT_EQ(replicas.framework, "ddp");
+  EXPECT_THAT(replicas.notes, Contains(HasSubstr("t.toml:9: fp8 is not modelled")));
+  const Imported shards = Read("t.toml", old + "\"fsdp\"\n");
+  EXPECT_EQ(Text(shards, "zero"), "3");
+  EXPECT_THAT(shards.notes, Not(Contains(HasSubstr("data_parallel_type"))));
+  EXPECT_THAT(Error("t.toml", old + "\"dp\"\n"), HasSubstr("known: fsdp, ddp"));
+  const Resolved r = Predict("old.toml", {{"old.toml", old + "\"ddp\"\n"}},
+                             {"--topology", "dgx-h100", "--nodes", "2"});
+  EXPECT_EQ(r.strategy.data_parallel(), 16);
+  EXPECT_EQ(r.strategy.zero, 0);
+}
+
+TEST(Models, WhatIsFoundOfAnUnknownOneIsSaid) {
+  if (WithoutToml().empty()) {
+    const std::string toml = "[model]\nname = \"llama3\"\nflavor = \"900B\"\n[training]\n";
+    const Imported read = Read("t.toml", toml);
+    ASSERT_TRUE(read.no_model);
+    EXPECT_THAT(read.no_model->message, HasSubstr("'900B' is not known"));
+    EXPECT_THAT(read.no_model->hint, HasSubstr("llama3 70B"));
+    EXPECT_THAT(ErrorOf([&] {
+                  Predict("u.toml", {{"u.toml", toml}}, {"--topology", "dgx-h100"});
+                }),
+                AllOf(HasSubstr("u.toml:3"), HasSubstr("900B")));
+  }
+  const std::string script =
+      "ARGS=\"--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096\"\n"
+      "if [ \"$1\" = big ]; then\n  ARGS=\"--num-layers 80 --hidden-size 8192\"\nfi\n"
+      "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py $ARGS --bf16 --micro-batch-size 1\n";
+  EXPECT_THAT(ErrorOf([&] {
+                Predict("b.sh", {{"b.sh", script}}, {"--topology", "dgx-h100"});
+              }),
+              AllOf(HasSubstr("b.sh:3"), HasSubstr("ARGS is set in a branch")));
+}
+
+TEST(Megatron, ReplicasOfADumpFitItsWorldSize) {
+  const auto dump = [](const char* replicas) {
+    return std::string(
+               "------------------------ arguments ------------------------\n"
+               "  data_parallel_size .............................. ") +
+           replicas +
+           "\n  hidden_size ..................................... 1024\n"
+           "  micro_batch_size ................................ 4\n"
+           "  num_attention_heads ............................. 16\n"
+           "  num_layers ...................................... 24\n"
+           "  tensor_model_parallel_size ...................... 2\n"
+           "  world_size ...................................... 16\n"
+           "-------------------- end of arguments ---------------------\n";
+  };
+  EXPECT_EQ(Error("m.log", dump("8")), "");
+  EXPECT_THAT(Error("m.log", dump("16")),
+              AllOf(HasSubstr("m.log:2"), HasSubstr("not world_size 16 of m.log:8")));
+}
+
+// The kernel of attention is a fact: what an export writes is what its import reads.
+TEST(Megatron, TheAttentionKernelComesBack) {
+  for (const char* fact : {"attention=fa2", "attention=cudnn"}) {
+    for (const Target target : {kMegatron, kBridge}) {
+      const Case before =
+          CaseOf(Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "2",
+                          "--framework", "megatron", "--fact", fact, "--micro-batch", "1"}));
+      std::vector<std::string> words = {"--topology", "dgx-h100", "--model", "llama3-8b"};
+      for (const std::string& path : Write(FilesOf(MakeBundle(before, target))))
+        words.insert(words.end(), {"--from", path});
+      const Resolved after = Resolve(words);
+      EXPECT_EQ(AttentionKernelOf(CaseOf(after)), AttentionKernelOf(before)) << fact;
+    }
+  }
+  // --use-flash-attn is older than the choice of a kernel, which TransformerEngine makes.
+  const std::string old =
+      "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 12 "
+      "--hidden-size 768 --num-attention-heads 12 --micro-batch-size 4 ";
+  EXPECT_EQ(Text(Read("x.sh", old + "--use-flash-attn"), "attention_kernel"), "");
+  EXPECT_EQ(Text(Read("x.sh", old + "--use-flash-attn"), "flash_attention"), "on");
+  EXPECT_EQ(Text(Read("x.sh", old + "--attention-backend flash"), "attention_kernel"), "fa2");
+  EXPECT_EQ(Read("x.sh", old + "--deterministic-mode").framework, "megatron@deterministic");
+}
+
+}  // namespace
+}  // namespace orrery::exchange::named
