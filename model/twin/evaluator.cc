@@ -225,7 +225,11 @@ const Layouts* Evaluator::FindLayouts(const Strategy& s, const std::vector<doubl
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
   const auto [made, fresh] =
       layouts_.try_emplace({known.table, s.pp, in_a_v ? 0 : s.vpp, slowdown});
-  if (fresh) made->second = LayoutsOf(*known.table, request_.model.layers, s, slowdown);
+  if (fresh) {
+    made->second = LayoutsOf(*known.table, request_.model.layers, s, slowdown);
+    for (Layout* layout : {&made->second.balanced, &made->second.lighter})
+      if (*layout != nullptr) *layout = *distinct_layouts_.insert(*layout).first;
+  }
   return &made->second;
 }
 
@@ -260,7 +264,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;
-  visit.slots.resize(schedules.size());
+  visit.pipelines.resize(schedules.size());
   const std::array<int, 4> degrees = {split.tp, split.pp, split.cp, split.data};
   if (std::exchange(kind_forms_of_, degrees) != degrees) kind_forms_.clear();
   Group group;
@@ -308,9 +312,19 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   return visit.result;
 }
 
+// Null: it is legal. What the pipeline says is the same of all that a layer recomputes.
+const Refusal* Evaluator::CheckGroup(Visit& visit, const Group& group) const {
+  visit.refusal = CheckOfLayers(request_.model, job_.work, group.base);
+  if (visit.refusal) return &*visit.refusal;
+  KnownPipeline& known = visit.pipelines[group.choice].Of(group.base.layout);
+  if (!std::exchange(known.checked, true) || group.base.offload.on())
+    known.refusal = CheckOfPipeline(request_.model, job_.work, group.base);
+  return known.refusal ? &*known.refusal : nullptr;
+}
+
 void Evaluator::RunLegal(Visit& visit, Group& group, int64_t shards) {
   visit.result.counts.space += shards;
-  if (const auto refusal = CheckStrategy(request_.model, job_.work, group.base))
+  if (const Refusal* refusal = CheckGroup(visit, group))
     return visit.Refuse(*refusal, group.base, shards);
   RunGroup(visit, group);
 }

@@ -324,7 +324,7 @@ int64_t MicroBatches(const Workload& work, const Strategy& strategy) {
 
 int64_t PaddedVocab(const ModelSpec& model, int tp) { return (model.vocab + tp - 1) / tp * tp; }
 
-std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
+std::optional<Refusal> CheckOfLayers(const ModelSpec& model, const Workload& work,
                                      const Strategy& strategy) {
   if (auto refused = CheckDegrees(strategy)) return refused;
   if (auto refused = CheckWork(model, work, strategy)) return refused;
@@ -333,10 +333,20 @@ std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& wor
   if (auto refused = CheckRecompute(model, work, strategy)) return refused;
   if (auto refused = CheckTensor(model, work, strategy)) return refused;
   if (auto refused = CheckLowPrecision(model, work, strategy)) return refused;
-  if (auto refused = CheckAdapters(model, work, strategy)) return refused;
+  return CheckAdapters(model, work, strategy);
+}
+
+std::optional<Refusal> CheckOfPipeline(const ModelSpec& model, const Workload& work,
+                                       const Strategy& strategy) {
   if (auto refused = CheckPipeline(model, work, strategy)) return refused;
   if (auto refused = CheckPlacement(strategy)) return refused;
   return CheckOffload(model, work, strategy);
+}
+
+std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
+                                     const Strategy& strategy) {
+  if (auto refused = CheckOfLayers(model, work, strategy)) return refused;
+  return CheckOfPipeline(model, work, strategy);
 }
 
 }  // namespace orrery

@@ -36,6 +36,12 @@ struct LowerOptions {
 // Legality alone, without building anything; nullopt: the strategy can be lowered.
 std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
                                      const Strategy& strategy);
+// Its two parts, one behind the other, for searches: the second one follows from degrees, micro-batch, schedule, chunks, layout,
+// placement and offload.
+std::optional<Refusal> CheckOfLayers(const ModelSpec& model, const Workload& work,
+                                     const Strategy& strategy);
+std::optional<Refusal> CheckOfPipeline(const ModelSpec& model, const Workload& work,
+                                       const Strategy& strategy);
 
 using LowerResult = std::variant<ir::Plan, Refusal>;
 LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& strategy,
