@@ -167,12 +167,13 @@ SizeForm Step(const StageView& view) {
 
 void BoundTerms::Add(const SizeForm& form, double micro_batch) {
   const Point point{form.sample * micro_batch + form.fixed, form.shard};
+  std::size_t kept =
+      0;  // no point covers another: none is left out in front of one that covers this one
   for (const Point& known : points_) {
     if (known.fixed >= point.fixed && known.shard >= point.shard) return;
+    if (point.fixed < known.fixed || point.shard < known.shard) points_[kept++] = known;
   }
-  std::erase_if(points_, [&](const Point& known) {
-    return point.fixed >= known.fixed && point.shard >= known.shard;
-  });
+  points_.resize(kept);
   points_.push_back(point);
 }
 

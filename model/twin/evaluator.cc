@@ -250,6 +250,18 @@ bool Evaluator::SplitLayers(const Visit& visit, const ScheduleChoice& choice, Gr
   return s.layout != nullptr;
 }
 
+// What waits in one split takes the memory of the one before, and leaves its own behind.
+void Evaluator::TakeMemory(Visit* visit) {
+  constexpr std::size_t kMostKept = 1U << 16;
+  static thread_local std::vector<Waiting> waiting;
+  static thread_local std::vector<Bounded> bounds;
+  waiting.swap(visit->waiting);
+  bounds.swap(visit->bounds);
+  if (waiting.capacity() > kMostKept) waiting = {}, bounds = {};
+  waiting.clear();
+  bounds.clear();
+}
+
 SplitResult Evaluator::Run(const Split& split, int64_t split_index,
                            const EvaluateOptions& options) {
   Visit visit{split, split_index, options, space_.Shards(split.pp, split.data, split.cp)};
@@ -265,6 +277,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;
   visit.pipelines.resize(schedules.size());
+  TakeMemory(&visit);
   const std::array<int, 4> degrees = {split.tp, split.pp, split.cp, split.data};
   if (std::exchange(kind_forms_of_, degrees) != degrees) kind_forms_.clear();
   Group group;
@@ -309,17 +322,25 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   }
   Walk(visit, false);
   if (mixed_ && split.pp > 1 && !options.after) ImproveShares(visit);
-  return visit.result;
+  TakeMemory(&visit);
+  return std::move(visit.result);
 }
 
-// Null: it is legal. What the pipeline says is the same of all that a layer recomputes.
+// Null: it is legal.
 const Refusal* Evaluator::CheckGroup(Visit& visit, const Group& group) const {
-  visit.refusal = CheckOfLayers(request_.model, job_.work, group.base);
-  if (visit.refusal) return &*visit.refusal;
-  KnownPipeline& known = visit.pipelines[group.choice].Of(group.base.layout);
-  if (!std::exchange(known.checked, true) || group.base.offload.on())
-    known.refusal = CheckOfPipeline(request_.model, job_.work, group.base);
-  return known.refusal ? &*known.refusal : nullptr;
+  const auto answer = [](const std::optional<Refusal>& refused) {
+    return refused ? &*refused : nullptr;
+  };
+  const Strategy& s = group.base;
+  visit.refused = CheckOfStep(request_.model, job_.work, s);
+  if (visit.refused) return answer(visit.refused);
+  LayerKind& kind = *group.kind;
+  if (!std::exchange(kind.checked, true)) kind.refused = CheckOfLayer(request_.model, job_.work, s);
+  if (kind.refused) return answer(kind.refused);
+  KnownPipeline& known = visit.pipelines[group.choice].Of(s.layout);
+  if (!std::exchange(known.checked, true) || s.offload.on() || job_.work.lora.on())
+    known.refused = CheckOfPipeline(request_.model, job_.work, s);
+  return answer(known.refused);
 }
 
 void Evaluator::RunLegal(Visit& visit, Group& group, int64_t shards) {

@@ -117,6 +117,7 @@ class Evaluator {
                              LayerKind* kind);
   const Refusal* CheckGroup(Visit& visit, const Group& group) const;
   void RunLegal(Visit& visit, Group& group, int64_t shards);
+  static void TakeMemory(Visit* visit);
   // group.cc: the strategies of a group.
   void RunGroup(Visit& visit, Group group);
   struct GroupRun;
@@ -130,7 +131,8 @@ class Evaluator {
   double AllocatedBy(Visit& visit, GroupRun& run, std::size_t shard);
   bool StartShards(Visit& visit, GroupRun& run, std::size_t first);
   void StartTable(Visit& visit, GroupRun& run, const LayerTable& table);
-  const PipelineLayers& LayersOfPipeline(const Strategy& base, const ShardChoice& shard);
+  const PipelineLayers& LayersOfPipeline(Visit& visit, const Group& group,
+                                         const ShardChoice& shard);
   void FindMessages(Visit& visit, const LayerTable& table) const;
   std::vector<double>& OnceOf(Visit& visit, const Group& group) const;
   double OnceOf(const Visit& visit, const GroupRun& run, std::size_t shard) const;

@@ -130,7 +130,6 @@ double Evaluator::AllocatedBy(Visit& visit, GroupRun& run, std::size_t shard) {
 
 // The first of the shards that differ in degree alone. False: they are refused.
 bool Evaluator::StartShards(Visit& visit, GroupRun& run, std::size_t first) {
-  Group& group = run.group;
   run.first = first;
   run.memory = nullptr;
   run.of.table = nullptr;
@@ -142,12 +141,18 @@ bool Evaluator::StartShards(Visit& visit, GroupRun& run, std::size_t first) {
 }
 
 // What the outline of a pipeline says of its layers.
-const PipelineLayers& Evaluator::LayersOfPipeline(const Strategy& base, const ShardChoice& shard) {
-  const Recompute some = base.recompute.partial() ? base.recompute : Recompute::kNone;
+const PipelineLayers& Evaluator::LayersOfPipeline(Visit& visit, const Group& group,
+                                                  const ShardChoice& shard) {
+  const Strategy& base = group.base;
+  const bool partial = base.recompute.partial();
+  KnownPipeline& pipeline = visit.pipelines[group.choice].Of(base.layout);
+  if (!partial && pipeline.layers != nullptr) return *pipeline.layers;
+  const Recompute some = partial ? base.recompute : Recompute::kNone;
   const bool in_a_v = base.schedule == PipelineSchedule::kZeroBubbleV;
   const auto [known, fresh] =
       pipelines_.try_emplace({base.pp, base.vpp, in_a_v, base.layout.get(), some});
   if (fresh) known->second = LayersOf(request_.model, StrategyOf(base, shard));
+  if (!partial) pipeline.layers = &known->second;
   return known->second;
 }
 
@@ -157,7 +162,7 @@ void Evaluator::StartTable(Visit& visit, GroupRun& run, const LayerTable& table)
   const Strategy& s = group.base;
   const auto micro_batches = static_cast<double>(visit.split.micro_batches);
   if (group.layers == nullptr) {
-    group.layers = &LayersOfPipeline(s, visit.shards[run.first]);
+    group.layers = &LayersOfPipeline(visit, group, visit.shards[run.first]);
     PlanOutline outline{*group.layers};
     outline.stages = s.pp;
     outline.chunks = s.vpp;

@@ -45,6 +45,8 @@ struct Evaluator::LayerKind {
       {};  // by Visit::table_of; where only some layers are recomputed: none
   // By chunks; where some layers are recomputed by schedule, too. Null: there is no table.
   std::map<std::pair<int, PipelineSchedule>, const Layouts*> layouts;
+  bool checked = false;
+  std::optional<Refusal> refused = {};  // then: of every schedule
   KnownTable plain = {};  // of layouts without sharding; not where only some layers are recomputed
 };
 
@@ -52,8 +54,9 @@ struct Evaluator::LayerKind {
 struct Evaluator::KnownPipeline {
   std::shared_ptr<const std::vector<int>> layout;
   const std::vector<StageSlots>* slots = nullptr;  // what it holds at once; null: not known yet
+  const PipelineLayers* layers = nullptr;          // null: not known yet, or by recomputation
   bool checked = false;
-  std::optional<Refusal> refusal = {};  // then
+  std::optional<Refusal> refused = {};  // then
 
   KnownPipeline& Of(const std::shared_ptr<const std::vector<int>>& wanted) {
     if (layout != wanted) *this = {wanted};
@@ -129,7 +132,7 @@ struct Evaluator::Visit {
   MemoryLimits limits = {};                           // of its stages
   std::vector<LayerKind> kinds = {};                  // of the modules under way
   std::vector<KnownPipeline> pipelines = {};          // by choice of the schedule
-  std::optional<Refusal> refusal = {};                // of the last group
+  std::optional<Refusal> refused = {};                // of the last group
   SplitResult result = {};
   int64_t sequence = 0;
   std::vector<Waiting> waiting = {};

@@ -324,20 +324,24 @@ int64_t MicroBatches(const Workload& work, const Strategy& strategy) {
 
 int64_t PaddedVocab(const ModelSpec& model, int tp) { return (model.vocab + tp - 1) / tp * tp; }
 
-std::optional<Refusal> CheckOfLayers(const ModelSpec& model, const Workload& work,
-                                     const Strategy& strategy) {
+std::optional<Refusal> CheckOfStep(const ModelSpec& model, const Workload& work,
+                                   const Strategy& strategy) {
   if (auto refused = CheckDegrees(strategy)) return refused;
   if (auto refused = CheckWork(model, work, strategy)) return refused;
-  if (auto refused = CheckSize(model, work, strategy)) return refused;
+  return CheckSize(model, work, strategy);
+}
+
+std::optional<Refusal> CheckOfLayer(const ModelSpec& model, const Workload& work,
+                                    const Strategy& strategy) {
   if (auto refused = CheckContext(model, work, strategy)) return refused;
   if (auto refused = CheckRecompute(model, work, strategy)) return refused;
   if (auto refused = CheckTensor(model, work, strategy)) return refused;
-  if (auto refused = CheckLowPrecision(model, work, strategy)) return refused;
-  return CheckAdapters(model, work, strategy);
+  return CheckLowPrecision(model, work, strategy);
 }
 
 std::optional<Refusal> CheckOfPipeline(const ModelSpec& model, const Workload& work,
                                        const Strategy& strategy) {
+  if (auto refused = CheckAdapters(model, work, strategy)) return refused;
   if (auto refused = CheckPipeline(model, work, strategy)) return refused;
   if (auto refused = CheckPlacement(strategy)) return refused;
   return CheckOffload(model, work, strategy);
@@ -345,7 +349,8 @@ std::optional<Refusal> CheckOfPipeline(const ModelSpec& model, const Workload& w
 
 std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
                                      const Strategy& strategy) {
-  if (auto refused = CheckOfLayers(model, work, strategy)) return refused;
+  if (auto refused = CheckOfStep(model, work, strategy)) return refused;
+  if (auto refused = CheckOfLayer(model, work, strategy)) return refused;
   return CheckOfPipeline(model, work, strategy);
 }
 

@@ -36,10 +36,12 @@ struct LowerOptions {
 // Legality alone, without building anything; nullopt: the strategy can be lowered.
 std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
                                      const Strategy& strategy);
-// Its two parts, one behind the other, for searches: the second one follows from degrees, micro-batch, schedule, chunks, layout,
-// placement and offload.
-std::optional<Refusal> CheckOfLayers(const ModelSpec& model, const Workload& work,
-                                     const Strategy& strategy);
+// Its parts, one behind the other, for searches: what a layer says is the same of all schedules, chunks and layouts; what the
+// pipeline says, without adapters and offload, of all that a layer recomputes and of every context.
+std::optional<Refusal> CheckOfStep(const ModelSpec& model, const Workload& work,
+                                   const Strategy& strategy);
+std::optional<Refusal> CheckOfLayer(const ModelSpec& model, const Workload& work,
+                                    const Strategy& strategy);
 std::optional<Refusal> CheckOfPipeline(const ModelSpec& model, const Workload& work,
                                        const Strategy& strategy);
 
