@@ -437,18 +437,4 @@ double MemoryModel::AllocatedBound(const Strategy& strategy, int64_t micro_batch
   return terms.Of(*forms).At(dp);
 }
 
-std::vector<double> MemoryModel::AllocatedByStage(const Strategy& strategy, int64_t micro_batches) {
-  const PlanForms* forms = Forms(strategy);
-  if (forms == nullptr) return {};
-  const double dp = strategy.zero > 0 ? static_cast<double>(strategy.shards()) : 1;
-  GroupTerms terms;
-  std::vector<double> allocated;
-  for (const StageSlots& slots : Slots(strategy, micro_batches)) {
-    const std::vector<StageSlots> one = {slots};
-    terms.Start(one, strategy.micro_batch);
-    allocated.push_back(terms.Of(*forms).At(dp));
-  }
-  return allocated;
-}
-
 }  // namespace orrery
