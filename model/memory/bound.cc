@@ -167,12 +167,13 @@ SizeForm Step(const StageView& view, SizeForm ChunkForm::*part = &ChunkForm::ste
 
 void BoundTerms::Add(const SizeForm& form, double micro_batch) {
   const Point point{form.sample * micro_batch + form.fixed, form.shard};
+  std::size_t kept =
+      0;  // no point covers another: none is left out in front of one that covers this one
   for (const Point& known : points_) {
     if (known.fixed >= point.fixed && known.shard >= point.shard) return;
+    if (point.fixed < known.fixed || point.shard < known.shard) points_[kept++] = known;
   }
-  std::erase_if(points_, [&](const Point& known) {
-    return point.fixed >= known.fixed && point.shard >= known.shard;
-  });
+  points_.resize(kept);
   points_.push_back(point);
 }
 
@@ -436,20 +437,6 @@ double MemoryModel::AllocatedBound(const Strategy& strategy, int64_t micro_batch
   GroupTerms terms;
   terms.Start(Slots(strategy, micro_batches), strategy.micro_batch);
   return terms.Of(*forms).At(dp);
-}
-
-std::vector<double> MemoryModel::AllocatedByStage(const Strategy& strategy, int64_t micro_batches) {
-  const PlanForms* forms = Forms(strategy);
-  if (forms == nullptr) return {};
-  const double dp = strategy.zero > 0 ? static_cast<double>(strategy.shards()) : 1;
-  GroupTerms terms;
-  std::vector<double> allocated;
-  for (const StageSlots& slots : Slots(strategy, micro_batches)) {
-    const std::vector<StageSlots> one = {slots};
-    terms.Start(one, strategy.micro_batch);
-    allocated.push_back(terms.Of(*forms).At(dp));
-  }
-  return allocated;
 }
 
 }  // namespace orrery

@@ -61,7 +61,7 @@ class BoundTerms {
 
  private:
   struct Point {
-    double fixed, shard;
+    double fixed = 0, shard = 0;
   };
   void Add(const SizeForm& form, double micro_batch);
   void AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a strategy holds all through a step, at least: refuses whole degrees without a look at their layouts.
+// Bounds beside that of a whole strategy: of each stage, and of what it holds all through a step, which refuses whole degrees
+// without a look at their layouts.
 #include <algorithm>
 #include <limits>
 
@@ -20,6 +21,20 @@ double MemoryModel::HeldBound(const Strategy& strategy) {
     layer = std::min(layer, forms->chunks[place].per_layer.step.At(0, shards));
   }
   return std::max(0.0, layer) * static_cast<double>(model_.layers) / strategy.pp;
+}
+
+std::vector<double> MemoryModel::AllocatedByStage(const Strategy& strategy, int64_t micro_batches) {
+  const PlanForms* forms = Forms(strategy);
+  if (forms == nullptr) return {};
+  const double dp = strategy.zero > 0 ? static_cast<double>(strategy.shards()) : 1;
+  GroupTerms terms;
+  std::vector<double> allocated;
+  for (const StageSlots& slots : Slots(strategy, micro_batches)) {
+    const std::vector<StageSlots> one = {slots};
+    terms.Start(one, strategy.micro_batch);
+    allocated.push_back(terms.Of(*forms).At(dp));
+  }
+  return allocated;
 }
 
 }  // namespace orrery

@@ -225,7 +225,11 @@ const Layouts* Evaluator::FindLayouts(const Strategy& s, const std::vector<doubl
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
   const auto [made, fresh] =
       layouts_.try_emplace({known.table, s.pp, in_a_v ? 0 : s.vpp, slowdown});
-  if (fresh) made->second = LayoutsOf(*known.table, request_.model.layers, s, slowdown);
+  if (fresh) {
+    made->second = LayoutsOf(*known.table, request_.model.layers, s, slowdown);
+    for (Layout* layout : {&made->second.balanced, &made->second.lighter})
+      if (*layout != nullptr) *layout = *distinct_layouts_.insert(*layout).first;
+  }
   return &made->second;
 }
 
@@ -246,6 +250,18 @@ bool Evaluator::SplitLayers(const Visit& visit, const ScheduleChoice& choice, Gr
   return s.layout != nullptr;
 }
 
+// What waits in one split takes the memory of the one before, and leaves its own behind.
+void Evaluator::TakeMemory(Visit* visit) {
+  constexpr std::size_t kMostKept = 1U << 16;
+  static thread_local std::vector<Waiting> waiting;
+  static thread_local std::vector<Bounded> bounds;
+  waiting.swap(visit->waiting);
+  bounds.swap(visit->bounds);
+  if (waiting.capacity() > kMostKept) waiting = {}, bounds = {};
+  waiting.clear();
+  bounds.clear();
+}
+
 SplitResult Evaluator::Run(const Split& split, int64_t split_index,
                            const EvaluateOptions& options) {
   Visit visit{split, split_index, options, space_.Shards(split.pp, split.data, split.cp)};
@@ -260,7 +276,8 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;
-  visit.slots.resize(schedules.size());
+  visit.pipelines.resize(schedules.size());
+  TakeMemory(&visit);
   const std::array<int, 4> degrees = {split.tp, split.pp, split.cp, split.data};
   if (std::exchange(kind_forms_of_, degrees) != degrees) kind_forms_.clear();
   Group group;
@@ -305,12 +322,30 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   }
   Walk(visit, false);
   if (mixed_ && split.pp > 1 && !options.after) ImproveShares(visit);
-  return visit.result;
+  TakeMemory(&visit);
+  return std::move(visit.result);
+}
+
+// Null: it is legal.
+const Refusal* Evaluator::CheckGroup(Visit& visit, const Group& group) const {
+  const auto answer = [](const std::optional<Refusal>& refused) {
+    return refused ? &*refused : nullptr;
+  };
+  const Strategy& s = group.base;
+  visit.refused = CheckOfStep(request_.model, job_.work, s);
+  if (visit.refused) return answer(visit.refused);
+  LayerKind& kind = *group.kind;
+  if (!std::exchange(kind.checked, true)) kind.refused = CheckOfLayer(request_.model, job_.work, s);
+  if (kind.refused) return answer(kind.refused);
+  KnownPipeline& known = visit.pipelines[group.choice].Of(s.layout);
+  if (!std::exchange(known.checked, true) || s.offload.on() || job_.work.lora.on())
+    known.refused = CheckOfPipeline(request_.model, job_.work, s);
+  return answer(known.refused);
 }
 
 void Evaluator::RunLegal(Visit& visit, Group& group, int64_t shards) {
   visit.result.counts.space += shards;
-  if (const auto refusal = CheckStrategy(request_.model, job_.work, group.base))
+  if (const Refusal* refusal = CheckGroup(visit, group))
     return visit.Refuse(*refusal, group.base, shards);
   RunGroup(visit, group);
 }

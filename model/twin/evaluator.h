@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -97,7 +98,7 @@ class Evaluator {
   struct Bounded;
   struct LayerKind;
   struct KnownTable;
-  struct KnownSlots;
+  struct KnownPipeline;
   // Memory forms of layouts under one recomputation, whatever the micro-batch.
   struct KindForms {
     ContextLayout context;
@@ -114,7 +115,9 @@ class Evaluator {
   // Null: the strategy's layers cannot be lowered.
   const Layouts* FindLayouts(const Strategy& strategy, const std::vector<double>& slowdown,
                              LayerKind* kind);
+  const Refusal* CheckGroup(Visit& visit, const Group& group) const;
   void RunLegal(Visit& visit, Group& group, int64_t shards);
+  static void TakeMemory(Visit* visit);
   // group.cc: the strategies of a group.
   void RunGroup(Visit& visit, Group group);
   struct GroupRun;
@@ -127,6 +130,9 @@ class Evaluator {
   void StartStages(const std::vector<StageSlots>& slots, double micro_batch);
   double AllocatedBy(Visit& visit, GroupRun& run, std::size_t shard);
   bool StartShards(Visit& visit, GroupRun& run, std::size_t first);
+  void StartTable(Visit& visit, GroupRun& run, const LayerTable& table);
+  const PipelineLayers& LayersOfPipeline(Visit& visit, const Group& group,
+                                         const ShardChoice& shard);
   void FindMessages(Visit& visit, const LayerTable& table) const;
   std::vector<double>& OnceOf(Visit& visit, const Group& group) const;
   double OnceOf(const Visit& visit, const GroupRun& run, std::size_t shard) const;
@@ -134,6 +140,8 @@ class Evaluator {
   void Consider(Visit& visit, GroupRun& run, Waiting one);
   // waiting.cc: strategies whose passes have to be walked.
   void Walk(Visit& visit, bool until_full);
+  double MostSeconds(const Visit& visit, double bytes) const;
+  void Drop(Visit& visit, Waiting* one) const;
   void DropBeaten(Visit& visit);
   Sharded& ShardedOf(Visit& visit, Waiting& one) const;
   void Refine(Visit& visit, Bounded bound);
@@ -174,6 +182,15 @@ class Evaluator {
   std::array<int, 4> kind_forms_of_ = {};  // tp, pp, cp, data ranks
   // By stages, chunks (0: in a V) and the slowdown of the stages.
   std::map<std::tuple<const LayerTable*, int, int, std::vector<double>>, Layouts> layouts_;
+  // Those of them, each once: what follows from a layout is found by its address.
+  using Layout = std::shared_ptr<const std::vector<int>>;
+  struct LayoutOrder {
+    bool operator()(const Layout& a, const Layout& b) const { return *a < *b; }
+  };
+  std::set<Layout, LayoutOrder> distinct_layouts_;
+  // By stages, chunks, schedule in a V, layout, which layers are recomputed where those are some.
+  std::map<std::tuple<int, int, bool, const std::vector<int>*, Recompute>, PipelineLayers>
+      pipelines_;                                 // each holds its layout
   const bool mixed_;                              // nodes compute or hold differently
   const double parameters_;                       // of the model
   std::map<std::array<int, 4>, StageGpus> gpus_;  // by tp, pp, cp and data ranks

@@ -106,9 +106,8 @@ const BoundTerms& Evaluator::MemoryOf(Visit& visit, Group& group, const ShardCho
   }
   if (!group.started) {
     group.started = true;
-    KnownSlots& known = visit.slots[group.choice];
-    if (known.slots == nullptr || known.layout != group.base.layout)
-      known = {group.base.layout, &memory_.Slots(group.base, visit.split.micro_batches)};
+    KnownPipeline& known = visit.pipelines[group.choice].Of(group.base.layout);
+    if (known.slots == nullptr) known.slots = &memory_.Slots(group.base, visit.split.micro_batches);
     group_terms_.Start(*known.slots, group.base.micro_batch);
     if (visit.mixed_memory()) StartStages(*known.slots, group.base.micro_batch);
   }
@@ -131,19 +130,39 @@ double Evaluator::AllocatedBy(Visit& visit, GroupRun& run, std::size_t shard) {
 
 // The first of the shards that differ in degree alone. False: they are refused.
 bool Evaluator::StartShards(Visit& visit, GroupRun& run, std::size_t first) {
-  Group& group = run.group;
   run.first = first;
   run.memory = nullptr;
   run.of.table = nullptr;
   run.listed = kNone;
   const KnownTable& known = TableOf(visit, run, first);
   if (known.refusal) return false;
-  if (known.table == run.table) return true;
-  run.table = known.table;
+  if (known.table != run.table) StartTable(visit, run, *known.table);
+  return true;
+}
+
+// What the outline of a pipeline says of its layers.
+const PipelineLayers& Evaluator::LayersOfPipeline(Visit& visit, const Group& group,
+                                                  const ShardChoice& shard) {
+  const Strategy& base = group.base;
+  const bool partial = base.recompute.partial();
+  KnownPipeline& pipeline = visit.pipelines[group.choice].Of(base.layout);
+  if (!partial && pipeline.layers != nullptr) return *pipeline.layers;
+  const Recompute some = partial ? base.recompute : Recompute::kNone;
+  const bool in_a_v = base.schedule == PipelineSchedule::kZeroBubbleV;
+  const auto [known, fresh] =
+      pipelines_.try_emplace({base.pp, base.vpp, in_a_v, base.layout.get(), some});
+  if (fresh) known->second = LayersOf(request_.model, StrategyOf(base, shard));
+  if (!partial) pipeline.layers = &known->second;
+  return known->second;
+}
+
+void Evaluator::StartTable(Visit& visit, GroupRun& run, const LayerTable& table) {
+  Group& group = run.group;
+  run.table = &table;
   const Strategy& s = group.base;
   const auto micro_batches = static_cast<double>(visit.split.micro_batches);
-  if (!group.layers) {
-    group.layers = LayersOf(request_.model, StrategyOf(s, visit.shards[first]));
+  if (group.layers == nullptr) {
+    group.layers = &LayersOfPipeline(visit, group, visit.shards[run.first]);
     PlanOutline outline{*group.layers};
     outline.stages = s.pp;
     outline.chunks = s.vpp;
@@ -154,26 +173,25 @@ bool Evaluator::StartShards(Visit& visit, GroupRun& run, std::size_t first) {
   }
   if (visit.mixed()) {
     Strategy sharded = s;
-    sharded.zero = visit.shards[first].zero;
+    sharded.zero = visit.shards[run.first].zero;
     run.passes = 0;
     for (const std::vector<double>& slowdown : visit.SlowdownsOf(StagesWait(sharded)))
       run.passes =
-          std::max(run.passes, TimeBound(*run.table, s, *group.layers, micro_batches, slowdown));
+          std::max(run.passes, TimeBound(table, s, *group.layers, micro_batches, slowdown));
   } else {
-    run.passes = TimeBound(*run.table, s, *group.layers, micro_batches);
+    run.passes = TimeBound(table, s, *group.layers, micro_batches);
   }
   run.value_bound =
       ObjectiveValue(request_, run.passes + predictor_.closed_form().fixed, job_, visit.split.data);
   if (run.surely_walks) {
     if (!visit.mixed()) {
-      run.stages = BoundsOf(*run.table, s, *group.layers, micro_batches);
-      run.passes = std::max(
-          run.passes, JourneyBound(*run.table, s, *group.layers, micro_batches, *visit.stages));
+      run.stages = BoundsOf(table, s, *group.layers, micro_batches);
+      run.passes =
+          std::max(run.passes, JourneyBound(table, s, *group.layers, micro_batches, *visit.stages));
     }
-    FindMessages(visit, *run.table);
+    FindMessages(visit, table);
     run.once = &OnceOf(visit, group);
   }
-  return true;
 }
 
 // Of the largest part of a layer: what is held in other forms travels apart.

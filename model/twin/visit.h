@@ -45,13 +45,23 @@ struct Evaluator::LayerKind {
       {};  // by Visit::table_of; where only some layers are recomputed: none
   // By chunks; where some layers are recomputed by schedule, too. Null: there is no table.
   std::map<std::pair<int, PipelineSchedule>, const Layouts*> layouts;
+  bool checked = false;
+  std::optional<Refusal> refused = {};  // then: of every schedule
   KnownTable plain = {};  // of layouts without sharding; not where only some layers are recomputed
 };
 
-// What a schedule of a split holds at once; it depends on the layers of its chunks.
-struct Evaluator::KnownSlots {
+// What follows from a schedule of a split and the layers of its chunks.
+struct Evaluator::KnownPipeline {
   std::shared_ptr<const std::vector<int>> layout;
-  const std::vector<StageSlots>* slots = nullptr;
+  const std::vector<StageSlots>* slots = nullptr;  // what it holds at once; null: not known yet
+  const PipelineLayers* layers = nullptr;          // null: not known yet, or by recomputation
+  bool checked = false;
+  std::optional<Refusal> refused = {};  // then
+
+  KnownPipeline& Of(const std::shared_ptr<const std::vector<int>>& wanted) {
+    if (layout != wanted) *this = {wanted};
+    return *this;
+  }
 };
 
 // Strategies that differ in ZeRO and sharding alone.
@@ -59,9 +69,9 @@ struct Evaluator::Group {
   Strategy base;
   std::size_t choice = 0;  // of the schedules of the split
   LayerKind* kind = nullptr;
-  bool started = false;                  // group_terms_ are of it
-  std::optional<PipelineLayers> layers;  // found when first wanted
-  std::size_t only = kNone;              // of the shards; none: all
+  bool started = false;                    // group_terms_ are of it
+  const PipelineLayers* layers = nullptr;  // found when first wanted
+  std::size_t only = kNone;                // of the shards; none: all
   std::size_t sharded[4][2] = {{kNone, kNone}, {kNone, kNone}, {kNone, kNone}, {kNone, kNone}};
   // of those that wait, by ZeRO and hybrid: which of Visit::sharded
 };
@@ -121,7 +131,8 @@ struct Evaluator::Visit {
   const StageGpus* gpus = nullptr;                    // where nodes differ
   MemoryLimits limits = {};                           // of its stages
   std::vector<LayerKind> kinds = {};                  // of the modules under way
-  std::vector<KnownSlots> slots = {};                 // by choice of the schedule
+  std::vector<KnownPipeline> pipelines = {};          // by choice of the schedule
+  std::optional<Refusal> refused = {};                // of the last group
   SplitResult result = {};
   int64_t sequence = 0;
   std::vector<Waiting> waiting = {};

@@ -2,6 +2,7 @@
 // Strategies whose passes have to be walked: from the lowest bound on, as far as any of them can still be kept.
 #include <algorithm>
 
+#include "model/engine/closed/fold.h"
 #include "model/twin/visit.h"
 
 namespace orrery {
@@ -14,6 +15,21 @@ void InsertBest(std::vector<Entry>& best, Entry entry) {
 }
 
 }  // namespace
+
+// No step that takes longer would be kept of what takes so many bytes.
+double Evaluator::MostSeconds(const Visit& visit, double bytes) const {
+  constexpr double kLong = 1e15;  // than any input takes: the objective is that of the step alone
+  const double value = visit.LargestOfUse(bytes, limits_.capacity.value);
+  const double of_long = ObjectiveValue(request_, kLong, job_, visit.split.data);
+  if (!(of_long > 0) || value > of_long) return closed::kForEver;
+  return value / of_long * kLong * (1 + closed::kRounding);
+}
+
+// It takes longer than that.
+void Evaluator::Drop(Visit& visit, Waiting* one) const {
+  one->known = true;
+  visit.result.truncated |= one->total <= limits_.capacity.value;
+}
 
 void Evaluator::DropBeaten(Visit& visit) {
   const double capacity = limits_.capacity.value;
@@ -98,19 +114,31 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
     return StepSweep::PassesAlike(*of.table, of.outline);
   };
   Waiting& first = visit.waiting[walked];
+  bool ended = true;  // the walk, before its step was too long to be kept
   {
     const Sharded& of = ShardedOf(visit, first);
     const DataMessages& data = *visit.data[first.shard];
     if (visit.mixed())
       return keep(first, of, SecondsOf(visit, *of.table, of.strategy, of.outline, data));
-    keep(first, of, sweep_.Seconds(*of.table, of.outline, data));
+    const auto seconds =
+        sweep_.Seconds(*of.table, of.outline, data, MostSeconds(visit, first.total));
+    ended = seconds.has_value();
+    if (ended)
+      keep(first, of, *seconds);
+    else
+      Drop(visit, &first);
     if (first.group == kNone || !plain(of)) return;
   }
   const auto again = [&](Waiting& one) {
     if (one.group != first.group) return false;
     if (one.known || one.table != first.table || visit.shards[one.shard].zero > 1) return true;
     const Sharded& of = ShardedOf(visit, one);
-    if (plain(of)) keep(one, of, sweep_.SecondsAgain(of.outline, *visit.data[one.shard]));
+    if (!plain(of)) return true;
+    const double seconds = sweep_.SecondsAgain(of.outline, *visit.data[one.shard]);
+    if (ended)
+      keep(one, of, seconds);
+    else if (seconds > MostSeconds(visit, one.total))
+      Drop(visit, &one);
     return true;
   };
   for (std::size_t i = walked; i > 0 && again(visit.waiting[i - 1]); --i) continue;

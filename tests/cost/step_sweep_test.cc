@@ -42,6 +42,8 @@ class StepSweepTest : public testing::Test {
     sweep.Start(*predictor.Stages(pp, tp * data));
     StepSweep walks(predictor.closed_form());
     walks.Start(*predictor.Stages(pp, tp * data));
+    StepSweep limited(predictor.closed_form());
+    limited.Start(*predictor.Stages(pp, tp * data));
     std::vector<Shards> shards;
     for (const int zero : {0, 1, 2, 3}) {
       shards.push_back({zero, data, 1});
@@ -85,6 +87,7 @@ class StepSweepTest : public testing::Test {
                     alone)
               << pp << " stages, ZeRO " << shard.zero;
           walked = plain ? &layers : nullptr;
+          CompareLimited(layers, outline, messages, !seconds, alone, &limited);
           if (StepSweep::SurelyWalks(outline)) {
             EXPECT_FALSE(seconds);
             CompareBound(s, layers, outline, messages, *predictor.StagesOf(s), sweep, alone);
@@ -92,6 +95,23 @@ class StepSweepTest : public testing::Test {
         }
       }
     }
+  }
+
+  // A walk ends early where the step takes longer than it may, and nowhere else.
+  void CompareLimited(const LayerTable& layers, const PlanOutline& outline,
+                      const DataMessages& data, bool walks, double alone, StepSweep* sweep) {
+    const double too_few = alone * (1 - 1e-6);
+    const auto found = sweep->Seconds(layers, outline, data, too_few);
+    EXPECT_TRUE(found || walks);
+    if (found) {  // what follows the passes is bounded alone
+      EXPECT_EQ(*found, alone);
+    } else {
+      ++stopped_;
+      EXPECT_NEAR(sweep->SecondsAgain(outline, data), too_few, 1e-9 * alone);
+    }
+    const auto seconds = sweep->Seconds(layers, outline, data, alone * (1 + 1e-9));
+    ASSERT_TRUE(seconds) << outline.stages << " stages, " << outline.micro_batches;
+    EXPECT_EQ(*seconds, alone);
   }
 
   // Linear forms of layers and shards bound the step without its prices.
@@ -125,7 +145,7 @@ class StepSweepTest : public testing::Test {
   GpuProfile gpu_ = LoadGpuProfile("a100-sxm4-80gb");
   FabricProfile fabric_ = LoadFabricProfile("infiniband");
   ClusterSummary cluster_ = Summarise(LoadTopology("selene"), 8);
-  int by_formula_ = 0, walked_ = 0, bounded_ = 0, longer_journeys_ = 0;
+  int by_formula_ = 0, walked_ = 0, stopped_ = 0, bounded_ = 0, longer_journeys_ = 0;
   double formula_share_ = 0.5;  // of the step, that bounds by formula reach
 };
 
@@ -148,6 +168,7 @@ TEST_F(StepSweepTest, EachLayoutTakesWhatItTakesAlone) {
   }
   EXPECT_GT(by_formula_, 50);
   EXPECT_GT(walked_, 50);
+  EXPECT_GT(stopped_, 0.5 * walked_);
   EXPECT_GT(bounded_, 50);
 }
 

@@ -13,6 +13,7 @@
 
 namespace orrery::closed {
 
+constexpr double kForEver = 1e30;                   // seconds
 constexpr double kMasterBytes = 4, kCodeBytes = 1;  // of a weight held in 8 bits
 
 // What the passes of a layer take, whatever the pipeline: it follows from the layer table, the messages and what the outline
@@ -78,8 +79,9 @@ class Fold : private LayerPrices {
   // have to be walked (`true`), a lower bound.
   bool ByFormula(StepTime* passes);
   double Total(StepTime passes, const DataMessages& data);
-  // The passes of WholeStep(), walked where they have to be: valid for Total() until the next walk.
-  StepTime WalkedPasses();
+  // The passes of WholeStep(), walked where they have to be: valid for Total() until the next walk. False: the step takes more
+  // than `most`, and `passes` is as much as that leaves for them, a lower bound; Total() is one, too.
+  bool WalkedPasses(double most, StepTime* passes);
   // At least what a walked step takes beyond its passes, whatever those take: of the outline it reads layers and sharding, of
   // the prices none.
   double LeastOnce();
@@ -223,7 +225,8 @@ class Fold : private LayerPrices {
   bool FindHeaviest(Work* work);
   void WatchHeaviest(Work* work, StepTime* time);
   void WatchInstead(Work work, StepTime* time);
-  void WalkPasses(Work work, bool parts, StepTime* time);
+  bool WalkPasses(Work work, bool parts, StepTime* time, double most = kForEver);
+  double LeastBehind() const;
   void BoundPasses(const Work& work, StepTime* time) const;
 
   // update.cc: gradients that are reduced, weights that are gathered for the next step, the update.

@@ -9,7 +9,6 @@ namespace {
 
 // Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
 constexpr double kHeldUp = 0.02;
-constexpr double kForEver = 1e30;
 
 }  // namespace
 
@@ -25,11 +24,10 @@ StepTime Fold::WholeStep(bool parts) {
   return time;
 }
 
-StepTime Fold::WalkedPasses() {
+bool Fold::WalkedPasses(double most, StepTime* passes) {
   Work work;
-  StepTime time = Passes(&work);
-  if (walks_) WalkPasses(work, false, &time);
-  return time;
+  *passes = Passes(&work);
+  return !walks_ || WalkPasses(work, false, passes, most);
 }
 
 bool Fold::ByFormula(StepTime* passes) {
@@ -54,6 +52,15 @@ double Fold::LeastOnce() {
   stage_.layers = 1;
   forward_ = kForEver;  // hides what is not waited for
   here_.layers = 0;
+  StepTime once;
+  AddUpdate(&once);
+  once.fixed = form_.fixed;
+  return once.Total();
+}
+
+// At least what this step takes beyond its passes, if they are walked.
+double Fold::LeastBehind() const {
+  if (outline_.states_on_host > 0 || form_.crowding > 1) return form_.fixed;
   StepTime once;
   AddUpdate(&once);
   once.fixed = form_.fixed;

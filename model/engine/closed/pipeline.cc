@@ -305,9 +305,8 @@ void Fold::FindSlots(PipelineTimes* times) const {
 }
 
 // Pass by pass, see schedule_time.h.
-void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
+bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   if (parts) WatchHeaviest(&work, time);
-  walked_ = true;
   parts_ = parts;
   PipelineTimes& times = form_.clock.asked();
   times.order = outline_.order;
@@ -344,9 +343,17 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = time->offload = 0;
   time->tensor -= tails_;
+  if (most < kForEver) {
+    time->data = -kernels;
+    const double left = most - time->Total() - LeastBehind();
+    const auto seconds = form_.clock.Seconds(left);
+    time->data = seconds.value_or(left) - kernels;
+    return walked_ = seconds.has_value();
+  }
+  walked_ = true;
   if (!parts) {  // the same to the last bit whatever was asked before
     time->data = form_.clock.Seconds() - kernels;
-    return;
+    return true;
   }
   const ScheduleTime& walked = form_.clock.Time();
   time->pipeline = walked.pipeline;
@@ -359,6 +366,7 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   const double tails = std::clamp(M_ * work.tails(), 0.0, std::max(0.0, messages - time->offload));
   time->tensor += tails;
   time->data = messages - time->offload - tails;
+  return true;
 }
 
 // The busiest stage's device is never idle. Or: the last stage starts behind the first tensor that reaches it, and behind

@@ -42,7 +42,7 @@ double ScheduleClock::GatherAhead(const PassGraph::Pass& pass, double start, dou
 }
 
 template <bool kParts, bool kAhead>
-void ScheduleClock::Walk() {
+bool ScheduleClock::Walk(double latest) {
   for (std::size_t k = 1; k < graph_->passes.size(); ++k) {
     const PassGraph::Pass& pass = graph_->passes[k];
     StageClock& clock = stages_[pass.stage];
@@ -104,15 +104,16 @@ void ScheduleClock::Walk() {
     done_[k] = end;
     left_[k] = std::max(std::max(start + device, ran) + lost - work.after, arrived_[pass.sent]);
     arrived_[k] = arrival;
+    if (!kParts) {
+      double& rest = rest_[pass.stage];
+      rest -= kAhead ? LeastDevice(pass.work) : work.device;
+      if (end + rest > latest) return false;
+    }
   }
+  return true;
 }
 
-void ScheduleClock::Run() {
-  const int p = times_.stages, walked = static_cast<int>(batches());
-  graph_ = &graphs_.Of({times_.order, p, times_.chunks, walked});
-  stages_.assign(p, {});
-  gaps_.clear();
-  hops_.clear();
+void ScheduleClock::FindWorks() {
   works_.resize(3 * times_.passes.size());
   WorkTimes* work = works_.data();
   for (const PassSeconds& pass : times_.passes) {
@@ -128,27 +129,75 @@ void ScheduleClock::Run() {
   gathers_.clear();
   const bool ahead = std::ranges::any_of(
       times_.passes, [](const PassSeconds& pass) { return pass.last_slot[0] >= 0; });
-  if (ahead) {
-    rings_.assign(p, {});
-    for (const PassSeconds& pass : times_.passes)
-      for (std::size_t kind = 0; kind < 3; ++kind)
-        gathers_.push_back({pass.gather[kind], pass.gather_lost, pass.layer[kind],
-                            pass.first_slot[kind], pass.last_slot[kind]});
+  for (const PassSeconds& pass : times_.passes) {
+    if (!ahead) break;
+    for (std::size_t kind = 0; kind < 3; ++kind)
+      gathers_.push_back({pass.gather[kind], pass.gather_lost, pass.layer[kind],
+                          pass.first_slot[kind], pass.last_slot[kind]});
   }
+  const int p = times_.stages;
+  hops_.clear();
   for (int stage = 0; stage < p; ++stage) {
     for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));
   }
+}
+
+// Of a pass, but for a gather that may go beside the one before.
+double ScheduleClock::LeastDevice(std::size_t work) const {
+  return works_[work].device - (gathers_.empty() ? 0.0 : gathers_[work].gather);
+}
+
+// When all stages have ended at the latest, if the answer is to be no more than `most`: rounds that are not walked take no less
+// than the work in them. Sets what each stage has before it, and behind the last pass of a stage the backward passes of those
+// before, which wait for its gradient with all but what is done ahead of it. Of schedules that end in another order the latter
+// is left out.
+double ScheduleClock::FindRest(double most) {
+  const int p = times_.stages;
+  const double walked = batches();
+  rest_.assign(static_cast<std::size_t>(p), 0);
+  for (int stage = 0; stage < p; ++stage) {
+    for (int chunk = 0; chunk < times_.chunks; ++chunk) {
+      const int place = VirtualStage(times_.order.in_a_v, p, stage, chunk);
+      for (int kind = 0; kind < 3; ++kind)
+        rest_[stage] += walked * LeastDevice(static_cast<std::size_t>(3 * place + kind));
+    }
+  }
+  double round = rest_[times_.watched] / walked;  // of one micro-batch in it
+  for (int stage = 0; times_.order.fills_bubble && stage < p; ++stage)
+    round = std::max(round, rest_[stage] / walked);
+  if (!times_.order.fills_bubble && !times_.order.in_a_v) {
+    double behind = 0;
+    for (int stage = 1; stage < p; ++stage) {
+      const WorkTimes& next = works_[3 * (stage - 1) + PassCall::kBackward];
+      const double after = works_[3 * stage + PassCall::kBackward].after;
+      behind += std::max(0.0, hops_[2 * stage - 1] + next.device - next.early - after);
+      rest_[stage] += behind;
+    }
+  }
+  return most - (times_.micro_batches - walked) * round;
+}
+
+bool ScheduleClock::Run(double most) {
+  const int p = times_.stages, walked = static_cast<int>(batches());
+  graph_ = &graphs_.Of({times_.order, p, times_.chunks, walked});
+  stages_.assign(p, {});
+  gaps_.clear();
+  FindWorks();
+  const bool ahead = !gathers_.empty();
+  if (ahead) rings_.assign(p, {});
   latest_.assign(works_.size(), {});
   done_.resize(graph_->passes.size());
   left_.resize(graph_->passes.size());
   arrived_.resize(graph_->passes.size());
   done_[0] = left_[0] = arrived_[0] = 0;
-  if (ahead)
-    parts_ ? Walk<true, true>() : Walk<false, true>();
-  else
-    parts_ ? Walk<true, false>() : Walk<false, false>();
+  const double latest = parts_ ? most : FindRest(most);
+  const bool ended = ahead    ? parts_ ? Walk<true, true>(latest) : Walk<false, true>(latest)
+                        : parts_ ? Walk<true, false>(latest)
+                              : Walk<false, false>(latest);
+  if (!ended) return false;
   end_ = 0;
   for (const StageClock& clock : stages_) end_ = std::max(end_, clock.free);
+  return true;
 }
 
 // What the watched stage receives and sends.
@@ -248,6 +297,19 @@ double ScheduleClock::Seconds() {
   if (asked_ == times_) return time_.seconds;
   parts_ = false;
   return Answer().seconds;
+}
+
+std::optional<double> ScheduleClock::Seconds(double most) {
+  if (asked_ != times_) {
+    times_ = asked_;
+    parts_ = false;
+    if (!Run(most)) {
+      times_.passes.clear();  // no answer
+      return std::nullopt;
+    }
+    time_ = Account();
+  }
+  return time_.seconds <= most ? std::optional(time_.seconds) : std::nullopt;
 }
 
 const ScheduleTime& ScheduleClock::Answer() {

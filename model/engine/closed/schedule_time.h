@@ -15,6 +15,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "model/engine/closed/pass_graph.h"
@@ -71,6 +73,9 @@ class ScheduleClock {
   PipelineTimes& asked() { return asked_; }  // what Time() answers
   const ScheduleTime& Time();
   double Seconds();  // of the same, without its parts
+  // Likewise; none if they are more than `most`, which shows long before all passes are walked: by what is left for the stage of
+  // a pass, and for the stages that its last gradient then goes through.
+  std::optional<double> Seconds(double most);
   struct Interval {
     double from = 0, to = 0;
   };
@@ -110,9 +115,13 @@ class ScheduleClock {
     double ahead = 0;               // seconds of the next pass's first gather that have gone by
   };
 
-  void Run();
+  bool Run(double most = std::numeric_limits<double>::infinity());  // false: more than `most`
+  // False: the stages end later than `latest`.
   template <bool kParts, bool kAhead>
-  void Walk();
+  bool Walk(double latest);
+  void FindWorks();
+  double LeastDevice(std::size_t work) const;
+  double FindRest(double most);
   double Transfer(int one, int other) const;
   double GatherAhead(const PassGraph::Pass& pass, double start, double end);
   void FindMessages();
@@ -135,11 +144,13 @@ class ScheduleClock {
     double gather = 0, lost = 0, layer = 0;
     int first_slot = -1, last_slot = -1;
   };
-  std::vector<WorkTimes> works_;              // by PassGraph::Pass::work
-  std::vector<GatherTimes> gathers_;          // likewise, where gathers run ahead
-  std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop
-  double end_ = 0;                            // of all stages
-  std::vector<Interval> latest_;              // by PassGraph::Pass::work: the last one of it
+  std::vector<WorkTimes> works_;      // by PassGraph::Pass::work
+  std::vector<GatherTimes> gathers_;  // likewise, where gathers run ahead
+  std::vector<double> hops_;          // by PassGraph::Pass::hop
+  std::vector<double>
+      rest_;        // by stage: seconds until all stages end, from its next pass on, at least
+  double end_ = 0;  // of all stages
+  std::vector<Interval> latest_;  // by PassGraph::Pass::work: the last one of it
   // By pass: when it has ended, when what it makes has left, when its tensor has come.
   std::vector<double> done_, left_, arrived_;
   std::vector<Gap> gaps_;            // of the watched stage

@@ -15,6 +15,7 @@ struct PricesKey {
   const LayerTable* table = nullptr;
   const DataMessages* data = nullptr;
   bool gathers = false, scatters = false, gather_overlaps = false, scatter_overlaps = false;
+  bool frees_head = false;
   bool accumulates = false, fills_bubble = false, weights_on_host = false;
   double shards = 1, gradient_bytes = 0, weight_bytes = 0;
   bool operator==(const PricesKey&) const = default;
@@ -33,12 +34,16 @@ using closed::KeptPrices;
 using closed::PricesKey;
 
 PricesKey KeyOf(const LayerTable& table, const PlanOutline& outline, const DataMessages& data) {
+  // Without messages in the passes of shardings all are alike, but for whether there are any.
+  static const DataMessages one, several;
+  const DataMessages* any = data.dp > 1 ? &several : &one;
   return {&table,
-          &data,
+          StepSweep::PassesAlike(table, outline) ? any : &data,
           outline.gathers_weights,
           outline.scatters_gradients,
           outline.gather_overlaps,
           outline.scatter_overlaps,
+          outline.frees_head,
           outline.accumulates,
           outline.order.fills_bubble,
           outline.weights_on_host,
@@ -47,14 +52,14 @@ PricesKey KeyOf(const LayerTable& table, const PlanOutline& outline, const DataM
           outline.weight_bytes};
 }
 
-constexpr std::size_t kPlaces = 64;  // a power of two; more than a split has degrees of sharding
+constexpr int kPlaceBits = 8;
+constexpr std::size_t kPlaces = 1U << kPlaceBits;  // many times the degrees of sharding of a split
 
 std::size_t PlaceOf(const PricesKey& key) {
-  const auto number =
-      reinterpret_cast<std::uintptr_t>(key.data) + key.fills_bubble + 2 * key.gathers;
-  return (number * 0x9E3779B97F4A7C15ULL) >> 58;
+  const auto number = reinterpret_cast<std::uintptr_t>(key.data) + key.fills_bubble +
+                      2 * key.gathers + 4 * key.scatters;
+  return (number * 0x9E3779B97F4A7C15ULL) >> (64 - kPlaceBits);
 }
-static_assert(kPlaces == 1ULL << (64 - 58));
 
 }  // namespace
 
@@ -68,23 +73,23 @@ struct StepSweep::Kept {
       nullptr;  // whose passes can stand for those of other shardings; null: none
   std::array<KeptPrices, kPlaces> prices;
 
+  // Makes the fold.
+  void Price(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
+             const DataMessages& data) {
+    const PricesKey key = KeyOf(table, outline, data);
+    KeptPrices& known = prices[PlaceOf(key)];
+    if (known.key == key) {
+      fold.emplace(form, table, outline, data, *stages, outline.micro_batches, known.prices);
+    } else {
+      fold.emplace(form, table, outline, data, *stages, outline.micro_batches);
+      known = {key, fold->prices()};
+    }
+  }
+
   void Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
             const DataMessages& data) {
-    const double micro_batches = outline.micro_batches;
-    if (PassesAlike(table, outline)) {
-      fold.emplace(form, table, outline, data, *stages, micro_batches);
-      of = &table;
-    } else {
-      of = nullptr;
-      const PricesKey key = KeyOf(table, outline, data);
-      KeptPrices& known = prices[PlaceOf(key)];
-      if (known.key == key) {
-        fold.emplace(form, table, outline, data, *stages, micro_batches, known.prices);
-      } else {
-        fold.emplace(form, table, outline, data, *stages, micro_batches);
-        known = {key, fold->prices()};
-      }
-    }
+    of = PassesAlike(table, outline) ? &table : nullptr;
+    Price(form, table, outline, data);
     walks = fold->ByFormula(&passes);
   }
 };
@@ -117,11 +122,16 @@ void StepSweep::Start(const StageMessages& stages) {
 
 double StepSweep::Seconds(const LayerTable& table, const PlanOutline& outline,
                           const DataMessages& data) {
+  return *Seconds(table, outline, data, closed::kForEver);
+}
+
+std::optional<double> StepSweep::Seconds(const LayerTable& table, const PlanOutline& outline,
+                                         const DataMessages& data, double most) {
   Kept& kept = *kept_;
   kept.of = nullptr;
   kept.walked_outline = outline;
-  kept.fold.emplace(form_, table, kept.walked_outline, data, *kept.stages, outline.micro_batches);
-  kept.passes = kept.fold->WalkedPasses();
+  kept.Price(form_, table, kept.walked_outline, data);
+  if (!kept.fold->WalkedPasses(most, &kept.passes)) return std::nullopt;
   return kept.fold->Total(kept.passes, data);
 }
 

@@ -39,6 +39,9 @@ class StepSweep {
   // pipeline, as far as neither has messages of the data axes in its passes, without another walk.
   double Seconds(const LayerTable& table, const PlanOutline& outline, const DataMessages& data);
   double SecondsAgain(const PlanOutline& outline, const DataMessages& data);
+  // The same; none where the passes alone show that they are more than `most`: then SecondsAgain() is a lower bound.
+  std::optional<double> Seconds(const LayerTable& table, const PlanOutline& outline,
+                                const DataMessages& data, double most);
 
  private:
   struct Kept;

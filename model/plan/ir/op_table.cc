@@ -270,7 +270,10 @@ void Attrs::Set(Attr key, double value) {
   } else if (stored) {
     at->second = value;
   } else {
-    entries_.insert(at, {key, value});
+    const auto place = at - entries_.begin();
+    constexpr std::size_t kMost = 4;  // of most ops
+    if (entries_.empty()) entries_.reserve(kMost);
+    entries_.insert(entries_.begin() + place, {key, value});
   }
 }
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace orrery {
@@ -57,7 +57,8 @@ struct StageLoads {
   // Layers that the stage gets until its work with one more would exceed `level`.
   int64_t UpTo(double level, std::size_t stage) const {
     const double heaviest = slowdown.empty() ? level : level / slowdown[stage] - 1;
-    return std::max<int64_t>(0, static_cast<int64_t>(std::floor(heaviest - load[stage])) + 1);
+    const double room = heaviest - load[stage];
+    return room < 0 ? 0 : static_cast<int64_t>(room) + 1;
   }
   void Add(std::size_t stage, int64_t layers) {
     held[stage] += layers;
@@ -80,7 +81,13 @@ int64_t AddBelowLevel(int64_t left, StageLoads* loads) {
       sum += loads->UpTo(level, stage);
     return sum;
   };
+  // Were no stage above the level: the search below goes on from there.
   double low = 0, high = 1;
+  const double even =
+      (static_cast<double>(left) + std::accumulate(loads->load.begin(), loads->load.end(), 0.0)) /
+          static_cast<double>(stages) -
+      1;
+  if (even > high && inner_alike && count(even) <= left) low = even, high = even + 1;
   while (count(high) <= left) low = high, high *= 2;
   while (high - low > 0.5) {
     const double level = (low + high) / 2;

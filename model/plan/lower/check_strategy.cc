@@ -324,19 +324,34 @@ int64_t MicroBatches(const Workload& work, const Strategy& strategy) {
 
 int64_t PaddedVocab(const ModelSpec& model, int tp) { return (model.vocab + tp - 1) / tp * tp; }
 
-std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
-                                     const Strategy& strategy) {
+std::optional<Refusal> CheckOfStep(const ModelSpec& model, const Workload& work,
+                                   const Strategy& strategy) {
   if (auto refused = CheckDegrees(strategy)) return refused;
   if (auto refused = CheckWork(model, work, strategy)) return refused;
-  if (auto refused = CheckSize(model, work, strategy)) return refused;
+  return CheckSize(model, work, strategy);
+}
+
+std::optional<Refusal> CheckOfLayer(const ModelSpec& model, const Workload& work,
+                                    const Strategy& strategy) {
   if (auto refused = CheckContext(model, work, strategy)) return refused;
   if (auto refused = CheckRecompute(model, work, strategy)) return refused;
   if (auto refused = CheckTensor(model, work, strategy)) return refused;
-  if (auto refused = CheckLowPrecision(model, work, strategy)) return refused;
+  return CheckLowPrecision(model, work, strategy);
+}
+
+std::optional<Refusal> CheckOfPipeline(const ModelSpec& model, const Workload& work,
+                                       const Strategy& strategy) {
   if (auto refused = CheckAdapters(model, work, strategy)) return refused;
   if (auto refused = CheckPipeline(model, work, strategy)) return refused;
   if (auto refused = CheckPlacement(strategy)) return refused;
   return CheckOffload(model, work, strategy);
+}
+
+std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
+                                     const Strategy& strategy) {
+  if (auto refused = CheckOfStep(model, work, strategy)) return refused;
+  if (auto refused = CheckOfLayer(model, work, strategy)) return refused;
+  return CheckOfPipeline(model, work, strategy);
 }
 
 }  // namespace orrery

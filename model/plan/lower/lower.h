@@ -36,6 +36,14 @@ struct LowerOptions {
 // Legality alone, without building anything; nullopt: the strategy can be lowered.
 std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
                                      const Strategy& strategy);
+// Its parts, one behind the other, for searches: what a layer says is the same of all schedules, chunks and layouts; what the
+// pipeline says, without adapters and offload, of all that a layer recomputes and of every context.
+std::optional<Refusal> CheckOfStep(const ModelSpec& model, const Workload& work,
+                                   const Strategy& strategy);
+std::optional<Refusal> CheckOfLayer(const ModelSpec& model, const Workload& work,
+                                    const Strategy& strategy);
+std::optional<Refusal> CheckOfPipeline(const ModelSpec& model, const Workload& work,
+                                       const Strategy& strategy);
 
 using LowerResult = std::variant<ir::Plan, Refusal>;
 LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& strategy,

@@ -43,10 +43,9 @@ ViewId StageBuilder::Act(const std::string& name, int64_t elements) {
 
 ViewId StageBuilder::Make(const std::string& name, int64_t elements, ir::Dtype dtype,
                           ir::BufferClass cls, ir::Life life, int extra_slots) {
-  const ViewId known = views_.Find(program_.views, name);
+  const ViewId known = views_.FindOrAdd(program_.views, name);
   if (known >= 0) return known;
   const auto id = static_cast<ViewId>(program_.views.size());
-  views_.Add(name, id);
   ir::Buffer& buffer = program_.buffers.emplace_back();
   buffer.name = name;
   buffer.cls = cls;
@@ -72,10 +71,9 @@ ViewId StageBuilder::Sub(ViewId whole, const std::string& suffix, int64_t offset
                          int64_t elements) {
   const ir::View& base = program_.views[whole];
   std::string name = base.name + "/" + suffix;
-  const ViewId known = views_.Find(program_.views, name);
+  const ViewId known = views_.FindOrAdd(program_.views, name);
   if (known >= 0) return known;
   const auto id = static_cast<ViewId>(program_.views.size());
-  views_.Add(name, id);
   ir::View view{std::move(name), base.buffer, base.offset + offset, elements};
   program_.views.push_back(std::move(view));
   return id;
@@ -91,8 +89,10 @@ ir::Op& StageBuilder::Emit(OpKind kind, std::vector<ViewId> out, std::vector<Vie
   op.phase = phase_;
   op.segment = segment_;
   op.layer = static_cast<int16_t>(layer_);
-  blocks_[block_].ops.push_back(std::move(op));
-  return blocks_[block_].ops.back();
+  constexpr std::size_t kFewOps = 32;  // of one layer: saves five moves of the first ones
+  std::vector<ir::Op>& ops = blocks_[block_].ops;
+  if (ops.empty()) ops.reserve(kFewOps);
+  return ops.emplace_back(std::move(op));
 }
 
 void StageBuilder::Matmul(ViewId c, ViewId a, ViewId b, int64_t m, int64_t n, int64_t k, bool ta,

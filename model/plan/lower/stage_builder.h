@@ -190,17 +190,15 @@ class ViewNames {
  public:
   // -1: there is none.
   ir::ViewId Find(const std::vector<ir::View>& views, std::string_view name) const {
-    const std::size_t hash = std::hash<std::string_view>{}(name);
-    for (std::size_t at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
-      const Slot& slot = slots_[at];
-      if (slot.view < 0) return -1;
-      if (slot.hash == hash && views[static_cast<std::size_t>(slot.view)].name == name)
-        return slot.view;
-    }
+    return Find(views, name, std::hash<std::string_view>{}(name));
   }
-  void Add(std::string_view name, ir::ViewId view) {
+  // The same; where there is none, `name` is that of the next view.
+  ir::ViewId FindOrAdd(const std::vector<ir::View>& views, std::string_view name) {
+    const std::size_t hash = std::hash<std::string_view>{}(name);
+    if (const ir::ViewId known = Find(views, name, hash); known >= 0) return known;
     if (2 * ++count_ > slots_.size()) Grow();
-    Place({std::hash<std::string_view>{}(name), view});
+    Place({hash, static_cast<ir::ViewId>(views.size())});
+    return -1;
   }
 
  private:
@@ -208,6 +206,15 @@ class ViewNames {
     std::size_t hash = 0;
     ir::ViewId view = -1;
   };
+  ir::ViewId Find(const std::vector<ir::View>& views, std::string_view name,
+                  std::size_t hash) const {
+    for (std::size_t at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+      const Slot& slot = slots_[at];
+      if (slot.view < 0) return -1;
+      if (slot.hash == hash && views[static_cast<std::size_t>(slot.view)].name == name)
+        return slot.view;
+    }
+  }
   void Place(const Slot& slot) {
     std::size_t at = slot.hash & (slots_.size() - 1);
     while (slots_[at].view >= 0) at = (at + 1) & (slots_.size() - 1);

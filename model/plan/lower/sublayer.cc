@@ -2,6 +2,9 @@
 // Attention, cross-attention and MLP on this rank: projections, norms of queries and keys, positions, activations.
 #include "model/plan/lower/sublayer.h"
 
+#include <string_view>
+#include <utility>
+
 #include "model/plan/lower/adapters.h"
 #include "model/plan/lower/context.h"
 #include "model/plan/lower/inner_products.h"
@@ -37,7 +40,12 @@ SublayerShape ShapeOf(const StageBuilder& stage, const Sublayer& sub) {
 
 std::string Name(const std::string& prefix, const Layer& layer, const Sublayer& sub,
                  const char* what) {
-  return prefix + "l" + std::to_string(layer.index) + "." + sub.tag + "." + what;
+  const std::string index = std::to_string(layer.index);
+  const std::string_view of = what;
+  std::string name;  // made for each view: in one piece
+  name.reserve(prefix.size() + index.size() + sub.tag.size() + of.size() + 3);
+  name.append(prefix).append("l").append(index).append(".");
+  return std::move(name.append(sub.tag).append(".").append(of));
 }
 
 int16_t DropoutGroup(const StageBuilder& stage) {
