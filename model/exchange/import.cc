@@ -134,8 +134,9 @@ class Importer {
   // A Trainer's stage of ZeRO, and more, stands in DeepSpeed's file alone.
   void Missing(const Setting& file, Target target, const std::string& name) {
     const char* const what = file.unresolved.empty() ? file.value.c_str() : "a file";
-    const bool trainer = target == kDeepSpeed && targets_.contains(kAccelerate);
-    if (trainer && !given_.contains("zero"))
+    // Megatron-DeepSpeed has a stage on its command line.
+    const bool alone = target == kDeepSpeed && !targets_.contains(kMegatron);
+    if (alone && !given_.contains("zero"))
       throw InputError(
           {{file.where,
             file.unresolved.empty()

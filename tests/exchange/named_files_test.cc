@@ -75,6 +75,21 @@ TEST(NamedFiles, AnAbsentOneIsRefusedWithItsPlace) {
   EXPECT_THAT(Read("t.py", call, zero).notes, Contains(HasSubstr("add --from nowhere.json")));
 }
 
+// As `plan export --to deepspeed` starts a program that has no argument of its own: it was predicted as Megatron.
+TEST(NamedFiles, AScriptWithNothingButANameIsRefused) {
+  const std::string script =
+      "here=\"$(cd \"$(dirname \"$0\")\" && pwd)\"\n"
+      "torchrun --nproc-per-node 8 --nnodes 1 train.py --deepspeed \"$here/own.json\"\n";
+  EXPECT_THAT(Error("run.sh", script), AllOf(HasSubstr("run.sh:2"), HasSubstr("--zero N")));
+  const Imported both =
+      Import({SourceOf("run.sh", script), SourceOf("own.json",
+                                                   "{\"train_batch_size\": 64,\n"
+                                                   "\"zero_optimization\": {\"stage\": 1}}")},
+             std::nullopt);
+  EXPECT_EQ(Text(both, "zero"), "1");
+  EXPECT_EQ(both.framework, "deepspeed");
+}
+
 TEST(NamedFiles, WhatIsNamedIsOfItsKind) {
   const std::string loop =
       "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n"
