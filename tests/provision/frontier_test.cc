@@ -177,12 +177,25 @@ TEST(Frontier, OfEqualCostTheShorterRunIsAnOffersCheapest) {
     return found == answer.rows.end() ? std::pair(0.0, 0.0)
                                       : std::pair(found->run.cost.value, found->run.time.value);
   };
-  for (double days = 1.5; days < 16; days *= 1.15) {
-    setup.question.deadline = Seconds(days * 86400);
-    const Provisioned fast = Answer(setup, false), all = Answer(setup, true);
-    for (std::size_t q = 0; q < setup.quotes.size(); ++q) {
-      EXPECT_EQ(shortest(fast, q), shortest(all, q)) << setup.quotes[q].Name() << " in " << days;
+  // Between the days of as many nodes with a spare and without: what is in time costs as much as one more node.
+  std::vector<double> deadlines;
+  std::map<std::pair<std::size_t, int64_t>, double> without;
+  for (const int64_t spares : {0, 1}) {
+    Asked fixed = setup;
+    fixed.question.conditions.spares = spares;
+    for (const Row& row : Answer(fixed, true).rows) {
+      double& alone = without[{row.quote, row.nodes}];
+      if (spares == 0) alone = row.run.time.value;
+      if (spares == 1 && row.run.time.value < alone)
+        deadlines.push_back((alone + row.run.time.value) / 2);
     }
+  }
+  ASSERT_FALSE(deadlines.empty());
+  for (const double seconds : deadlines) {
+    setup.question.deadline = Seconds(seconds);
+    const Provisioned fast = Answer(setup, false), all = Answer(setup, true);
+    for (std::size_t q = 0; q < setup.quotes.size(); ++q)
+      EXPECT_EQ(shortest(fast, q), shortest(all, q)) << setup.quotes[q].Name() << " in " << seconds;
   }
 }
 
