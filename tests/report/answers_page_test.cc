@@ -135,7 +135,7 @@ TEST(ProvisionPage, SaysWhatWouldDoWhereNothingKeepsTheLimits) {
   EXPECT_THAT(made.text, HasSubstr("Nothing keeps both limits: a budget of"));
   EXPECT_THAT(made.html, HasSubstr("Nothing keeps both the deadline and the budget: a budget of"));
   const AnswerPage late = OpenPage(With(kOffers, {"--deadline", "5h"}), 3);
-  EXPECT_THAT(late.html, HasSubstr("None is done within 0.21 d. The fastest of all:"));
+  EXPECT_THAT(late.html, HasSubstr("None is done within 5.00 h. The fastest of all:"));
 }
 
 TEST(ProvisionPage, DrawsTheScalingOfAnOfferOnce) {
