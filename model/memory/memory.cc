@@ -148,14 +148,16 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
                         (stage.need.gradient_copies + stage.need.buckets).value;
   const auto overflow = FirstOverflow(plan, program, layout, limits.allocation,
                                       static_cast<int64_t>(std::max(0.0, budget)));
-  const auto overhead = [&](Bytes allocated) {
-    const Bytes bytes = report.context + allocated * limits.fragmentation;
+  // `kept`: what the text does not name, beside the tensors.
+  const auto overhead = [&](Bytes allocated, Bytes kept) {
+    const Bytes bytes = report.context + kept + (allocated + kept) * limits.fragmentation;
     return bytes.value > 0 ? fmt::format(", of which the framework takes {}", Format(bytes))
                            : std::string();
   };
   if (!overflow) {
     return fmt::format("out of memory on stage {}: {}; capacity {}{}", program.stage,
-                       OnTopVerdict(stage), Format(report.capacity), overhead(stage.allocated()));
+                       OnTopVerdict(stage), Format(report.capacity),
+                       overhead(stage.allocated(), Bytes(0.0)));
   }
   const Bytes live(static_cast<double>(overflow->live));
   const PeakMoment& moment = overflow->moment;
@@ -166,7 +168,8 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
   return fmt::format(
       "out of memory on stage {}{}: {} live when {} {}; capacity {}{}", program.stage,
       overflow->first_step ? " in the first step, before the optimizer's states" : "", Format(live),
-      moment.words, needs, Format(report.capacity), overhead(live));
+      moment.words, needs, Format(report.capacity),
+      overhead(live, stage.need.gradient_copies + stage.need.buckets));
 }
 
 }  // namespace

@@ -145,6 +145,9 @@ class Settler {
   int simulated_ = 0;
 };
 
+// Relative: an order that gains less is none to recommend; answers would print 0.0 %.
+constexpr double kLeastGain = 5e-4;
+
 // The fastest of what a search found, by the engine of the layout as it was; that one where none is faster.
 Prediction FastestOf(const Job& job, const PlacementFound& found, const Prediction& plain,
                      bool plain_counts, Settler* settled) {
@@ -163,7 +166,8 @@ Prediction FastestOf(const Job& job, const PlacementFound& found, const Predicti
     if (fastest && placed.time.total >= fastest->time.total * (1 - kSamePlacement)) continue;
     fastest = placed;
   }
-  return *fastest;
+  const bool gains = !plain_counts || fastest->time.total < plain.time.total * (1 - kLeastGain);
+  return gains ? *fastest : plain;
 }
 
 }  // namespace
@@ -194,8 +198,8 @@ PlacementChoice ChoosePlacement(const Job& job, const Strategy& layout,
   }
   choice.strategy = choice.placed.strategy;
   choice.simulated = settled.simulated() - choice.plain.simulated.has_value();
-  choice.refuted = choice.found.seconds < choice.found.plain && !choice.strategy.placement &&
-                   choice.strategy.layout == plain.layout;
+  choice.refuted = choice.found.seconds < choice.found.plain * (1 - kLeastGain) &&
+                   !choice.strategy.placement && choice.strategy.layout == plain.layout;
   return choice;
 }
 

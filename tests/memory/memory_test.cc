@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "model/arch/catalogue.h"
 #include "model/arch/parameters.h"
 #include "model/memory/software_memory.h"
@@ -56,6 +58,28 @@ TEST(MemoryReport, StatesFollowTheOptimizer) {
   EXPECT_EQ(states(Optimizer::kAdamW), 8 * total);
   EXPECT_EQ(states(Optimizer::kAdam8bit), 2 * total);
   EXPECT_EQ(states(Optimizer::kMuon), 8 * total - 4 * layers);
+}
+
+// What the sentence names adds up to more than the capacity, buckets of reductions included.
+TEST(MemoryReport, TheOverflowCountsTheBucketsOfReductions) {
+  Case c = MegatronRun(2);
+  c.strategy.dp = 2;
+  c.strategy.zero = 0;
+  c.work.global_batch = 8;
+  MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9), 0.05};
+  limits.allocation.reducer = 1;
+  const double buckets = Report(c, limits).peak().need.buckets.value;
+  ASSERT_GT(buckets, 0);
+  limits.capacity = Report(c, limits).total * 0.99;
+  const std::string verdict = Report(c, limits).verdict;
+  const std::string words = "of which the framework takes ";
+  const auto at = verdict.find(words);
+  ASSERT_NE(at, std::string::npos) << verdict;
+  double taken = 0;
+  std::string unit;
+  std::istringstream(verdict.substr(at + words.size())) >> taken >> unit;
+  ASSERT_EQ(unit, "GiB") << verdict;
+  EXPECT_GT(taken * kGiB, 1e9 + buckets) << verdict;
 }
 
 TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
