@@ -146,7 +146,7 @@ class Settler {
 };
 
 // Relative: an order that gains less is none to recommend; answers would print 0.0 %.
-constexpr double kLeastGain = 5e-4;
+constexpr double kShownGain = 5e-4;
 
 // The fastest of what a search found, by the engine of the layout as it was; that one where none is faster.
 Prediction FastestOf(const Job& job, const PlacementFound& found, const Prediction& plain,
@@ -166,7 +166,7 @@ Prediction FastestOf(const Job& job, const PlacementFound& found, const Predicti
     if (fastest && placed.time.total >= fastest->time.total * (1 - kSamePlacement)) continue;
     fastest = placed;
   }
-  const bool gains = !plain_counts || fastest->time.total < plain.time.total * (1 - kLeastGain);
+  const bool gains = !plain_counts || fastest->time.total < plain.time.total * (1 - kShownGain);
   return gains ? *fastest : plain;
 }
 
@@ -198,7 +198,7 @@ PlacementChoice ChoosePlacement(const Job& job, const Strategy& layout,
   }
   choice.strategy = choice.placed.strategy;
   choice.simulated = settled.simulated() - choice.plain.simulated.has_value();
-  choice.refuted = choice.found.seconds < choice.found.plain * (1 - kLeastGain) &&
+  choice.refuted = choice.found.seconds < choice.found.plain * (1 - kShownGain) &&
                    !choice.strategy.placement && choice.strategy.layout == plain.layout;
   return choice;
 }
