@@ -85,25 +85,45 @@ double ReadMargin(const Flag& flag, Diagnostics* diagnostics) {
   return kDefaultMargin;
 }
 
-// Step time of a row over the best without the margin: simulated where the row is, as its days are.
-double MarginCost(const Market& market, const Conditions& conditions, const Row& row) {
+// Time per sequence, as fast as its readers let it train.
+double SecondsPerSequence(const Conditions& conditions, const Candidate& candidate,
+                          double step_seconds, int64_t seq_len) {
+  const double computed = step_seconds / static_cast<double>(candidate.global_batch);
+  if (!conditions.input.reader) return computed;
+  const double fed =
+      *conditions.input.reader * static_cast<double>(candidate.strategy.data_parallel());
+  return std::max(computed, static_cast<double>(seq_len) / fed);
+}
+
+// Time per sequence of a row over the best without the margin, of all batches that it was searched in: simulated where the
+// row is, as its days are.
+double MarginCost(const Question& question, const Market& market, const Row& row) {
+  const Conditions& conditions = question.conditions;
   const Site& site = market.sites[row.site];
   Profiles profiles = site.profiles;
   profiles.framework.memory_nearly_full = 1;
+  const FastestLayouts layouts(site.request, profiles);
   ShapeCache shapes;
-  const auto found = FastestLayouts(site.request, profiles)
-                         .Find(row.nodes, {row.candidate.global_batch, row.candidate.global_batch},
-                               &shapes, conditions.input.reader.value_or(0));
+  std::optional<FastestLayouts::Found> found;
+  for (const BatchSpan& batches : SearchedBatches(question, site)) {
+    auto one = layouts.Find(row.nodes, batches, &shapes, conditions.input.reader.value_or(0));
+    if (one && (!found || one->seconds < found->seconds)) found = std::move(one);
+  }
   if (!found) return 1;
   Candidate best = found->candidate;
-  if (DescribeLayout(best.strategy) == DescribeLayout(row.candidate.strategy)) return 1;
+  if (best.global_batch == row.candidate.global_batch &&
+      DescribeLayout(best.strategy) == DescribeLayout(row.candidate.strategy))
+    return 1;
   if (row.candidate.simulated) {
     const ir::Plan plan = LowerLegal(found->job, best.strategy);
     Settle(found->job, plan, ClusterOf(found->job), &best);
   }
   const bool alike = best.simulated.has_value() == row.candidate.simulated.has_value();
-  return alike ? row.candidate.time.total / best.time.total
-               : row.candidate.ClosedForm().total / best.ClosedForm().total;
+  const auto seconds = [&](const Candidate& one) {
+    return SecondsPerSequence(conditions, one, alike ? one.time.total : one.ClosedForm().total,
+                              site.request.work.seq_len);
+  };
+  return seconds(row.candidate) / seconds(best);
 }
 
 report::Replay ReplayRow(const Row& row, const Conditions& conditions, int64_t runs) {
@@ -132,8 +152,7 @@ void Explain(const ProvisionFlags& flags, const Question& question, const Market
   if (result.fastest) chosen.insert(*result.fastest);
   if (!result.frontier.empty() && chosen.empty()) chosen.insert(result.frontier.back());
   for (const std::size_t i : chosen) {
-    answer->margin_costs.emplace_back(i,
-                                      MarginCost(market, answer->run->conditions, result.rows[i]));
+    answer->margin_costs.emplace_back(i, MarginCost(question, market, result.rows[i]));
     if (replays > 0 && !result.rows[i].run.elastic)
       answer->replays.emplace_back(i, ReplayRow(result.rows[i], answer->run->conditions, replays));
   }
