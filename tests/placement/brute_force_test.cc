@@ -163,7 +163,10 @@ TEST(PlacementBruteForce, EqualsAllOrdersAndSplitsOnRandomClusters) {
                              layers, DescribeLayout(layout)));
     EXPECT_TRUE(found.exact);
     EXPECT_NEAR(found.seconds / least.all, 1, 1e-8);
-    EXPECT_NEAR(choice.placed.time.total / least.all, 1, 1e-8);
+    // What is recommended is that optimum, or the default where it gains less than 0.05 %.
+    const double plain = choice.plain.time.total;
+    const double expected = least.all < plain * (1 - 5e-4) ? least.all : plain;
+    EXPECT_NEAR(choice.placed.time.total / expected, 1, 1e-8);
     EXPECT_NEAR(
         PlacedSeconds(small.job, found.strategy.placement ? found.strategy
                                                           : Placed(found.strategy, false, {})) /
