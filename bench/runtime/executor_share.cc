@@ -10,6 +10,7 @@
 
 #include "bench/recorded.h"
 #include "bench/runtime/small_gpt.h"
+#include "model/arch/catalogue.h"
 #include "model/plan/ir/plan_facts.h"
 #include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
@@ -27,19 +28,6 @@ Strategy Replicas(int replicas, int batch) {
   strategy.dp = replicas;
   strategy.micro_batch = batch;
   return strategy;
-}
-
-ModelSpec Gpt2Small() {
-  ModelSpec model;
-  model.name = "gpt2-small";
-  model.layers = 12;
-  model.hidden = 768;
-  model.ffn = 3072;
-  model.heads = model.kv_heads = 12;
-  model.head_dim = 64;
-  model.vocab = 50257;
-  model.max_positions = 1024;
-  return model;
 }
 
 // Rank 0's steps.
@@ -89,11 +77,11 @@ double BenchRanks(const ir::Plan& plan, int64_t vocab, const char* name, double 
 
 // At 1 x 64 tokens per rank: products with few rows, and an update of 124 million parameters.
 void BenchGpt2(double peak) {
+  const ModelSpec model = LoadModel("gpt2-small").spec;
   const auto rate = [&](int replicas, const char* name) {
-    const ir::Plan plan =
-        StepPlan(Gpt2Small(), kGpt2Tokens, Precision::kFp32, Replicas(replicas, 1));
-    const double tokens = static_cast<double>(replicas * kGpt2Tokens) /
-                          BenchRanks(plan, Gpt2Small().vocab, name, peak);
+    const ir::Plan plan = StepPlan(model, kGpt2Tokens, Precision::kFp32, Replicas(replicas, 1));
+    const double tokens =
+        static_cast<double>(replicas * kGpt2Tokens) / BenchRanks(plan, model.vocab, name, peak);
     fmt::print("{}_speed = {:.4g} tokens/s\n", name, tokens);
     return tokens;
   };

@@ -338,8 +338,8 @@ std::string Details(const ProvisionAnswer& answer) {
   for (const auto& [of, ratio] : answer.margin_costs) {
     if (of != index) continue;
     bullet(ratio > 1.0005
-               ? fmt::format("memory: {:.0f} % stay free on a run of weeks; that costs {} of step "
-                             "time (--memory-margin)",
+               ? fmt::format("memory: {:.0f} % stay free on a run of weeks; training takes {} "
+                             "longer for it (--memory-margin)",
                              100 * answer.memory_margin, Percent(ratio - 1))
                : fmt::format("memory: {:.0f} % stay free, at no cost: {} of {} in use",
                              100 * answer.memory_margin, Format(row.candidate.memory->total),
