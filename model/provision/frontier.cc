@@ -333,7 +333,7 @@ class FrontierSearch {
         if (!settled.contains(key)) {
           const Job job = JobOfRow(row);
           const ir::Plan plan = LowerLegal(job, row.candidate.strategy);
-          const double effort = SimulationEffort(plan);
+          const double effort = SimulationEffort(plan, row.candidate.strategy);
           if (effort > left) continue;
           Say("simulating the frontier", 1 - left / question_.simulation_effort);
           Candidate candidate = row.candidate;

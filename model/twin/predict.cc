@@ -106,30 +106,55 @@ namespace {
 constexpr double kOpsPerUnfolded = 2;
 constexpr double kOpsPerRoute = 20;
 
-}  // namespace
-
-// Unfolding each stage, executing its ranks, routing for all ranks.
-double SimulationEffort(const ir::Plan& plan, bool alike) {
+// Unfolding each stage, executing its ranks, routing for all ranks. `ops`: of all stages.
+double EffortOf(const ir::Plan& plan, double ops, bool alike) {
   const double per_stage = static_cast<double>(sim::ExecutedRanks(plan.mesh, alike)) /
                            static_cast<double>(plan.programs.size());
-  double ops = 0;
-  for (const ir::Program& program : plan.programs) ops += ir::ScheduledOps(program);
   const double routes =
       static_cast<double>(plan.mesh.ranks()) * static_cast<double>(plan.groups.size());
   return ops * (kOpsPerUnfolded + per_stage) + kOpsPerRoute * routes;
 }
 
-void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction) {
-  const double effort = SimulationEffort(plan, cluster.spec.slowdown.empty());
-  if (effort > job.most_effort) {
-    prediction->not_simulated =
-        fmt::format("too large: effort of {:.3g} ops, at most {:.3g}", effort, job.most_effort);
-    return;
+}  // namespace
+
+double SimulationEffort(const ir::Plan& plan, bool alike) {
+  double ops = 0;
+  for (const ir::Program& program : plan.programs) ops += ir::ScheduledOps(program);
+  return EffortOf(plan, ops, alike);
+}
+
+double SimulationEffort(const ir::Plan& plan, const Strategy& layout, bool alike) {
+  const std::vector<ShortSteps> tries = ShortStepsOf(layout, plan.micro_batches);
+  if (tries.empty()) return SimulationEffort(plan, alike);
+  const double both = static_cast<double>(tries.front().fewer + tries.front().more);
+  double ops = 0;
+  for (const ir::Program& program : plan.programs) {
+    double once = 0;  // what no micro-batch repeats runs in each of the two
+    for (const ir::Block& block : program.blocks) once += static_cast<double>(block.ops.size());
+    ops += std::max(2 * once,
+                    ir::ScheduledOps(program) * both / static_cast<double>(plan.micro_batches));
   }
+  return EffortOf(plan, ops, alike);
+}
+
+void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction) {
+  const bool alike = cluster.spec.slowdown.empty();
+  const auto too_large = [&](double effort) {
+    if (effort > job.most_effort) {
+      prediction->not_simulated =
+          fmt::format("too large: effort of {:.3g} ops, at most {:.3g}", effort, job.most_effort);
+    }
+    return effort > job.most_effort;
+  };
+  if (too_large(SimulationEffort(plan, prediction->strategy, alike))) return;
   try {
     SimulatedStep step;
-    const StepTime time = SimulateLayout(job, prediction->strategy, plan, cluster, &step);
-    TakeSimulated(time, std::move(step), prediction);
+    std::optional<StepTime> time = SimulateCycle(job, prediction->strategy, plan, cluster, &step);
+    if (!time) {
+      if (too_large(SimulationEffort(plan, alike))) return;
+      time = SimulateStep(plan, cluster, job.prices(), &step);
+    }
+    TakeSimulated(*time, std::move(step), prediction);
   } catch (const InputError& error) {  // such as no route between two ranks
     prediction->not_simulated = error.what();
   }

@@ -100,6 +100,8 @@ void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction);
 // about 0.14 us of a core.
 // `alike`: replicas are, and executed once.
 double SimulationEffort(const ir::Plan& plan, bool alike = true);
+// The same where `plan` is the layout's: of its first pair of short steps (steady.h), if it has some.
+double SimulationEffort(const ir::Plan& plan, const Strategy& layout, bool alike = true);
 // By the rule of kAuto: the simulated step in the place of the closed form, or why not.
 void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction);
 

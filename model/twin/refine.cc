@@ -183,7 +183,8 @@ bool CandidateSimulator::Simulate(std::span<Candidate* const> candidates, bool r
   std::vector<std::pair<Candidate*, const Cluster*>> works;
   for (Candidate* candidate : candidates) {
     if (candidate->settled()) continue;
-    const double effort = SimulationEffort(*candidate->plan, request_.topology.slowdown.empty());
+    const double effort =
+        SimulationEffort(*candidate->plan, candidate->strategy, request_.topology.slowdown.empty());
     if (effort <= request_.most_effort) {  // else Settle() says so, at no cost
       if (!rows && effort > left_) {
         all = false;

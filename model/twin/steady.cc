@@ -98,8 +98,8 @@ StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSe
   return simulation.time();
 }
 
-StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& plan,
-                        const Cluster& cluster, SimulatedStep* step) {
+std::optional<StepTime> SimulateCycle(const Job& job, const Strategy& layout, const ir::Plan& plan,
+                                      const Cluster& cluster, SimulatedStep* step) {
   for (const ShortSteps& steps : ShortStepsOf(layout, plan.micro_batches)) {
     const ShortRun run(job, layout, plan, cluster, steps, step != nullptr, true);
     if (!run.Repeats()) continue;
@@ -115,7 +115,13 @@ StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& 
     }
     return time;
   }
-  return SimulateStep(plan, cluster, job.prices(), step);
+  return std::nullopt;
+}
+
+StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& plan,
+                        const Cluster& cluster, SimulatedStep* step) {
+  const std::optional<StepTime> time = SimulateCycle(job, layout, plan, cluster, step);
+  return time ? *time : SimulateStep(plan, cluster, job.prices(), step);
 }
 
 double SimulateTotal(const Job& job, const Strategy& layout, const ir::Plan& plan,

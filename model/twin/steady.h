@@ -35,6 +35,10 @@ StepTime Extend(const StepTime& fewer, StepTime more, double cycles);
 // whole step, which repeats its cycle. nullopt: there are no short steps.
 std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, const ir::Plan& plan);
 
+// The step by two short ones, simulated with contention; nullopt: no cycle repeats in the pairs that there are. `step` and errors: as
+// below.
+std::optional<StepTime> SimulateCycle(const Job& job, const Strategy& layout, const ir::Plan& plan,
+                                      const Cluster& cluster, SimulatedStep* step);
 // The step of a layout that lowers to `plan`, simulated with contention: total and breakdown; `step`, if not null,
 // learns the rest. Throws InputError: see sim::Simulation.
 StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& plan,

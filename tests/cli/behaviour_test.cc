@@ -139,7 +139,7 @@ TEST(Offload, IsRefusedByNameWhereItIsNotLowered) {
 
 TEST(Search, SaysTheSameTwice) {
   EXPECT_EQ(RunPlan(kSearch).out, RunPlan(kSearch).out);
-  EXPECT_EQ(RunPlan(With(kSearch, {"--json"})).out, RunPlan(With(kSearch, {"--json"})).out);
+  EXPECT_EQ(RunPlan(With(kSearch, {"--json"})).out, RunPlan(With(kSearch, {"--json", "-"})).out);
 }
 
 TEST(Search, JsonHasTheKeysThatScriptsRead) {

@@ -178,28 +178,11 @@ TEST_F(OneStepTime, OfEveryRowOfASearch) {
 
 // What is too large to simulate keeps the closed form in every answer that does not ask for an engine, and says so.
 TEST_F(OneStepTime, OfAPlanTooLargeToSimulate) {
-  const Words job = {"--model",
-                     "llama2-70b",
-                     "--nodes",
-                     "4",
-                     "--topology",
-                     "dgx-h100",
-                     "--tp",
-                     "4",
-                     "--pp",
-                     "4",
-                     "--zero",
-                     "1",
-                     "--schedule",
-                     "interleaved",
-                     "--vpp",
-                     "20",
-                     "--micro-batch",
-                     "1",
-                     "--sequence-parallel",
-                     "on",
-                     "--recompute",
-                     "none"};
+  const Words job = {
+      "--model",       "llama3-405b", "--nodes",        "128", "--topology",          "dgx-h100",
+      "--tp",          "8",           "--pp",           "128", "--schedule",          "1f1b",
+      "--micro-batch", "1",           "--global-batch", "512", "--sequence-parallel", "on",
+      "--recompute",   "selective"};
   const json predicted = Answer(Words{"predict"} + job)["prediction"];
   EXPECT_EQ(predicted["engine"], "closed");
   EXPECT_THAT(predicted["not_simulated"].get<std::string>(), HasSubstr("too large"));

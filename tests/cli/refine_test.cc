@@ -60,8 +60,8 @@ TEST(Refine, JsonHoldsBothTimesAndThePlaceBefore) {
 }
 
 TEST(Refine, RowsTooLargeAreNamedAndTheOthersAreSimulated) {
-  const Words job = {"--nodes",    "4",        "--model",        "llama2-70b",
-                     "--topology", "dgx-h100", "--global-batch", "512"};
+  const Words job = {"--nodes",    "128",      "--model",        "llama3-405b",
+                     "--topology", "dgx-h100", "--global-batch", "512"};  // one row has 128 stages
   const Outcome outcome = RunPlan(job);
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("Not simulated: "), HasSubstr("too large"),

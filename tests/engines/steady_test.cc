@@ -49,6 +49,7 @@ const Layout kLayouts[] = {
     {"tensor", "megatron", "dgx-h100", "gpt2-medium", 1, Make(8, 1, 1, 0), 128, true},
     {"fsdp", "fsdp", "aws-p4d", "gpt2-xl", 2, Make(1, 1, 16, 3), 64, true},
     {"deepspeed_3", "deepspeed", "aws-p4d", "gpt2-xl", 2, Make(1, 1, 16, 3), 50, true},
+    {"gathers_first", "megatron", "dgx-h100", "gpt2-medium", 1, Make(1, 1, 8, 1), 96, true},
     {"host_ahead", "deepspeed", "aws-dl1", "gpt2-medium", 1, Make(1, 1, 8, 1), 60, true},
     {"host_behind", "deepspeed", "aws-dl1", "gpt2-small", 1, Make(1, 1, 8, 0), 90, true},
     {"one_f_one_b", "megatron", "dgx-a100-80", "gpt2-medium", 2, Make(2, 4, 2, 1), 131, true},
@@ -164,6 +165,41 @@ TEST(ShortSteps, GrowWhileTheyPay) {
   EXPECT_EQ(ShortStepsOf(layout, 256).size(), 1u);
   EXPECT_TRUE(ShortStepsOf(layout, 128).empty());
   EXPECT_TRUE(ShortStepsOf(With(layout, PipelineSchedule::kGpipe), 1024).empty());
+}
+
+// What a command may simulate follows from a plan's structure, not from the number of its micro-batches.
+TEST(ShortSteps, ManyMicroBatchesAreSimulated) {
+  double before = 0, effort = 0;
+  for (const int micro_batches : {1 << 10, 1 << 19}) {
+    const Setting setting({"many", "megatron", "dgx-a100-80", "gpt2-medium", 2, Make(2, 4, 2, 1, 3),
+                           micro_batches, true});
+    const auto answer = Predict(setting.job, setting.layout);
+    ASSERT_TRUE(std::holds_alternative<Prediction>(answer)) << std::get<Refusal>(answer).reason;
+    const Prediction& prediction = std::get<Prediction>(answer);
+    EXPECT_EQ(prediction.not_simulated, "");
+    ASSERT_TRUE(prediction.simulated.has_value());
+    EXPECT_TRUE(prediction.simulated->repeated);
+    const double of_one = prediction.time.total / micro_batches;
+    const double needed = SimulationEffort(LowerLegal(setting.job, setting.layout), setting.layout);
+    if (before > 0) {
+      EXPECT_NEAR(of_one, before, 0.02 * before);
+      EXPECT_NEAR(needed, effort, 1e-3 * effort);
+    }
+    before = of_one;
+    effort = needed;
+  }
+}
+
+// A schedule without a cycle has to be simulated whole, or not at all.
+TEST(ShortSteps, WithoutACycleTheWholeStepCounts) {
+  Setting setting({"gpipe", "orrery", "dgx-a100-80", "gpt2-medium", 2,
+                   With(Make(2, 4, 2, 1), PipelineSchedule::kGpipe), 96, false});
+  const ir::Plan plan = LowerLegal(setting.job, setting.layout);
+  EXPECT_EQ(SimulationEffort(plan, setting.layout), SimulationEffort(plan));
+  setting.job.most_effort = 0.9 * SimulationEffort(plan);
+  const auto answer = Predict(setting.job, setting.layout);
+  EXPECT_FALSE(std::get<Prediction>(answer).simulated.has_value());
+  EXPECT_TRUE(std::get<Prediction>(answer).not_simulated.starts_with("too large"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Steady, testing::ValuesIn(kLayouts),

@@ -190,7 +190,9 @@ TEST(Refine, SaysWhenItStoppedBeforeAllThatMayWin) {
     request.work.global_batch = batch;
     request.top = 1;
     request.refine = 0;
-    const double effort = SimulationEffort(*Search(request).ranked.front().plan);
+    const SearchResult closed = Search(request);
+    const double effort =
+        SimulationEffort(*closed.ranked.front().plan, closed.ranked.front().strategy);
     request.refine = 1;
     request.refine_ops = 1e-3 * effort;  // the row is simulated all the same
     const SearchResult result = Search(request);
@@ -236,7 +238,7 @@ TEST(Refine, LayoutsTooLargeKeepTheClosedFormAndTheOthersDoNot) {
   const SearchResult closed = Search(request, profiles);
   std::vector<double> efforts;
   for (const Candidate& candidate : closed.ranked)
-    efforts.push_back(SimulationEffort(*candidate.plan));
+    efforts.push_back(SimulationEffort(*candidate.plan, candidate.strategy));
   std::ranges::sort(efforts);
   ASSERT_LT(efforts[3], efforts[4]);
   request.refine = 5;
@@ -247,7 +249,7 @@ TEST(Refine, LayoutsTooLargeKeepTheClosedFormAndTheOthersDoNot) {
   int kept = 0;
   double before = 0;
   for (const Candidate& candidate : mixed.ranked) {
-    const bool small = SimulationEffort(*candidate.plan) <= request.most_effort;
+    const bool small = SimulationEffort(*candidate.plan, candidate.strategy) <= request.most_effort;
     EXPECT_EQ(candidate.simulated.has_value(), small);
     EXPECT_EQ(candidate.not_simulated.empty(), small) << candidate.not_simulated;
     EXPECT_LE(before, candidate.time.total * (1 + 1e-6));

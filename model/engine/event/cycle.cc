@@ -57,10 +57,20 @@ class Comparison {
       ++moved;
     const double each = static_cast<double>(more.size() - fewer.size());  // tasks of a cycle
     if (each == 0) return moved == fewer.size() || OnceAlike(fewer, more, fewer.size() - moved);
-    // Tasks before the first cycle and after the last one count as if all came after it.
-    const double others = static_cast<double>(fewer.size()) - each * cycles_;
-    const double steady = std::max(kSteadyCycles, kSteadyShare * cycles_);
-    return static_cast<double>(moved) >= each * steady + others;
+    // What is as in the longer step from the start, and moved by a cycle from the end, has both ends in steady cycles.
+    const double both =
+        static_cast<double>(Unmoved(fewer, more) + moved) - static_cast<double>(fewer.size());
+    return both >= each * std::max(kSteadyCycles, kSteadyShare * cycles_);
+  }
+
+  // Tasks from the start on that have the same dates in both steps.
+  std::size_t Unmoved(const Stream& fewer, const Stream& more) const {
+    const auto unmoved = [&](const TaskSpan& before, const TaskSpan& after) {
+      return Same(before.start, after.start, 0) && Same(before.end, after.end, 0);
+    };
+    std::size_t count = 0;
+    while (count < fewer.size() && unmoved(fewer.SpanAt(count), more.SpanAt(count))) ++count;
+    return count;
   }
 
   // A stream without tasks of a cycle: what is not moved lies before the cycles, or is one run of kernels that holds them.

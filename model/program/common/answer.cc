@@ -24,7 +24,7 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
   // Names come from user files: bytes that are no UTF-8 are replaced, never thrown on.
   const std::string document =
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  if (flag.text.empty()) return {code, document, "", true};
+  if (flag.text.empty() || flag.text == "-") return {code, document, "", true};
   if (const std::string why = WriteTextFile(flag.text, document); !why.empty()) {
     throw InputError({{flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
                        "--json without a file name prints to standard output"}});

@@ -115,10 +115,11 @@ nlohmann::ordered_json RefinementJson(const SearchResult& result) {
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const Candidate& candidate = result.ranked[i];
     if (!candidate.simulated)
-      json["skipped"].push_back({{"rank", i + 1},
-                                 {"closed_form_rank", candidate.closed_rank},
-                                 {"effort_ops", SimulationEffort(*candidate.plan)},
-                                 {"why", candidate.not_simulated}});
+      json["skipped"].push_back(
+          {{"rank", i + 1},
+           {"closed_form_rank", candidate.closed_rank},
+           {"effort_ops", SimulationEffort(*candidate.plan, candidate.strategy)},
+           {"why", candidate.not_simulated}});
   }
   return json;
 }
