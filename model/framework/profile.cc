@@ -111,56 +111,6 @@ void CheckComplete(const FrameworkProfile& profile) {
   }
 }
 
-// Profiles of the catalogue as they were read. A source is the same object as long as its file has
-// not changed (LoadProfileFile), and so is what was read from it and from all that it inherits.
-class Cache {
- public:
-  struct Entry {
-    SourcePtr source;
-    std::shared_ptr<const Entry> parent;
-    std::shared_ptr<const FrameworkProfile> profile;  // complete or not
-  };
-
-  // Parsed at most once per state of the file, whoever asks.
-  std::shared_ptr<const Entry> Load(const std::string& id) {
-    const std::lock_guard lock(mutex_);
-    profile_reader::Heirs heirs;
-    return Load(id, &heirs);
-  }
-
- private:
-  std::shared_ptr<const Entry> LoadParent(const std::string& parent, const std::string& id,
-                                          profile_reader::Heirs* heirs) {
-    heirs->push_back(id);
-    auto entry = Load(parent, heirs);
-    heirs->pop_back();
-    return entry;
-  }
-
-  std::shared_ptr<const Entry> Load(const std::string& id, profile_reader::Heirs* heirs) {
-    auto entry = std::make_shared<Entry>();
-    entry->source = LoadProfileFile(kFrameworkFolder, id);
-    const std::shared_ptr<const Entry> known = entries_[entry->source->name];
-    if (known && known->source == entry->source &&
-        (!known->parent ||
-         known->parent == LoadParent(known->parent->profile->header.id, id, heirs)))
-      return known;
-    auto profile = std::make_shared<FrameworkProfile>();
-    profile_reader::ReadFile<FrameworkProfile>(
-        id, entry->source, FrameworkConstants(), ReadOwnKeys, *heirs,
-        [&](const std::string& parent, FrameworkProfile* base) {
-          entry->parent = LoadParent(parent, id, heirs);
-          *base = *entry->parent->profile;
-        },
-        profile.get());
-    entry->profile = std::move(profile);
-    return entries_[entry->source->name] = entry;
-  }
-
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const Entry>> entries_;  // by path
-};
-
 }  // namespace
 
 std::span<const ConstantRow<FrameworkProfile>> FrameworkConstants() { return kFramework; }
@@ -197,10 +147,10 @@ std::shared_ptr<const FrameworkProfile> WithOwnFacts(const FrameworkReference& r
 }  // namespace
 
 std::shared_ptr<const FrameworkProfile> ShareFrameworkProfile(const std::string& id) {
-  static Cache cache;
+  static ProfileCache<FrameworkProfile> cache(kFrameworkFolder, FrameworkConstants(), ReadOwnKeys);
   if (const FrameworkReference reference = SplitReference(id); !reference.facts.empty())
     return WithOwnFacts(reference);
-  std::shared_ptr<const FrameworkProfile> profile = cache.Load(id)->profile;
+  std::shared_ptr<const FrameworkProfile> profile = cache.Load(id);
   CheckComplete(*profile);
   return profile;
 }

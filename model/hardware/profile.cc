@@ -278,9 +278,17 @@ FabricProfile ReadFabricProfile(const std::string& id, ProfileSource load) {
   return ReadProfile<FabricProfile>("fabric", id, load, FabricConstants());
 }
 
-GpuProfile LoadGpuProfile(const std::string& id) { return ReadGpuProfile(id, LoadProfileFile); }
+GpuProfile LoadGpuProfile(const std::string& id) {
+  static ProfileCache<GpuProfile> cache("gpu", GpuConstants(), ReadTables);
+  const std::shared_ptr<const GpuProfile> profile = cache.Load(id);
+  profile_reader::RequireConstants(*profile, GpuConstants());
+  return *profile;
+}
 FabricProfile LoadFabricProfile(const std::string& id) {
-  return ReadFabricProfile(id, LoadProfileFile);
+  static ProfileCache<FabricProfile> cache("fabric", FabricConstants(), nullptr);
+  const std::shared_ptr<const FabricProfile> profile = cache.Load(id);
+  profile_reader::RequireConstants(*profile, FabricConstants());
+  return *profile;
 }
 std::vector<std::string> ProfileIds(const std::string& folder) {
   std::vector<std::string> ids = AllProfileIds(folder);

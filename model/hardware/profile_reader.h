@@ -7,8 +7,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -212,6 +216,67 @@ void RequireConstants(const Profile& profile, std::span<const ConstantRow<Profil
 }
 
 }  // namespace profile_reader
+
+// Profiles of a folder as they were read: each file is parsed at most once per state of it, whoever asks. A source is the
+// same object as long as its file has not changed (LoadProfileFile), and so is what was read from it and from all that it
+// inherits. Threads may call Load() at the same time.
+template <class Profile>
+class ProfileCache {
+ public:
+  ProfileCache(std::string folder, std::span<const ConstantRow<Profile>> table,
+               ExtraKeys<Profile> extra)
+      : folder_(std::move(folder)), table_(table), extra_(extra) {}
+
+  // Complete or not, see RequireConstants(). Throws InputError: unknown or malformed keys with their places.
+  std::shared_ptr<const Profile> Load(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    profile_reader::Heirs heirs;
+    return Load(id, &heirs)->profile;
+  }
+
+ private:
+  struct Entry {
+    SourcePtr source;
+    std::shared_ptr<const Entry> parent;
+    std::shared_ptr<const Profile> profile;
+  };
+
+  std::shared_ptr<const Entry> LoadParent(const std::string& parent, const std::string& id,
+                                          profile_reader::Heirs* heirs) {
+    heirs->push_back(id);
+    auto entry = Load(parent, heirs);
+    heirs->pop_back();
+    return entry;
+  }
+
+  std::shared_ptr<const Entry> Load(const std::string& id, profile_reader::Heirs* heirs) {
+    auto entry = std::make_shared<Entry>();
+    entry->source = LoadProfileFile(folder_, id);
+    const std::pair key{id, entry->source->name};
+    const std::shared_ptr<const Entry> known = entries_[key];
+    if (known && known->source == entry->source &&
+        (!known->parent ||
+         known->parent == LoadParent(known->parent->profile->header.id, id, heirs)))
+      return known;
+    auto profile = std::make_shared<Profile>();
+    profile_reader::ReadFile<Profile>(
+        id, entry->source, table_, extra_, *heirs,
+        [&](const std::string& parent, Profile* base) {
+          entry->parent = LoadParent(parent, id, heirs);
+          *base = *entry->parent->profile;
+        },
+        profile.get());
+    entry->profile = std::move(profile);
+    return entries_[key] = entry;
+  }
+
+  const std::string folder_;
+  const std::span<const ConstantRow<Profile>> table_;
+  const ExtraKeys<Profile> extra_;
+  std::mutex mutex_;
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<const Entry>>
+      entries_;  // by id and path
+};
 
 // Throws InputError: unknown, missing or malformed constants with their places.
 template <class Profile>
