@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "model/exchange/document.h"
+#include "model/exchange/model_arguments.h"
 #include "tests/exchange/exported.h"
 
 namespace orrery::exchange {
@@ -18,6 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string Sample(const std::string& name) {
   return std::string(ORRERY_SOURCE_DIR) + "/tests/exchange/samples/" + name;
@@ -158,6 +160,29 @@ TEST(ImportMegatron, EndsThatCountAsLayersMakeUnevenStages) {
   EXPECT_EQ(layout(std::regex_replace(front, std::regex("size 4 $"), "size 2 ") +
                    "--decoder-first-pipeline-num-layers 30 --decoder-last-pipeline-num-layers 32"),
             "30,32");
+}
+
+// Layers behind a window read and written: Megatron counts the keys before the own one.
+TEST(ImportMegatron, SlidingWindowsAreRead) {
+  const auto windows = [](const std::string& text) {
+    return Read("x.sh", std::string(kSmall) + text).model->spec.windows;
+  };
+  EXPECT_EQ(windows("--window-size 127,0"), (std::vector<int64_t>{128}));
+  EXPECT_EQ(windows("--window-size '(127, 0)' --window-attn-skip-freq 3"),
+            (std::vector<int64_t>{128, 128, 0}));
+  EXPECT_EQ(windows("--window-size -1,0"), std::vector<int64_t>{});
+  EXPECT_THAT(Error("x.sh", std::string(kSmall) + "--window-size 64,64"),
+              AllOf(HasSubstr("x.sh:1"), HasSubstr("is no window here")));
+  EXPECT_THAT(Error("x.sh", std::string(kSmall) + "--attention-output-gate"),
+              HasSubstr("gates on attention's output"));
+  ModelSpec spec;
+  spec.layers = 6, spec.hidden = 64, spec.heads = 4, spec.kv_heads = 4, spec.head_dim = 16;
+  spec.windows = {128, 128, 0, 128, 128, 0};
+  const ModelExport out = MegatronModel(spec);
+  const auto said = [&](const char* key) { return SettingIndex(out.settings).Peek(key); };
+  EXPECT_EQ(said("window-size"), "127,0");
+  EXPECT_EQ(said("window-attn-skip-freq"), "3");
+  EXPECT_THAT(out.missing, Not(Contains(HasSubstr("windows"))));
 }
 
 // pipeline_parallel_layer_layout.py, parse_str_to_list: brackets first, then letters.
