@@ -253,6 +253,16 @@ std::optional<HfFamily> FindByClass(const Node& config, std::vector<std::string>
   return std::nullopt;
 }
 
+// What one of the keys says of a family that is not known: that no other family's rules would do either.
+std::string OtherKind(const Node& config) {
+  const auto refused = ParseFile(kCommon, config.diagnostics()).Find("refused");
+  for (const std::string& key : refused ? refused->Keys() : std::vector<std::string>{}) {
+    if (config.Has(key))
+      return fmt::format(": {}, by '{}', which cannot be planned yet", refused->String(key), key);
+  }
+  return "";
+}
+
 // The first row of the common file whose keys are all there.
 std::optional<HfFamily> FindByKeys(const Node& config, std::vector<std::string>* notes) {
   const Node common = ParseFile(kCommon, config.diagnostics());
@@ -279,7 +289,8 @@ std::optional<HfFamily> FindHfFamily(const Node& config, std::vector<std::string
     if (std::find(known.begin(), known.end(), type) != known.end())
       return HfFamily::Load(type, config.diagnostics());
     if (diagnostics.ok()) {
-      config.ErrorAt("model_type", fmt::format("unknown model family '{}'", type),
+      config.ErrorAt("model_type",
+                     fmt::format("unknown model family '{}'{}", type, OtherKind(config)),
                      "supported families: " + Families());
     }
     return std::nullopt;
