@@ -89,7 +89,7 @@ std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holdin
   return bytes;
 }
 
-// PyTorch's torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: set_reshard_after_backward(False) of all FSDP
+// PyTorch's torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: set_reshard_after_backward(False) of all
 // modules. What the next forward pass frees, layer by layer, counts here up to the end of the backward pass.
 ir::Usage HeldUsage(const ir::Program& program, const Holding& holding) {
   ir::Usage usage = ir::AnalyseUsage(program);
