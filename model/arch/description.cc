@@ -154,7 +154,10 @@ void ReadRopeScaling(const Fields& fields, ModelSpec* spec) {
   if (!scaling) return;
   if (scaling->IsScalar()) {
     if (place.node.Choice<std::optional<Kind>>(place.key, kTypes, Kind::kNone) != Kind::kNone)
-      spec->untrained.push_back("rope_scaling " + place.node.String(place.key));
+      place.node.ErrorAt(
+          place.key,
+          fmt::format("rope_scaling '{}' without its figures", place.node.String(place.key)),
+          "a map: {rope_type: linear, factor: 8}");
     return;
   }
   const char* type = scaling->Has("type") ? "type" : "rope_type";

@@ -46,6 +46,12 @@ std::optional<double> ReadDropout(const Node& config, std::vector<std::string>* 
   return std::nullopt;
 }
 
+// The class of transformers refuses a null here, too: no model is meant by it.
+void RequireActivation(const HfFamily& family, const Node& config) {
+  const Place place = family.Find(config, "activation");
+  if (!place.key.empty()) (void)place.node.String(place.key);  // required
+}
+
 // What is trained is the language model: heads of other tasks are not.
 void NoteHead(const Node& file, std::vector<std::string>* notes) {
   if (!file.Has("architectures")) return;
@@ -84,7 +90,10 @@ LoadedModel ReadHfConfig(SourcePtr source, const std::string& name) {
   model.defaults.dropout = ReadDropout(config, &model.notes);
   const Fields fields([&](const std::string& key) { return family->Find(config, key); });
   model.spec.family = fields.Choice<Family>("family", kFamilyNames, Family::kDecoder);
+  if (fields.Has("longest")) model.defaults.seq_len = fields.Integer("longest", 1, kMaxPositions);
   ReadTransformer(fields, diagnostics, &model.spec);
+  diagnostics.ThrowIfAny();
+  RequireActivation(*family, config);
   diagnostics.ThrowIfAny();
   return model;
 }

@@ -153,7 +153,7 @@ std::string HfFamily::ConfigText(const std::map<std::string, std::string>& descr
       }
       std::string said = value->second;
       if (const auto values = rule->Find("values")) said = Inverse(*values, said);
-      if (const int64_t plus = rule->Integer("plus", 0, 1000, 0); plus != 0)
+      if (const int64_t plus = rule->Integer("plus", -1000, 1000, 0); plus != 0)
         said = std::to_string(std::atoll(said.c_str()) - plus);
       if (!said.empty()) write(name, said);
     }

@@ -51,6 +51,15 @@ std::optional<Place> NonNull(const Node& map, const std::string& key) {
   return map.Has(key) ? std::optional(Place{map, key}) : std::nullopt;
 }
 
+// "did you mean 'x'? " for a key that is spelled nearly as one that means something.
+std::string Meant(const std::string& key, const std::set<std::string>& used,
+                  const std::map<std::string, std::string>& reasons) {
+  std::vector<std::string> known(used.begin(), used.end());
+  for (const auto& [name, reason] : reasons) known.push_back(name);
+  const std::vector<std::string> near = NearestNames(key, known);
+  return near.empty() ? "" : fmt::format("did you mean '{}'? ", near.front());
+}
+
 std::string Families() { return fmt::format("{}", fmt::join(HfFamilyNames(), ", ")); }
 
 }  // namespace
@@ -92,7 +101,11 @@ std::optional<Place> HfFamily::Value(const Node& config, const std::string& name
 
 std::string HfFamily::ValueText(const Node& config, const std::string& name) const {
   const auto value = Value(config, name);
-  return value ? value->node.String(value->key) : "null";
+  if (!value) return "null";
+  const auto inside = value->node.Find(value->key);
+  if (!inside || inside->IsScalar()) return value->node.String(value->key);
+  if (inside->IsMap()) return inside->Keys().empty() ? "{}" : "{...}";
+  return inside->Elements().empty() ? "[]" : "[...]";
 }
 
 bool HfFamily::Applies(const Node& config, const Node& when) const {
@@ -104,7 +117,7 @@ bool HfFamily::Applies(const Node& config, const Node& when) const {
 
 Place HfFamily::Mapped(const Node& rule, const Place& value) const {
   const auto values = rule.Find("values");
-  if (!values) return {value.node, value.key, rule.Integer("plus", 0, 1000, 0)};
+  if (!values) return {value.node, value.key, rule.Integer("plus", -1000, 1000, 0)};
   const std::string text = value.node.String(value.key);
   if (values->Has(text)) return {*values, text};
   value.node.ErrorAt(value.key,
@@ -204,10 +217,11 @@ std::map<std::string, std::string> HfFamily::Account(const Node& config, bool ou
           key, fmt::format("'{}': this is {}, which cannot be planned yet", key, what->second),
           hints.contains(key) ? hints.at(key) : "supported families: " + Families());
     } else {
+      const std::string near = Meant(key, used, reasons);
       config.ErrorAt(key,
                      fmt::format("'{}' is no key of {} that is known here; it may change the model",
                                  key, name_),
-                     "remove it if it does not change the model's layers");
+                     near + "remove it if it does not change the model's layers");
     }
   }
   if (!outer) CheckOnly(config);
@@ -239,6 +253,16 @@ std::optional<HfFamily> FindByClass(const Node& config, std::vector<std::string>
   return std::nullopt;
 }
 
+// What one of the keys says of a family that is not known: that no other family's rules would do either.
+std::string OtherKind(const Node& config) {
+  const auto refused = ParseFile(kCommon, config.diagnostics()).Find("refused");
+  for (const std::string& key : refused ? refused->Keys() : std::vector<std::string>{}) {
+    if (config.Has(key))
+      return fmt::format(": {}, by '{}', which cannot be planned yet", refused->String(key), key);
+  }
+  return "";
+}
+
 // The first row of the common file whose keys are all there.
 std::optional<HfFamily> FindByKeys(const Node& config, std::vector<std::string>* notes) {
   const Node common = ParseFile(kCommon, config.diagnostics());
@@ -265,7 +289,8 @@ std::optional<HfFamily> FindHfFamily(const Node& config, std::vector<std::string
     if (std::find(known.begin(), known.end(), type) != known.end())
       return HfFamily::Load(type, config.diagnostics());
     if (diagnostics.ok()) {
-      config.ErrorAt("model_type", fmt::format("unknown model family '{}'", type),
+      config.ErrorAt("model_type",
+                     fmt::format("unknown model family '{}'{}", type, OtherKind(config)),
                      "supported families: " + Families());
     }
     return std::nullopt;

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "model/arch/enum_names.h"
+#include "model/base/plain_text.h"
 #include "model/exchange/rules.h"
 
 namespace orrery::exchange {
@@ -32,6 +34,8 @@ constexpr std::pair<const char*, const char*> kRefused[] = {
     {"hybrid-layer-pattern", "state-space layers are not modelled"},
     {"hybrid-override-pattern", "state-space layers are not modelled"},
     {"mtp-num-layers", "multi-token prediction is not modelled"},
+    {"experimental-attention-variant", "this kind of attention is not modelled"},
+    {"attention-output-gate", "gates on attention's output are not modelled"},
 };
 
 bool Same(const ModelSpec& a, const ModelSpec& b) {
@@ -39,7 +43,7 @@ bool Same(const ModelSpec& a, const ModelSpec& b) {
          a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
          a.norm == b.norm && a.activation == b.activation && a.positions == b.positions &&
          a.tied_embeddings == b.tied_embeddings && a.linear_bias == b.linear_bias &&
-         a.qkv_bias == b.qkv_bias && a.vocab == b.vocab;
+         a.qkv_bias == b.qkv_bias && a.vocab == b.vocab && a.windows == b.windows;
 }
 
 // The first of its names that has these dimensions.
@@ -55,6 +59,54 @@ std::optional<LoadedModel> OfCatalogue(const ModelSpec& spec) {
   return std::nullopt;
 }
 
+// The shortest list that repeats itself to this one.
+std::vector<int64_t> Period(const std::vector<int64_t>& list) {
+  for (std::size_t length = 1; length < list.size(); ++length) {
+    bool repeats = list.size() % length == 0;
+    for (std::size_t i = length; repeats && i < list.size(); ++i)
+      repeats = list[i] == list[i - length];
+    if (repeats) return {list.begin(), list.begin() + static_cast<std::ptrdiff_t>(length)};
+  }
+  return list;
+}
+
+// Megatron-Core: keys before and behind the own one; each so-many-th layer sees all (transformer/utils.py,
+// is_layer_window_attention).
+void AddWindows(const ModelSpec& model, ModelExport* out) {
+  if (model.windows.empty()) return;
+  const std::vector<int64_t> windows = Period(model.windows);
+  const int64_t window = windows.front();
+  const bool last_sees_all = windows.back() == 0;
+  const auto windowed = std::ranges::count(windows, window);
+  if (window < 1 || windowed + (last_sees_all ? 1 : 0) != std::ssize(windows)) {
+    out->missing.emplace_back("sliding windows by layer");
+    return;
+  }
+  out->settings.push_back(Set("window-size", fmt::format("{},0", window - 1)));
+  if (last_sees_all)
+    out->settings.push_back(Set("window-attn-skip-freq", static_cast<int64_t>(windows.size())));
+}
+
+void ReadWindows(const SettingIndex& settings, ModelSpec* spec) {
+  const Setting* size = settings.Find("window-size");
+  const auto skip = settings.Find("window-attn-skip-freq") != nullptr
+                        ? settings.Whole("window-attn-skip-freq", 1)
+                        : std::nullopt;
+  if (size == nullptr || skip == 1) return;
+  std::string text;
+  std::ranges::copy_if(size->value, std::back_inserter(text),
+                       [](char c) { return c != '(' && c != ')' && c != ' '; });
+  int64_t before = 0;
+  const std::size_t comma = text.find(',');
+  if (ParseInteger(text.substr(0, comma), &before) != NumberFault::kNone || before < -1 ||
+      comma == std::string::npos || text.substr(comma + 1) != "0")
+    throw InputError({{size->where, fmt::format("window-size '{}' is no window here", size->value),
+                       "keys before and behind the own one, such as 4095,0; -1,0 for all"}});
+  if (before < 0) return;
+  spec->windows.assign(static_cast<std::size_t>(skip.value_or(1)), before + 1);
+  if (skip) spec->windows.back() = 0;
+}
+
 void AddAttention(const ModelSpec& model, ModelExport* out) {
   Settings& settings = out->settings;
   settings.push_back(Set("num-attention-heads", model.heads));
@@ -67,7 +119,7 @@ void AddAttention(const ModelSpec& model, ModelExport* out) {
   if (model.qk_norm == QkNorm::kHead) settings.push_back(Set("qk-layernorm", ""));
   if (model.qk_norm == QkNorm::kWidth)
     out->missing.emplace_back("norm of queries and keys over all heads");
-  if (!model.windows.empty()) out->missing.emplace_back("sliding windows by layer");
+  AddWindows(model, out);
   if (model.attention_cap > 0 || model.logit_cap > 0) out->missing.emplace_back("soft caps");
 }
 
@@ -269,6 +321,7 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
   ReadBlock(settings, &spec);
   ReadWidths(settings, &spec);
   ReadPositions(settings, &spec);
+  ReadWindows(settings, &spec);
   const auto vocab = settings.Whole("vocab-size", 1);
   const auto padded = settings.Whole("padded-vocab-size", 1);
   if (settings.Has("bert-no-binary-head")) spec.family = Family::kEncoder;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "model/base/diagnostics.h"
 
@@ -21,6 +22,16 @@ void AddParts(int64_t size, BytesPerSecond rate, int64_t nodes, std::vector<Upli
     std::fill(part.share.begin() + first, part.share.begin() + std::min(nodes, first + size), 1.0);
     all->push_back(std::move(part));
   }
+}
+
+// The rate out of each leaf of a tree, full or not; nullopt: another fabric.
+std::optional<BytesPerSecond> WholeLeaf(const TopologySpec& spec) {
+  const FabricSpec& fabric = spec.fabric;
+  if (fabric.kind != FabricKind::kFatTree && fabric.kind != FabricKind::kRailOptimised)
+    return std::nullopt;
+  const double nics = static_cast<double>(spec.node.nics.size());
+  const double leaf = static_cast<double>(std::max<int64_t>(1, LeafNodes(spec)));
+  return spec.node.nic_rate * (leaf * nics / fabric.oversubscription);
 }
 
 // Nodes with the same coordinate along a dimension, which are between two planes of links, or one where it has two.
@@ -68,7 +79,6 @@ void AddNamed(const TopologySpec& spec, int64_t nodes, std::vector<Uplinks>* all
 std::vector<Uplinks> UplinksOf(const TopologySpec& spec, int64_t nodes) {
   const FabricSpec& fabric = spec.fabric;
   const int64_t leaf = std::max<int64_t>(1, LeafNodes(spec));
-  const double nics = static_cast<double>(spec.node.nics.size());
   std::vector<Uplinks> all;
   switch (fabric.kind) {
     case FabricKind::kNone:
@@ -76,9 +86,7 @@ std::vector<Uplinks> UplinksOf(const TopologySpec& spec, int64_t nodes) {
       break;
     case FabricKind::kFatTree:
     case FabricKind::kRailOptimised:
-      AddParts(leaf,
-               spec.node.nic_rate * (static_cast<double>(leaf) * nics / fabric.oversubscription),
-               nodes, &all);
+      AddParts(leaf, *WholeLeaf(spec), nodes, &all);
       break;
     case FabricKind::kDragonfly:
       AddParts(
@@ -103,8 +111,14 @@ std::vector<Uplinks> UplinksOf(const TopologySpec& spec, int64_t nodes) {
 
 std::vector<Uplinks> NarrowUplinks(const TopologySpec& spec, const ClusterSummary& cluster) {
   constexpr double kRounding = 1e-9;
-  std::vector<Uplinks> all = UplinksOf(spec, cluster.nodes);
   const double nominal = std::min(spec.node.nic_rate, spec.node.pcie_rate).value;
+  if (const auto leaf =
+          WholeLeaf(spec)) {  // no list of 16,384 nodes per leaf to say that none is narrow
+    const double rate = leaf->value * (cluster.nic_rate.value / nominal);
+    const double nodes = static_cast<double>(std::max<int64_t>(1, LeafNodes(spec)));
+    if (nodes * cluster.node_rate().value <= rate * (1 + kRounding)) return {};
+  }
+  std::vector<Uplinks> all = UplinksOf(spec, cluster.nodes);
   for (Uplinks& part : all) part.rate = part.rate * (cluster.nic_rate.value / nominal);
   std::erase_if(all, [&](const Uplinks& part) {
     const double nodes = std::accumulate(part.share.begin(), part.share.end(), 0.0);

@@ -23,7 +23,7 @@ class LiveWalk {
       : program_(program),
         layout_(layout),
         bytes_(std::move(bytes)),
-        usage_(ir::AnalyseUsage(program)),
+        usage_(HeldUsage(program, holding)),
         from_(HeldFrom(program, layout, usage_, holding)),
         spans_(ir::FrameSpans(plan, program, layout_, usage_)),
         frames_(FramesOf(usage_, layout)) {

@@ -70,8 +70,15 @@ ir::Peak LiveAt(const ir::Plan& plan, const ir::Program& program, const ir::Layo
   peak.op = at.op;
   ir::ListLive(plan, program, layout, &peak);
   const std::vector<int64_t> bytes = HeldBytes(program, allocation.holding);
-  const std::vector<StepPlace> from =
-      HeldFrom(program, layout, ir::AnalyseUsage(program), allocation.holding);
+  const ir::Usage usage = HeldUsage(program, allocation.holding);
+  const std::vector<StepPlace> from = HeldFrom(program, layout, usage, allocation.holding);
+  const ir::Usage plan_usage = ir::AnalyseUsage(program);
+  const int32_t block = layout.calls[static_cast<std::size_t>(at.call)].block;
+  for (std::size_t i = 0; i < usage.by_block[block].size(); ++i) {  // held past the plan's last use
+    const ir::Touch& held = usage.by_block[block][i];
+    if (plan_usage.by_block[block][i].last_op < at.op && at.op <= held.last_op)
+      peak.live.push_back({held.buffer, -1, 0});
+  }
   for (ir::LiveBuffer& live : peak.live)
     live.bytes = from[live.buffer] > at ? 0 : bytes[live.buffer];
   std::erase_if(peak.live, [](const ir::LiveBuffer& live) { return live.bytes == 0; });

@@ -41,6 +41,18 @@ std::vector<double> TimesHeld(const ir::Program& program, const Holding& holding
   return factors;
 }
 
+// One of several stages of a pipeline.
+bool IsStage(const ir::Program& program) {
+  return std::ranges::any_of(program.blocks, [](const ir::Block& block) {
+    return std::ranges::any_of(block.ops,
+                               [](const ir::Op& op) { return op.phase == ir::Phase::kPipeline; });
+  });
+}
+bool RunsBackward(const ir::Block& block) {
+  return std::ranges::any_of(block.ops,
+                             [](const ir::Op& op) { return op.phase == ir::Phase::kBackward; });
+}
+
 }  // namespace
 
 Holding HoldingOf(const FrameworkProfile& framework) {
@@ -53,6 +65,7 @@ Holding HoldingOf(const FrameworkProfile& framework) {
     holding.fp32_residual = framework.preset->autocast;
     holding.eager = !framework.preset->compile;
     holding.eager_norm = holding.eager && !framework.preset->fused_norm;
+    holding.gathers_stay = framework.preset->reduce_once_in_pipelines;
   }
   return holding;
 }
@@ -74,6 +87,23 @@ std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holdin
     for (const ir::BufferId id : ir::SharedGradients(program)) bytes[id] = 0;
   }
   return bytes;
+}
+
+// PyTorch's torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: set_reshard_after_backward(False) of all
+// modules. What the next forward pass frees, layer by layer, counts here up to the end of the backward pass.
+ir::Usage HeldUsage(const ir::Program& program, const Holding& holding) {
+  ir::Usage usage = ir::AnalyseUsage(program);
+  if (!holding.gathers_stay || !IsStage(program)) return usage;
+  for (std::size_t b = 0; b < program.blocks.size(); ++b) {
+    const ir::Block& block = program.blocks[b];
+    if (!RunsBackward(block)) continue;
+    for (ir::Touch& touch : usage.by_block[b]) {
+      const ir::Buffer& buffer = program.buffers[touch.buffer];
+      if (buffer.cls == ir::BufferClass::kGathered && usage.blocks_of[touch.buffer].size() == 1)
+        touch.last_op = static_cast<int32_t>(block.ops.size()) - 1;
+    }
+  }
+  return usage;
 }
 
 bool ComesLate(const ir::Buffer& buffer, const Holding& holding) {

@@ -5,6 +5,8 @@
 // a fact of a release (facts and constants of its profile, with the source):
 //   memory_gradients_late  zero_grad(set_to_none=True): a gradient exists from the first op of a micro-batch that names it
 //   memory_cast_shards     weights are kept in fp32 and cast where they are gathered: no shard in 16 bits
+//   reduce_once_in_pipelines  stages of torch.distributed.pipelining: weights that a backward pass gathers are
+//                          freed in the forward pass behind it at the earliest (set_reshard_after_backward(False))
 //   autocast               the residual stream is kept in fp32: 4 bytes where the plan has 2
 //   compile off            autograd keeps what lies between the operations of a chain: silu(x) of a gated layer, and with
 //                          fused_norm off what an RMS norm multiplies by its gain (in fp32 under autocast; else also its
@@ -29,12 +31,16 @@ struct Holding {
   bool fp32_residual = false;
   bool eager = false;
   bool eager_norm = false;
+  bool gathers_stay = false;
   auto operator<=>(const Holding&) const = default;
 };
 Holding HoldingOf(const FrameworkProfile& framework);
 
 // By buffer of the program; 0: it has none of its own on the device (it lies on the host, shares those of another).
 std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holding);
+
+// Which ops of each block use a buffer: up to the last one that finds it held.
+ir::Usage HeldUsage(const ir::Program& program, const Holding& holding);
 
 // An op of a step: index into the expanded schedule, and into the call's block.
 struct StepPlace {

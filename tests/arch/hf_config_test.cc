@@ -162,7 +162,7 @@ TEST(HfConfig, RefusesArchitecturesThatLookLikeAnother) {
   EXPECT_THAT(ReadError("{\"num_local_experts\": 8," + SampleText("llama-3.1-8b").substr(1)),
               AllOf(HasSubstr("config.json:1:2"), HasSubstr("mixture of experts")));
   EXPECT_THAT(ReadError("{\"model_type\": \"mixtral\", \"num_local_experts\": 8}"),
-              HasSubstr("'mixtral'"));
+              AllOf(HasSubstr("'mixtral'"), HasSubstr("a mixture of experts")));
 }
 
 // Every key is used, excused with a reason, or refused: with a key more, and with each sample's keys renamed.
@@ -184,6 +184,42 @@ TEST(HfConfig, AccountsForEveryKey) {
     if (renamed == SampleText(name)) continue;  // all of it is the class's defaults
     EXPECT_THAT(ReadError(renamed), HasSubstr("vocab_sizes")) << name;
   }
+}
+
+// Keys that have no effect with one value, and change the model with another.
+TEST(HfConfig, RefusesValuesThatChangeTheModel) {
+  const std::string llama = SampleText("llama-3.1-8b").substr(1);
+  EXPECT_THAT(ReadError("{\"add_cross_attention\": true," + llama),
+              AllOf(HasSubstr("config.json:1:"), HasSubstr("add_cross_attention 'true'")));
+  EXPECT_THAT(ReadError(R"({"pruned_heads": {"0": [1, 2]},)" + llama),
+              HasSubstr("pruned_heads '{...}'"));
+  Read(R"({"pruned_heads": {}, "add_cross_attention": false, "is_decoder": true,)" + llama);
+  EXPECT_THAT(ReadError("{\"is_decoder\": true," + SampleText("bert-large-uncased").substr(1)),
+              HasSubstr("is_decoder 'true'"));
+  const auto with = [&](const std::string& key, const std::string& value) {
+    return std::regex_replace("{" + llama, std::regex("\"" + key + "\": (\"[a-z]*\"|\\{[^}]*\\})"),
+                              "\"" + key + "\": " + value);
+  };
+  EXPECT_THAT(ReadError(with("hidden_act", "null")), HasSubstr("'hidden_act' has no value"));
+  EXPECT_THAT(ReadError(with("rope_scaling", "\"linear\"")),
+              AllOf(HasSubstr("'linear' without its figures"), HasSubstr("factor: 8")));
+}
+
+TEST(HfConfig, NamesTheKeyThatAMisspelledOneMeans) {
+  const std::string text = std::regex_replace(SampleText("llama-3.1-8b"),
+                                              std::regex("\"hidden_size\""), "\"hiden_size\"");
+  EXPECT_THAT(ReadError(text), HasSubstr("did you mean 'hidden_size'?"));
+}
+
+// OPT and RoBERTa number positions from 2: the longest sequence has two tokens less than the table has rows.
+TEST(HfConfig, TakesTheLongestSequenceOfTablesWithMoreRows) {
+  const LoadedModel opt = Read(SampleText("opt-125m"));
+  EXPECT_EQ(opt.spec.max_positions, 2050);
+  EXPECT_EQ(opt.defaults.seq_len, 2048);
+  const LoadedModel roberta = Read(SampleText("roberta-base"));
+  EXPECT_EQ(roberta.spec.max_positions, 514);
+  EXPECT_EQ(roberta.defaults.seq_len, 512);
+  EXPECT_EQ(Read(SampleText("gpt2")).defaults.seq_len, std::nullopt);
 }
 
 TEST(HfConfig, InfersFromTheArchitecture) {

@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <regex>
 
 #include "model/exchange/document.h"
+#include "model/exchange/model_arguments.h"
 #include "tests/exchange/exported.h"
 
 namespace orrery::exchange {
@@ -17,6 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string Sample(const std::string& name) {
   return std::string(ORRERY_SOURCE_DIR) + "/tests/exchange/samples/" + name;
@@ -131,6 +134,73 @@ TEST(ImportMegatron, UnevenStagesAreRead) {
                                       "--decoder-last-pipeline-num-layers 3"),
                  "layout"),
             "1,2x4,3");
+}
+
+// transformer_block.py, get_num_layers_to_build: embedding and loss count as layers, sized ends are cut into chunks.
+TEST(ImportMegatron, EndsThatCountAsLayersMakeUnevenStages) {
+  const std::string front =
+      "pretrain_gpt.py --num-layers 62 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+      "--micro-batch-size 1 --global-batch-size 32 --pipeline-model-parallel-size 4 ";
+  const std::string both =
+      front + "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split ";
+  const auto layout = [&](const std::string& text) { return Text(Read("x.sh", text), "layout"); };
+  EXPECT_EQ(layout(both), "15,2x16,15");
+  for (const char* chunks :
+       {"--num-virtual-stages-per-pipeline-rank 2", "--num-layers-per-virtual-pipeline-stage 8"}) {
+    EXPECT_EQ(layout(both + chunks), "7,6x8,7");
+    EXPECT_EQ(Text(Read("x.sh", both + chunks), "vpp"), "2");
+  }
+  EXPECT_THAT(Error("x.sh", front + "--account-for-loss-in-pipeline-split"),
+              AllOf(HasSubstr("62 layers and an end"), HasSubstr("4 stages")));
+  EXPECT_THAT(Error("x.sh", both + "--decoder-first-pipeline-num-layers 14"),
+              HasSubstr("contradicts decoder-first-pipeline-num-layers"));
+  const std::string sized =
+      "--decoder-first-pipeline-num-layers 14 --decoder-last-pipeline-num-layers 16 ";
+  EXPECT_EQ(layout(front + sized + "--num-virtual-stages-per-pipeline-rank 2"), "7,3x8,7,3x8");
+  EXPECT_EQ(layout(std::regex_replace(front, std::regex("size 4 $"), "size 2 ") +
+                   "--decoder-first-pipeline-num-layers 30 --decoder-last-pipeline-num-layers 32"),
+            "30,32");
+}
+
+// Layers behind a window read and written: Megatron counts the keys before the own one.
+TEST(ImportMegatron, SlidingWindowsAreRead) {
+  const auto windows = [](const std::string& text) {
+    return Read("x.sh", std::string(kSmall) + text).model->spec.windows;
+  };
+  EXPECT_EQ(windows("--window-size 127,0"), (std::vector<int64_t>{128}));
+  EXPECT_EQ(windows("--window-size '(127, 0)' --window-attn-skip-freq 3"),
+            (std::vector<int64_t>{128, 128, 0}));
+  EXPECT_EQ(windows("--window-size -1,0"), std::vector<int64_t>{});
+  EXPECT_THAT(Error("x.sh", std::string(kSmall) + "--window-size 64,64"),
+              AllOf(HasSubstr("x.sh:1"), HasSubstr("is no window here")));
+  EXPECT_THAT(Error("x.sh", std::string(kSmall) + "--attention-output-gate"),
+              HasSubstr("gates on attention's output"));
+  ModelSpec spec;
+  spec.layers = 6, spec.hidden = 64, spec.heads = 4, spec.kv_heads = 4, spec.head_dim = 16;
+  spec.windows = {128, 128, 0, 128, 128, 0};
+  const ModelExport out = MegatronModel(spec);
+  const auto said = [&](const char* key) { return SettingIndex(out.settings).Peek(key); };
+  EXPECT_EQ(said("window-size"), "127,0");
+  EXPECT_EQ(said("window-attn-skip-freq"), "3");
+  EXPECT_THAT(out.missing, Not(Contains(HasSubstr("windows"))));
+}
+
+// pipeline_parallel_layer_layout.py, parse_str_to_list: brackets first, then letters.
+TEST(ImportMegatron, LayoutsRepeatLettersInsideBrackets) {
+  const std::string front =
+      "pretrain_gpt.py --num-layers 62 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+      "--micro-batch-size 1 --global-batch-size 32 --pipeline-model-parallel-size 4 "
+      "--pipeline-model-parallel-layout ";
+  EXPECT_EQ(Text(Read("x.sh", front + "'Et*7|(t*8|)*6t*7L'"), "layout"), "7,6x8,7");
+  EXPECT_THAT(Error("x.sh", front + "'Et*20|t*20|t*22|'"), HasSubstr("ends with the one loss"));
+  EXPECT_THAT(Error("x.sh", front + "'t*20|t*20|t*22|L'"), HasSubstr("begins with the one"));
+  EXPECT_THAT(Error("x.sh", front + "'E*t|t|t|L'"), HasSubstr("stands between"));
+  const auto flags = [](const std::string& layout) {
+    return Resolve({"--model", "llama2-7b", "--topology", "dgx-h100", "--nodes", "2", "--pp", "4",
+                    "--global-batch", "64", "--layout", layout});
+  };
+  EXPECT_EQ(*flags("Et*7|(t*9|)*2t*7L").strategy.layout, *flags("7,2x9,7").strategy.layout);
+  EXPECT_THAT(ErrorOf([&] { flags("Et*7|t*9|t*16L|"); }), HasSubstr("--layout 'Et*7"));
 }
 
 // "-x NAME" of mpirun, once for each variable.

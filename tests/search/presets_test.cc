@@ -28,6 +28,17 @@ TEST(Presets, AnUnknownNameSuggestsTheNearest) {
   }
 }
 
+// Its refusals send users of other frameworks here.
+TEST(Presets, OrreryOffersEachModuleThatPlansRecompute) {
+  Strategy s;
+  for (const Recompute recompute :
+       {Recompute::kByOp, Recompute{kRecomputeKeys}, Recompute{kRecomputeOut},
+        Recompute{kRecomputeUp}, Recompute{kRecomputeCoreAttention | kRecomputeMlp}}) {
+    s.recompute = recompute;
+    EXPECT_EQ(FindFramework("orrery").Refuses(s), "");
+  }
+}
+
 TEST(Presets, RefusalsNameTheMissingAxis) {
   Strategy s;
   s.dp = 8;

@@ -32,7 +32,9 @@ class DirectImpl : public Algorithm {
         if (from != to) routes->AddEdge(from, to, 0);
       }
     }
-    return {{routes->TakeChannel(1.0 / routes->ranks())}};
+    net::TrafficPhase phase;
+    phase.push_back(routes->TakeChannel(1.0 / routes->ranks()));
+    return net::InOnePhase(std::move(phase));
   }
 
  private:

@@ -27,7 +27,7 @@ class NvlsImpl : public Algorithm {
 
   // On the links of the node: what a ring puts there, in keeping with the efficiency.
   net::Traffic Route(Collective collective, net::GroupRoutes* routes) const override {
-    return {routes->Ring(routes->nodes(), WireFactor(collective, routes->ranks()))};
+    return net::InOnePhase(routes->Ring(routes->nodes(), WireFactor(collective, routes->ranks())));
   }
 
  private:

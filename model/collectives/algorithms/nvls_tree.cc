@@ -39,10 +39,10 @@ class NvlsTreeImpl : public Algorithm {
 
   // Each GPU sends and receives everything once: the edges of a ring through the switch do as much.
   net::Traffic Route(Collective, net::GroupRoutes* routes) const override {
-    return {routes->DoubleTree([&](const std::vector<int64_t>& walk, int turn) {
+    return net::InOnePhase(routes->DoubleTree([&](const std::vector<int64_t>& walk, int turn) {
       for (std::size_t i = 0; i < walk.size() && walk.size() > 1; ++i)
         routes->AddEdge(walk[i], walk[(i + 1) % walk.size()], turn);
-    })};
+    }));
   }
 
  private:

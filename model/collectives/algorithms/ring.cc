@@ -37,8 +37,8 @@ class RingImpl : public Algorithm {
 
   net::Traffic Route(Collective collective, net::GroupRoutes* routes) const override {
     const bool chain = collective == Collective::kBroadcast;
-    return {routes->Ring(routes->nodes(), WireFactor(collective, routes->ranks()),
-                         chain ? routes->members().front() : -1)};
+    return net::InOnePhase(routes->Ring(routes->nodes(), WireFactor(collective, routes->ranks()),
+                                        chain ? routes->members().front() : -1));
   }
 
  private:

@@ -31,12 +31,12 @@ class DoubleBinaryTreeImpl : public Algorithm {
 
   // A chain inside a node sends down what it sent up.
   net::Traffic Route(Collective, net::GroupRoutes* routes) const override {
-    return {routes->DoubleTree([&](const std::vector<int64_t>& walk, int turn) {
+    return net::InOnePhase(routes->DoubleTree([&](const std::vector<int64_t>& walk, int turn) {
       for (std::size_t i = 1; i < walk.size(); ++i) {
         routes->AddEdge(walk[i - 1], walk[i], turn);
         routes->AddEdge(walk[i], walk[i - 1], turn);
       }
-    })};
+    }));
   }
 
  private:

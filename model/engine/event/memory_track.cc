@@ -19,7 +19,7 @@ constexpr uint8_t kComputeStream = 0;
 
 StageMemoryMap::StageMemoryMap(const TaskOps& ops)
     : ops_(ops), bytes_(HeldBytes(ops.program(), ops.holding())) {
-  const ir::Usage usage = ir::AnalyseUsage(ops.program());
+  const ir::Usage usage = HeldUsage(ops.program(), ops.holding());
   from_ = HeldFrom(ops.program(), ops.layout(), usage, ops.holding());
   for (std::size_t b = 0; b < bytes_.size(); ++b) {
     if (FromBegin(b)) step_bytes_ += bytes_[b];

@@ -128,6 +128,10 @@ void JobMaker::SetLengths(const TrainingDefaults& defaults) {
   Workload& work = request_.work;
   if (seq_len_) {
     work.seq_len = *seq_len_;
+    const ModelSpec& spec = job_.model.spec;  // with learned positions it is refused
+    if (spec.positions == Positions::kRotary && work.seq_len > spec.max_positions)
+      job_.notes.push_back(fmt::format("the model's longest sequence is {}, --seq-len is beyond it",
+                                       spec.max_positions));
   } else if (defaults.seq_len) {
     work.seq_len = *defaults.seq_len;
     FromModel(fmt::format("sequence length {}", work.seq_len), "--seq-len");

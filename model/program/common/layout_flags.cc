@@ -10,6 +10,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
+#include "model/exchange/rules.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
 
@@ -30,9 +31,13 @@ bool Whole(std::string_view text, int64_t least, int64_t* value) {
          *value <= kMostChunks;
 }
 
-// "7,14x8,7": 7 layers, 14 times 8, 7.
+// "7,14x8,7": 7 layers, 14 times 8, 7; or Megatron's "Et*7|(t*8|)*14t*7L". Throws InputError: no such text of Megatron.
 std::shared_ptr<const std::vector<int>> ReadLayout(const Flag& flag, Diagnostics* diagnostics) {
   if (!flag.given) return nullptr;
+  if (flag.text.find_first_of("|EtL") != std::string::npos) {
+    return std::make_shared<const std::vector<int>>(
+        exchange::LayersOfMegatronLayout({"--layout", flag.text, flag.where, ""}));
+  }
   std::vector<int> chunks;
   std::istringstream pieces(flag.text + ",");
   for (std::string piece; std::getline(pieces, piece, ',');) {
@@ -44,7 +49,9 @@ std::shared_ptr<const std::vector<int>> ReadLayout(const Flag& flag, Diagnostics
         static_cast<int64_t>(chunks.size()) + count > kMostChunks) {
       diagnostics->Error(
           flag.where, fmt::format("'{}' is no number of layers", piece),
-          fmt::format("numbers from 0 to {}, a repetition as 14x8: 7,14x8,7", kMostChunks));
+          fmt::format("numbers from 0 to {}, 14 chunks of 8 as 14x8: 7,14x8,7; or Megatron's "
+                      "Et*7|(t*8|)*14t*7L",
+                      kMostChunks));
       return nullptr;
     }
     chunks.insert(chunks.end(), static_cast<std::size_t>(count), static_cast<int>(layers));
@@ -150,9 +157,11 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                "chunks per stage, there and back)",
                Words::kList, NamesOf<PipelineSchedule>(report::kScheduleNames));
   flags->Value(&vpp, "--vpp", "N", "model chunks per pipeline stage (interleaved)");
-  flags->Value(&layout, "--layout", "LIST",
-               "layers of each pipeline stage, or of each chunk in the order chunk x stages + "
-               "stage: 7,14x8,7; a search finds shares for different GPUs");
+  flags->Value(
+      &layout, "--layout", "LIST",
+      "layers of each pipeline stage, or of each chunk in the order chunk x stages + "
+      "stage: 7,14x8,7, or Megatron's Et*7|(t*8|)*14t*7L; a search finds shares for different "
+      "GPUs");
   flags->Value(
       &recompute, "--recompute", "HOW",
       "recompute activations in the backward pass: none, selective, full, op (torchtitan's "

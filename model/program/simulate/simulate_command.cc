@@ -170,20 +170,19 @@ class Twin {
 
   std::vector<LinkId> Busiest(const std::vector<sim::LinkTraffic>& traffic, double seconds,
                               std::vector<report::LinkBusy>* table) const {
-    std::vector<std::pair<double, LinkId>> order;
+    std::vector<std::pair<double, LinkId>> order;  // the first of all links alone
     for (std::size_t i = 0; i < traffic.size(); ++i) {
-      if (traffic[i].bytes > 0)
-        order.emplace_back(-traffic[i].occupied / cluster_.links[i].capacity.value / seconds, i);
+      if (traffic[i].bytes <= 0) continue;
+      const std::pair next(-traffic[i].occupied / cluster_.links[i].capacity.value / seconds,
+                           static_cast<LinkId>(i));
+      if (order.size() == kBusiestLinks && order.back() <= next) continue;
+      order.insert(std::ranges::upper_bound(order, next), next);
+      if (order.size() > kBusiestLinks) order.pop_back();
     }
-    const std::size_t count = std::min(order.size(), kBusiestLinks);
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
-                      order.end());
     std::vector<LinkId> busiest;
-    for (std::size_t i = 0; i < count; ++i) {
-      const LinkId link = order[i].second;
+    for (const auto& [busy, link] : order) {
       const sim::LinkTraffic& on_link = traffic[static_cast<std::size_t>(link)];
-      table->push_back(
-          {net::LinkName(cluster_, link), on_link.bytes, -order[i].first, on_link.efficiency()});
+      table->push_back({net::LinkName(cluster_, link), on_link.bytes, -busy, on_link.efficiency()});
       busiest.push_back(link);
     }
     return busiest;

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// How Megatron spells virtual stages and the layers of each.
+//
+// NVIDIA/Megatron-LM, megatron/core/transformer: pipeline_parallel_layer_layout.py, parse_str_to_list; transformer_block.py,
+// get_num_layers_to_build; megatron/training/arguments.py, validate_args, for the number of chunks.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/base/plain_text.h"
+#include "model/exchange/fields.h"
+#include "model/exchange/rules.h"
+
+namespace orrery::exchange {
+namespace {
+
+constexpr int64_t kMostChunks = 4096;
+constexpr std::size_t kMostLetters = 64 * kMostChunks;
+
+[[noreturn]] void RefuseLayout(const Setting& setting, const std::string& why) {
+  throw InputError({{setting.where, fmt::format("{} '{}': {}", setting.key, setting.value, why),
+                     "stages between |, E for the embedding, t for a layer, L for the loss: "
+                     "Et*3|t*4|tttL"}});
+}
+
+// The number behind the '*' at `at`; moves past it.
+int64_t Times(const Setting& setting, const std::string& text, std::size_t* at) {
+  std::size_t end = ++*at;
+  while (end < text.size() && text[end] >= '0' && text[end] <= '9') ++end;
+  int64_t times = 0;
+  if (ParseInteger(std::string_view(text).substr(*at, end - *at), &times) != NumberFault::kNone ||
+      times < 1 || times > kMostChunks)
+    RefuseLayout(setting, "'*' stands between a stage or letter and a number");
+  *at = end;
+  return times;
+}
+
+void Repeat(const std::string& part, int64_t times, std::string* out) {
+  for (int64_t i = 0; i < times && out->size() < kMostLetters; ++i) *out += part;
+}
+
+// (ab|)*3 repeats what is in brackets, letters with a number of their own included.
+std::string WithoutBrackets(const Setting& setting, const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] != '(') {
+      out += text[at++];
+      continue;
+    }
+    const std::size_t end = text.find(')', at);
+    if (end == std::string::npos) RefuseLayout(setting, "a bracket is never closed");
+    const std::string part = text.substr(at + 1, end - at - 1);
+    at = end + 1;
+    const bool repeated = at < text.size() && text[at] == '*';
+    Repeat(part, repeated ? Times(setting, text, &at) : 1, &out);
+  }
+  return out;
+}
+
+// Brackets first, then x*3 for a letter; commas mean nothing.
+std::string Unrolled(const Setting& setting) {
+  std::string text, out;
+  std::ranges::copy_if(setting.value, std::back_inserter(text),
+                       [](char c) { return c != ',' && c != ' ' && c != '\'' && c != '"'; });
+  text = WithoutBrackets(setting, text);
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '*') RefuseLayout(setting, "'*' stands between a stage or letter and a number");
+    const std::string letter = text.substr(at++, 1);
+    const bool repeated = at < text.size() && text[at] == '*';
+    Repeat(letter, repeated ? Times(setting, text, &at) : 1, &out);
+  }
+  return out;
+}
+
+constexpr const char* kFirst = "decoder-first-pipeline-num-layers";
+constexpr const char* kLast = "decoder-last-pipeline-num-layers";
+constexpr const char* kEmbedding = "account-for-embedding-in-pipeline-split";
+constexpr const char* kLoss = "account-for-loss-in-pipeline-split";
+
+const Setting* Switched(const SettingIndex& settings, const char* key) {
+  const Setting* found = settings.Find(key);
+  return found != nullptr && found->value != "false" ? found : nullptr;
+}
+int64_t Count(const SettingIndex& settings, const Setting* setting) {
+  return setting == nullptr ? 0 : settings.Whole(setting->key).value_or(0);
+}
+int64_t LayersOfModel(const SettingIndex& settings) {  // 0: the file does not say
+  return settings.Whole("num-layers", 1).value_or(0);
+}
+
+// What counts as a layer where stages are made, besides layers.
+struct CountedEnds {
+  const Setting* embedding;
+  const Setting* loss;
+  explicit CountedEnds(const SettingIndex& settings)
+      : embedding(Switched(settings, kEmbedding)), loss(Switched(settings, kLoss)) {}
+  bool any() const { return embedding != nullptr || loss != nullptr; }
+  int64_t count() const { return (embedding != nullptr ? 1 : 0) + (loss != nullptr ? 1 : 0); }
+  const Setting* named() const { return embedding != nullptr ? embedding : loss; }
+};
+
+int64_t ChunksBySize(const SettingIndex& settings, const Setting& size, int64_t pp) {
+  const int64_t per = *settings.Whole(size.key, 1);
+  const CountedEnds ends(settings);
+  const int64_t layers = LayersOfModel(settings) + ends.count();
+  if (layers == ends.count() || layers % (pp * per) != 0) {
+    throw InputError({{size.where,
+                       fmt::format("{} layers per virtual stage do not divide num-layers{} by {} "
+                                   "stages",
+                                   per, ends.any() ? " and the ends that count as layers" : "", pp),
+                       "num-layers = stages x chunks x layers per chunk"}});
+  }
+  return layers / pp / per;
+}
+
+// Equal chunks of layers, embedding and loss; the ends hold a layer less.
+std::string LayersWithCountedEnds(const SettingIndex& settings, const CountedEnds& ends,
+                                  int64_t chunks) {
+  const int64_t layers = LayersOfModel(settings);
+  if ((layers + ends.count()) % chunks != 0) {
+    throw InputError(
+        {{ends.named()->where,
+          fmt::format("{} layers and {} that count{} as one do not divide by {} stages", layers,
+                      ends.count() == 2 ? "two ends" : "an end", ends.count() == 2 ? "" : "s",
+                      chunks),
+          "num-layers + ends = stages x chunks x layers per chunk"}});
+  }
+  const auto each = static_cast<int>((layers + ends.count()) / chunks);
+  std::vector<int> list(static_cast<std::size_t>(chunks), each);
+  if (ends.embedding != nullptr) --list.front();
+  if (ends.loss != nullptr) --list.back();
+  return ListText(list);
+}
+
+// The first or last stage of other size; each stage's layers are cut into equal chunks.
+std::string LayersWithUnevenEnds(const SettingIndex& settings, const Setting* first,
+                                 const Setting* last, int64_t pp, int64_t vpp) {
+  const Setting& named = first != nullptr ? *first : *last;
+  const int64_t all = LayersOfModel(settings);
+  const int64_t between = pp - (first != nullptr ? 1 : 0) - (last != nullptr ? 1 : 0);
+  const int64_t head = Count(settings, first), tail = Count(settings, last);
+  const int64_t rest = all - head - tail;
+  if (between < 0 || rest < 0 || (between == 0 ? rest != 0 : rest % between != 0)) {
+    throw InputError(
+        {{named.where, fmt::format("{} layers do not make up {} stages with these ends", all, pp),
+          "the stages between them hold equal numbers of layers"}});
+  }
+  std::vector<int> layers(static_cast<std::size_t>(pp),
+                          static_cast<int>(between > 0 ? rest / between : 0));
+  if (first != nullptr) layers.front() = static_cast<int>(head);
+  if (last != nullptr) layers.back() = static_cast<int>(tail);
+  std::vector<int> chunks;
+  for (int64_t chunk = 0; chunk < vpp; ++chunk) {
+    for (const int stage : layers) {
+      if (stage % vpp != 0)
+        throw InputError(
+            {{named.where, fmt::format("a stage of {} layers has no {} equal chunks", stage, vpp),
+              "layers of each stage must divide by the virtual stages"}});
+      chunks.push_back(static_cast<int>(stage / vpp));
+    }
+  }
+  return ListText(chunks);
+}
+
+}  // namespace
+
+std::string MegatronLayout(const std::vector<int>& layers) {
+  std::string text;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (i > 0) text += '|';
+    if (i == 0) text += 'E';
+    if (layers[i] > 0) text += layers[i] > 1 ? fmt::format("t*{}", layers[i]) : "t";
+    if (i + 1 == layers.size()) text += 'L';
+  }
+  return text;
+}
+
+std::vector<int> LayersOfMegatronLayout(const Setting& setting) {
+  std::vector<int> layers = {0};
+  const std::string text = Unrolled(setting);
+  for (const char letter : text) {
+    if (letter == '|') {
+      layers.push_back(0);
+      if (layers.size() > kMostChunks) RefuseLayout(setting, "more than 4096 stages");
+    } else if (letter == 't') {
+      ++layers.back();
+    } else if (letter == 'm') {
+      RefuseLayout(setting, "layers for multi-token prediction (m) are not modelled");
+    } else if (letter != 'E' && letter != 'L') {
+      RefuseLayout(setting, fmt::format("'{}' is no layer", letter));
+    }
+  }
+  if (text.empty() || text.front() != 'E' || std::ranges::count(text, 'E') != 1)
+    RefuseLayout(setting, "it begins with the one embedding");
+  if (text.back() != 'L' || std::ranges::count(text, 'L') != 1)
+    RefuseLayout(setting, "it ends with the one loss");
+  return layers;
+}
+
+std::string ListText(const std::vector<int>& layers) {
+  std::string text;
+  for (std::size_t i = 0; i < layers.size();) {
+    std::size_t end = i;
+    while (end < layers.size() && layers[end] == layers[i]) ++end;
+    text += text.empty() ? "" : ",";
+    text += end - i == 1 ? Text(layers[i]) : fmt::format("{}x{}", end - i, layers[i]);
+    i = end;
+  }
+  return text;
+}
+
+Cell MegatronVirtualStages() {
+  return Rule(
+      [](const Case& c) {
+        if (c.strategy.vpp == 1) return Default("one chunk per stage");
+        if (!EvenStages(c)) return Written{Status::kFollows, {}, "pipeline-model-parallel-layout"};
+        return Say({Set("num-virtual-stages-per-pipeline-rank", c.strategy.vpp)});
+      },
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        const int64_t pp = NumberOf(values, "pp", 1);
+        if (const auto count = settings.Whole("num-virtual-stages-per-pipeline-rank", 1))
+          return From(settings.Find("num-virtual-stages-per-pipeline-rank"), Text(*count));
+        if (const Setting* size = settings.Find("num-layers-per-virtual-pipeline-stage"))
+          return From(size, Text(ChunksBySize(settings, *size, pp)));
+        if (const Setting* layout = settings.Find("pipeline-model-parallel-layout")) {
+          const auto chunks = static_cast<int64_t>(LayersOfMegatronLayout(*layout).size());
+          if (chunks % pp != 0)
+            RefuseLayout(*layout, fmt::format("{} stages for pp {}", chunks, pp));
+          return From(layout, Text(chunks / pp));
+        }
+        return Value{"1", {}, ""};
+      });
+}
+
+Cell MegatronUnevenStages(const char* key) {
+  return Rule(
+      [key](const Case& c) {
+        if (EvenStages(c)) return Default("equal stages");
+        return Say({Set(key, MegatronLayout(LayersByChunk(c)))});
+      },
+      [key](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        const Setting* layout = settings.Find(key);
+        // Without the number of layers these arguments say nothing, and are named as not read.
+        if (LayersOfModel(settings) == 0 && layout == nullptr) return Value{"even", {}, ""};
+        const CountedEnds ends(settings);
+        const Setting* first = settings.Find(kFirst);
+        const Setting* last = settings.Find(kLast);
+        const Setting* sized = layout != nullptr ? layout : first != nullptr ? first : last;
+        if (ends.any() && sized != nullptr) {
+          throw InputError({{ends.named()->where,
+                             fmt::format("{} contradicts {}", ends.named()->key, sized->key),
+                             "keep one of them: Megatron refuses both"}});
+        }
+        if (layout != nullptr) return From(layout, ListText(LayersOfMegatronLayout(*layout)));
+        const int64_t pp = NumberOf(values, "pp", 1), vpp = NumberOf(values, "vpp", 1);
+        if (ends.any() && pp > 1)
+          return From(ends.named(), LayersWithCountedEnds(settings, ends, pp * vpp));
+        if (first == nullptr && last == nullptr) return Value{"even", {}, ""};
+        return From(sized, LayersWithUnevenEnds(settings, first, last, pp, vpp));
+      });
+}
+
+}  // namespace orrery::exchange
