@@ -108,9 +108,8 @@ File TitanToml(const Bundle& bundle, const RegistryRow* row) {
   sections["model"]["name"] = row != nullptr ? row->module : "llama3";
   sections["model"]["flavor"] = row != nullptr ? row->flavor : "debugmodel";
   sections["model"]["hf_assets_path"] = "./tests/assets/tokenizer";
-  const Settings own = Without(bundle.settings.settings, {"NNODES", "GPUS_PER_NODE"});
-  for (const auto& [section, values] : Nested(own, "", "").items())
-    sections[section].update(values);
+  const Json own = Nested(Without(bundle.settings.settings, {"NNODES", "GPUS_PER_NODE"}), "", "");
+  for (const auto& [section, values] : own.items()) sections[section].update(values);
   sections["training"]["dataset"] = "c4_test";
   sections["training"]["steps"] = 50;
   sections["metrics"]["log_freq"] = 1;
