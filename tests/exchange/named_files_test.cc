@@ -228,6 +228,21 @@ TEST(Titan, ConvertersAreFp8) {
   EXPECT_THAT(rows.notes, Contains(HasSubstr("t.toml:6: fp8 with scales by rows is not modelled")));
 }
 
+// Tables in tables, and the converters next to the model's name.
+TEST(Titan, Fp8IsWrittenAndComesBack) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const Resolved job = Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "1",
+                                "--zero", "3", "--micro-batch", "1", "--framework", "torchtitan",
+                                "--fp8", "current", "--fp8-weights", "on"});
+  const Bundle bundle = MakeBundle(CaseOf(job), kTitanToml);
+  EXPECT_THAT(bundle.Missing(), testing::IsEmpty());
+  const std::string toml = TargetFiles(bundle).front().text;
+  EXPECT_THAT(toml, AllOf(HasSubstr("\nconverters = [\"quantize.linear.float8\"]\n"),
+                          HasSubstr("\n[quantize.linear.float8]\n"), Not(HasSubstr("{"))));
+  const Imported back = Read("train.toml", toml);
+  EXPECT_EQ(Text(back, "fp8") + " " + Text(back, "fp8_weights"), "current on");
+}
+
 TEST(Titan, CompilesTheLossWhereTheReleaseDoes) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
   const auto loss = [&](const std::string& text) {
