@@ -73,9 +73,10 @@ LogFormat FormatOf(const SourcePtr& source) {
   }
   if (votes[most] > 0) return static_cast<LogFormat>(most);
   if (StartsAsCsv(*source)) return LogFormat::kCsv;
-  RefuseLog(source, "no line of this file is a measurement in a format that is known",
-            "known are the logs of Megatron-LM, DeepSpeed, llm.c, nanoGPT and nccl-tests, CSV with "
-            "units in its header, Chrome traces and this program's own records");
+  RefuseLog(
+      source, "no line of this file is a measurement in a format that is known",
+      "known are the logs of Megatron-LM, DeepSpeed, torchtitan, llm.c, nanoGPT and nccl-tests, "
+      "CSV with units in its header, Chrome traces and this program's own records");
 }
 
 }  // namespace orrery::measured

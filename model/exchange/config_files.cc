@@ -83,24 +83,37 @@ std::string YamlText(const Json& json, int depth) {
   return text;
 }
 
-File TitanToml(const Bundle& bundle, const RegistryRow* row) {
-  std::string text = Comments(bundle, "#");
-  text += fmt::format(
-      "\n[model]\nname = \"{}\"\nflavor = \"{}\"\nhf_assets_path = \"./tests/assets/tokenizer\"\n",
-      row != nullptr ? row->module : "llama3", row != nullptr ? row->flavor : "debugmodel");
-  Json sections = Nested(Without(bundle.settings.settings, {"NNODES", "GPUS_PER_NODE"}), "", "");
-  sections["training"]["dataset"] = "c4_test";
-  sections["training"]["steps"] = 50;
-  sections["metrics"]["log_freq"] = 1;
-  for (const auto& [section, values] : sections.items()) {
-    text += fmt::format("\n[{}]\n", section);
+// Tables by their whole names; those that hold nothing but others stand in these names alone.
+std::string TomlTables(const Json& tables, const std::string& above) {
+  std::string text;
+  for (const auto& [name, values] : tables.items()) {
+    if (!values.is_object()) continue;
+    std::string own;
     for (const auto& [key, value] : values.items()) {
+      if (value.is_object()) continue;
       // A text there even where it is a number.
       const bool list =
           key != "selective_ac_option" && value.is_string() && Bare(value.get<std::string>());
-      text += fmt::format("{} = {}\n", key, list ? value.get<std::string>() : value.dump());
+      own += fmt::format("{} = {}\n", key, list ? value.get<std::string>() : value.dump());
     }
+    if (!own.empty()) text += fmt::format("\n[{}{}]\n{}", above, name, own);
+    text += TomlTables(values, above + name + ".");
   }
+  return text;
+}
+
+File TitanToml(const Bundle& bundle, const RegistryRow* row) {
+  std::string text = Comments(bundle, "#");
+  Json sections = Json::object();
+  sections["model"]["name"] = row != nullptr ? row->module : "llama3";
+  sections["model"]["flavor"] = row != nullptr ? row->flavor : "debugmodel";
+  sections["model"]["hf_assets_path"] = "./tests/assets/tokenizer";
+  const Json own = Nested(Without(bundle.settings.settings, {"NNODES", "GPUS_PER_NODE"}), "", "");
+  for (const auto& [section, values] : own.items()) sections[section].update(values);
+  sections["training"]["dataset"] = "c4_test";
+  sections["training"]["steps"] = 50;
+  sections["metrics"]["log_freq"] = 1;
+  text += TomlTables(sections, "");
   return {"train.toml", text, false};
 }
 

@@ -95,7 +95,8 @@ Cell TitanCompile() {
   return Choices({{"on", {{"compile.enable", "true"}}}, {"off", {}}}, "default");
 }
 
-// What compile.enable compiles; files without the list say nothing here.
+// What compile.enable compiles: without the list, and since 2025, the loss, too (torchtitan v0.1.0, components/loss.py, and the
+// default of compile.components in v0.2.0 to b5bcd76c). An import of 2024's files leaves that out.
 Cell TitanCompiledLoss() {
   constexpr const char* kKey = "compile.components";
   return Rule(
@@ -106,9 +107,11 @@ Cell TitanCompiledLoss() {
         return preset.compile_loss ? No("compiles the loss with the model alone") : Default("");
       },
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-        const Setting* parts = settings.Find(kKey);
-        if (parts == nullptr) return std::nullopt;
-        return From(parts, OnOff(parts->value.find("loss") != std::string::npos));
+        const Setting *parts = settings.Find(kKey), *compile = settings.Find("compile.enable");
+        const bool on = compile != nullptr && compile->value == "true";
+        if (parts != nullptr)
+          return From(parts, OnOff(on && parts->value.find("loss") != std::string::npos));
+        return on ? From(compile, "on") : std::nullopt;
       });
 }
 

@@ -164,6 +164,7 @@ std::vector<Field> LowPrecision() {
        {{kMegatron, Recipes("fp8-format", "fp8-recipe", "fp4-format", "fp4-recipe")},
         {kBridge, Recipes("model.fp8", "model.fp8_recipe", "model.fp4", "model.fp4_recipe")},
         {kAccelerate, Choices({}, "fp8_config, with a library of its own")},
+        {kTitanToml, TitanLowPrecision()},
         {kAnyTarget, Choices({}, code)}}},
   };
 }

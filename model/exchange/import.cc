@@ -55,7 +55,9 @@ class Importer {
  private:
   void Sort(Document document) {
     out_.notes.push_back(fmt::format("{}: {}", document.source->name, document.kind));
-    if (document.target) read_.emplace(document.source->name, *document.target);
+    // TrainingArguments are no configuration of Accelerate's.
+    if (document.target && !document.kind.starts_with("TrainingArguments"))
+      read_.emplace(document.source->name, *document.target);
     for (std::string& note : document.notes) out_.notes.push_back(std::move(note));
     for (const Setting& file : document.files) files_.push_back(file);
     for (Setting& word : document.unread) unread_.push_back(std::move(word));
@@ -97,11 +99,30 @@ class Importer {
       if (!own && NumberOf(given_, field, 0) > 0 && !targets_.empty())
         launch_.push_back({key, at->second.text, at->second.where, ""});
     }
+    CountMachines();
+  }
+
+  // accelerate starts its processes on one machine unless it is told otherwise.
+  void CountMachines() {
+    const auto has = [](const Settings& all, const char* key) {
+      return std::ranges::find(all, key, &Setting::key) != all.end();
+    };
+    const auto accelerate = targets_.find(kAccelerate);
+    if (accelerate == targets_.end() || has(launch_, "NNODES")) return;
+    Settings& own = accelerate->second;
+    const auto processes = std::ranges::find(own, "num_processes", &Setting::key);
+    if (processes == own.end() || has(own, "num_machines")) return;
+    const auto nodes = given_.find("nodes");
+    const Setting count = nodes == given_.end() ? Setting{"num_machines", "1", processes->where, ""}
+                                                : Setting{"num_machines", nodes->second.text,
+                                                          nodes->second.where, ""};
+    own.push_back(count);
   }
 
   // Configurations that files name: found, or a note; what they found may name others.
   void TakeFiles(std::vector<SourcePtr>* sources, const OpenNamed& open) {
     constexpr std::size_t kMostFiles = 32;
+    std::vector<std::pair<Setting, Target>> missing;
     for (std::size_t i = 0; i < files_.size() && i < kMostFiles; ++i) {
       const Setting file = files_[i];
       const Target target = file.key.find("deepspeed") != std::string::npos ? kDeepSpeed
@@ -126,16 +147,23 @@ class Importer {
                 fmt::format("a file of {}", InfoOf(target).name)}});
         Sort(std::move(document));
       } else {
-        Missing(file, target, name.empty() ? "FILE" : name);
+        missing.emplace_back(file, target);
       }
+    }
+    for (const auto& [file, target] : missing) {
+      const std::string name = file.value.substr(file.value.rfind('/') + 1);
+      Missing(file, target, name.empty() ? "FILE" : name);
     }
   }
 
-  // A Trainer's stage of ZeRO, and more, stands in DeepSpeed's file alone.
+  // A Trainer's stage of ZeRO, and more, stands in DeepSpeed's file alone, and whether a job of Accelerate shards in that of
+  // Accelerate unless its command line says so.
   void Missing(const Setting& file, Target target, const std::string& name) {
     const char* const what = file.unresolved.empty() ? file.value.c_str() : "a file";
     // Megatron-DeepSpeed has a stage on its command line.
-    const bool alone = target == kDeepSpeed && !targets_.contains(kMegatron);
+    const bool alone = target == kDeepSpeed    ? !targets_.contains(kMegatron)
+                       : target == kAccelerate ? !SaysSharding(targets_[kAccelerate])
+                                               : false;
     if (alone && !given_.contains("zero"))
       throw InputError(
           {{file.where,
@@ -143,7 +171,8 @@ class Importer {
                 ? fmt::format("{} names {}, which is not found: it says how states are sharded",
                               file.key, what)
                 : fmt::format("{}: {}: it says how states are sharded", file.key, file.unresolved),
-            fmt::format("--from {}, or --zero N in its place", name)}});
+            fmt::format("--from {}, or --zero N in its place{}", name,
+                        target == kAccelerate ? " and --framework NAME" : "")}});
     out_.notes.push_back(
         fmt::format("{}: {} names {}, whose settings are not known here: add --from {}",
                     Place(file.where), file.key, what, name));
@@ -189,6 +218,7 @@ class Importer {
     TakeLaunch(target, launch_, &settings);
     LetFlagsWin(target, &settings, &out_.notes);
     const auto layers = AddLayers(target, &settings);
+    const std::string release = ReleaseOf(target, settings);
     Respell(target, layers, &settings, &out_.notes);
     const SettingIndex index(settings);
     TakeModel(target, index);
@@ -206,6 +236,10 @@ class Importer {
                      : target == kMegatron && index.Has("deterministic-mode")
                          ? "megatron@deterministic"
                          : FrameworkOf(target, values);
+    if (out_.framework == "torchtitan") out_.framework += release;
+    // Of these the release itself says how.
+    if (!release.empty()) values.erase("recompute_unread");
+    if (release == "@2024") values.erase("compile_loss");
     Merge(std::move(values));
     Report(target, index);
   }
@@ -273,10 +307,24 @@ class Importer {
                         *replicas, ModelRanks(*values), *world, Place(index.Find("WORLD")->where)),
             "world_size = tp x pp x cp x data_parallel_size"}});
     if (!world || values->contains("nodes") || target == kAccelerate) return;
-    out_.notes.push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
-                                     Place(index.Find("WORLD")->where), *world));
+    const Location where = index.Find("WORLD")->where;
     const auto dp = *world / ModelRanks(*values);
-    values->insert_or_assign("dp", Value{Text(dp), index.Find("WORLD")->where, "world_size"});
+    values->insert_or_assign("dp", Value{Text(dp), where, "world_size"});
+    // The cluster's nodes, used whole where there are several.
+    const int64_t gpus = NumberOf(given_, "gpus_per_node", 0);
+    if (gpus == 0 || given_.contains("nodes") || (*world > gpus && *world % gpus != 0)) {
+      out_.notes.push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
+                                       Place(where), *world));
+      return;
+    }
+    const int64_t each = std::min(*world, gpus);
+    values->insert_or_assign("nodes", Value{Text(*world / each), where, "world_size"});
+    if (each < gpus)
+      values->insert_or_assign("gpus_per_node", Value{Text(each), where, "world_size"});
+    out_.notes.push_back(fmt::format("{}: world size {}, on the cluster {} of {} GPU{}",
+                                     Place(where), *world,
+                                     *world / each == 1 ? "1 node" : Text(*world / each) + " nodes",
+                                     each, each == 1 ? "" : "s"));
   }
 
   // Samples of a step are a whole number of micro-batches on every rank.
@@ -355,6 +403,9 @@ class Importer {
                                          Place(setting->where), what));
       } else {
         unused.push_back(setting->key);
+        if (const std::string meant = MeantBy(setting->key, index.Asked()); !meant.empty())
+          out_.notes.push_back(fmt::format("{}: {} is unknown here: did you mean '{}'?",
+                                           Place(setting->where), setting->key, meant));
       }
     }
     if (unused.empty()) return;

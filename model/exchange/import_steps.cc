@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/base/edit_distance.h"
 #include "model/exchange/rules.h"
 #include "model/plan/lower/names.h"
 
@@ -48,6 +49,33 @@ std::string FrameworkOf(Target target, const Values& values) {
     default:
       return InfoOf(target).framework;
   }
+}
+
+// [parallelism] and local batches are of 2025 (v0.1.0), [compile] and [quantize] of v0.2.0.
+std::string ReleaseOf(Target target, const Settings& settings) {
+  if (target != kTitanToml) return "";
+  const auto has = [&](std::initializer_list<const char*> keys) {
+    return std::ranges::any_of(settings, [&](const Setting& setting) {
+      return std::ranges::any_of(keys, [&](const char* key) { return setting.key == key; });
+    });
+  };
+  if (has({"training.data_parallel_type", "training.data_parallel_degree",
+           "training.data_parallel_shard_degree", "training.data_parallel_replicate_degree",
+           "training.tensor_parallel_degree", "experimental.pipeline_parallel_degree",
+           "experimental.context_parallel_degree", "training.enable_float8_linear",
+           "training.fp8_linear", "float8.enable_float8_linear"}))
+    return "@2024";
+  return has({"training.batch_size", "training.compile"}) ? "@2025" : "";
+}
+
+std::string MeantBy(const std::string& key, const std::vector<std::string>& asked) {
+  constexpr std::size_t kShortest = 8;   // short names are near to many
+  constexpr std::size_t kHalfEdits = 2;  // one letter
+  if (key.size() < kShortest || key.size() > 80) return "";
+  const auto near = std::ranges::find_if(asked, [&](const std::string& name) {
+    return name.starts_with(key) || HalfEdits(key, name) <= kHalfEdits;
+  });
+  return near == asked.end() ? "" : *near;
 }
 
 void DropNoEffect(Values* values) {

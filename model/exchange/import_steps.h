@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "model/exchange/mapping.h"
 
@@ -13,6 +14,12 @@ void TakeLaunch(Target target, const Settings& launch, Settings* settings);
 
 // Of --framework: whose behaviour predicts a job with these values.
 std::string FrameworkOf(Target target, const Values& values);
+
+// The release whose spellings these are, "@2024"; "": that of the target, or no telling.
+std::string ReleaseOf(Target target, const Settings& settings);
+
+// The key among `asked` that a slip of the finger, or a word too few, turned into this one; "": none.
+std::string MeantBy(const std::string& key, const std::vector<std::string>& asked);
 
 // What means nothing without tensor parallelism, stages or shards; equal stages are what happens without a layout.
 void DropNoEffect(Values* values);

@@ -291,6 +291,11 @@ bool IsOption(const std::string& text) {
   return (text[1] >= 'a' && text[1] <= 'z') || (text[1] >= 'A' && text[1] <= 'Z');
 }
 
+bool IsArgumentsFile(const std::string& text) {
+  return !IsOption(text) &&
+         (text.ends_with(".json") || text.ends_with(".yaml") || text.ends_with(".yml"));
+}
+
 bool IsWhole(const std::string& text) {
   int64_t number = 0;
   return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
@@ -310,9 +315,10 @@ std::size_t ProgramOf(const Words& words) {
     if (text.ends_with(".py") && !value(i)) return i;
     if (text == "torchtitan.train" || text == "train.train") return i;
   }
-  // A program that a variable names stands before the first option behind the launcher's.
+  // A program that a variable names stands before the first option behind the launcher's, or before a file of arguments.
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-    if (!words[i].unresolved.empty() && IsOption(words[i + 1].text) && !value(i)) return i;
+    if (words[i].unresolved.empty() || value(i)) continue;
+    if (IsOption(words[i + 1].text) || IsArgumentsFile(words[i + 1].text)) return i;
   }
   return words.size();
 }

@@ -11,6 +11,8 @@ namespace orrery::exchange {
 
 // "-x", "--xyz"
 bool IsOption(const std::string& text);
+// "args.json", a file by its name.
+bool IsArgumentsFile(const std::string& text);
 // A whole number above 0.
 bool IsWhole(const std::string& text);
 

@@ -47,6 +47,8 @@ Cell TitanLayout(const char* head);  // `head`: the module of the last projectio
 Cell TitanShards();
 Cell TitanReplicas();
 Cell TitanZero();
+Cell TitanLowPrecision();
+Cell TitanHeldWeights();
 // Batches.
 Cell TitanTokens();
 Cell TitanGlobalTokens();
@@ -60,6 +62,7 @@ Cell DeepSpeedGradType();
 // DeepSpeed's hybrid sharding.
 Cell DeepSpeedReplicas();
 Cell AccelerateShards();
+Cell AccelerateReplicas();
 Cell MegatronAttention(const char* key);
 Cell MegatronOverlap(const char* key);
 Cell MegatronGather(const char* on, const char* value);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 
 namespace orrery::exchange {
 namespace {
@@ -179,6 +180,61 @@ Cell TitanZero() {
       });
 }
 
+// torchao's converters of a model: scales by tensor, or blocks of 32 (MX). "": none of linear maps, or one by rows.
+constexpr char kConverters[] = "model.converters";
+std::string ConvertedTo(const SettingIndex& settings) {
+  std::string list = settings.Peek(kConverters) + ",";
+  std::erase_if(
+      list, [](char c) { return std::string_view("[]\"' ").find(c) != std::string_view::npos; });
+  const auto holds = [&](const char* name) {
+    const std::string whole = std::string("quantize.linear.") + name + ",",
+                      old = std::string(name) + ",";
+    return list.find(whole) != std::string::npos || list.starts_with(old) ||
+           list.find("," + old) != std::string::npos;
+  };
+  if (holds("mx")) return "mxfp8";
+  const std::string recipe = settings.Peek("quantize.linear.float8.recipe_name");
+  const bool tensors = recipe.empty() || recipe == "tensorwise" || Off(recipe);
+  return holds("float8") && tensors ? "current" : "";
+}
+
+Cell TitanLowPrecision() {
+  return Rule(
+      [](const Case& c) {
+        if (c.work.fp8 == Fp8::kCurrent)
+          return Say({Set(kConverters, "[\"quantize.linear.float8\"]"),
+                      Set("quantize.linear.float8.filter_fqns", "[\"output\"]")});
+        if (c.work.fp8 == Fp8::kMxfp8) return Say({Set(kConverters, "[\"quantize.linear.mx\"]")});
+        return No("torchao scales by tensor, or blocks of 32");
+      },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const std::string recipe = ConvertedTo(settings);
+        if (recipe.empty()) return std::nullopt;
+        for (const char* key :
+             {"quantize.linear.float8.recipe_name", "quantize.linear.float8.filter_fqns",
+              "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp",
+              "quantize.linear.mx.recipe_name", "quantize.linear.mx.filter_fqns"})
+          settings.Find(key);
+        return From(settings.Find(kConverters), recipe);
+      });
+}
+
+Cell TitanHeldWeights() {
+  constexpr const char* kGather = "quantize.linear.float8.enable_fsdp_float8_all_gather";
+  return Rule(
+      [](const Case& c) {
+        if (!c.strategy.fp8_weights) return Default("");
+        return c.work.fp8 == Fp8::kCurrent ? Say({Set(kGather, "true")})
+                                           : No("gathers scales by tensor alone");
+      },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        if (ConvertedTo(settings) != "current") return std::nullopt;
+        const Setting* gather = settings.Find(kGather);
+        if (gather == nullptr) return Value{"off", {}, ""};
+        return From(gather, OnOff(!Off(gather->value)));
+      });
+}
+
 Cell TitanTokens() {
   return Rule(
       [](const Case& c) {
@@ -254,6 +310,33 @@ Cell AccelerateShards() {
         if (!shard) return std::nullopt;
         return From(settings.Find("parallelism_config.parallelism_config_dp_shard_size"),
                     Text(*shard * NumberOf(values, "dp_outer", 1)));
+      });
+}
+
+// HYBRID_SHARD of FSDP 1 shards in a node, and each node holds a copy (PyTorch, fully_sharded_data_parallel.py: process groups
+// of one node's devices unless the program makes its own).
+Cell AccelerateReplicas() {
+  constexpr const char* kReplicas = "parallelism_config.parallelism_config_dp_replicate_size";
+  return Rule(
+      [](const Case& c) {
+        return c.strategy.dp_outer == 1 ? Default("default")
+                                        : Say({Set(kReplicas, c.strategy.dp_outer)});
+      },
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        if (const Setting* named = settings.Find(kReplicas)) return From(named, named->value);
+        const Setting* strategy = settings.Find("fsdp_config.fsdp_sharding_strategy");
+        if (strategy == nullptr || !(strategy->value.starts_with("HYBRID_SHARD") ||
+                                     strategy->value == "4" || strategy->value == "5"))
+          return Value{"1", {}, ""};
+        const auto machines = settings.Whole("num_machines", 1);
+        const int64_t nodes = machines ? *machines : NumberOf(values, "nodes", 0);
+        if (nodes == 0)
+          throw InputError({{strategy->where,
+                             fmt::format("{} shards in a node, and nothing says how many nodes "
+                                         "there are",
+                                         strategy->value),
+                             "--nodes N, or --dp-outer N copies"}});
+        return From(strategy, Text(nodes));
       });
 }
 

@@ -56,7 +56,7 @@ Settings OptionsOf(std::span<const Word> words, Words* lost = nullptr) {
   bool takes = false;  // the last setting may still take words
   for (const Word& word : words) {
     if (!word.unresolved.empty() && word.text.empty()) {
-      if (takes) {
+      if (takes && settings.back().value.empty()) {
         settings.back().unresolved = word.unresolved;
         takes = false;
       } else if (lost != nullptr) {
@@ -142,9 +142,13 @@ std::optional<Target> TargetOf(const Settings& settings) {
 }
 
 // Files that a training command reads its settings from.
-constexpr const char* kConfigurations[] = {"config_file",      "deepspeed",
-                                           "deepspeed_config", "deepspeed-config",
-                                           "job.config_file",  "deepspeed_config_file"};
+constexpr const char* kConfigurations[] = {"config_file",
+                                           "deepspeed",
+                                           "deepspeed_config",
+                                           "deepspeed-config",
+                                           "job.config_file",
+                                           "deepspeed_config_file",
+                                           "deepspeed_config.deepspeed_config_file"};
 
 class ScriptReader {
  public:
@@ -212,9 +216,21 @@ class ScriptReader {
                       Place((*best)[program].where), others));
     document_.target = TargetOf(most);
     Launch(std::span(*best).subspan(0, program));
+    // Their layout stands in the program, which is not run.
+    if (!document_.target || document_.target == kTitan)
+      document_.notes.push_back(
+          fmt::format("{}: the program's own settings are in Python and not read: what no flag "
+                      "says is a default",
+                      Place((*best)[program].where)));
     if (document_.target)
       document_.kind = fmt::format("a script with settings of {}", InfoOf(*document_.target).name);
     for (const Word& word : lost) Lost(word);
+    // HfArgumentParser takes one as the first word behind the program.
+    if (document_.target == kAccelerate && program + 1 < best->size() &&
+        IsArgumentsFile((*best)[program + 1].text)) {
+      const Word& word = (*best)[program + 1];
+      document_.files.push_back({"arguments", word.text, word.where, word.unresolved, true});
+    }
     for (Setting& setting : most) {
       if (document_.target == kAccelerate && !setting.key.starts_with("num_"))
         setting.key = "args." + setting.key;
@@ -241,7 +257,7 @@ class ScriptReader {
         words, [](const Word& word) { return word.text.starts_with("--hostfile"); });
     if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
     for (Setting& setting : says.settings) {
-      if (!setting.unresolved.empty()) {
+      if (!setting.unresolved.empty() && !NamesFile(setting.key)) {
         unknown_.emplace(setting.key, setting);  // another line may know it
       } else {
         document_.settings.push_back(std::move(setting));
@@ -252,13 +268,14 @@ class ScriptReader {
                                     words.empty() ? Location{} : words.back().where, "", true});
   }
 
+  static bool NamesFile(const std::string& setting) {
+    const std::string key = setting.starts_with("args.") ? setting.substr(5) : setting;
+    return std::ranges::any_of(kConfigurations, [&](const char* name) { return key == name; });
+  }
+
   void NameFiles() {
     for (const Setting& setting : document_.settings) {
-      const std::string key =
-          setting.key.starts_with("args.") ? setting.key.substr(5) : setting.key;
-      const bool names =
-          std::ranges::any_of(kConfigurations, [&](const char* name) { return key == name; });
-      if (names && (!setting.value.empty() || !setting.unresolved.empty()))
+      if (NamesFile(setting.key) && (!setting.value.empty() || !setting.unresolved.empty()))
         document_.files.push_back(setting);
     }
   }

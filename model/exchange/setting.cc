@@ -31,7 +31,10 @@ SettingIndex::SettingIndex(const Settings& settings)
 
 const Setting* SettingIndex::Find(const std::string& key) const {
   const auto at = at_.find(key);
-  if (at == at_.end()) return nullptr;
+  if (at == at_.end()) {
+    absent_.insert(key);
+    return nullptr;
+  }
   used_[at->second] = true;
   const Setting& setting = settings_[at->second];
   if (!setting.unresolved.empty())
@@ -75,5 +78,7 @@ std::vector<const Setting*> SettingIndex::Unused() const {
   }
   return unused;
 }
+
+std::vector<std::string> SettingIndex::Asked() const { return {absent_.begin(), absent_.end()}; }
 
 }  // namespace orrery::exchange

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,11 +43,13 @@ class SettingIndex {
   std::optional<double> Number(const std::string& key) const;
 
   std::vector<const Setting*> Unused() const;  // that nobody asked for, in file order
+  std::vector<std::string> Asked() const;  // keys that somebody asked for and that are not there
 
  private:
   const Settings& settings_;
   std::map<std::string, std::size_t> at_;
   mutable std::vector<bool> used_;
+  mutable std::set<std::string> absent_;
 };
 
 // "train.sh:12" of a place, for sentences; "" where the place is unknown.

@@ -11,6 +11,8 @@
 
 #include "model/base/plain_text.h"
 #include "model/exchange/shell_arithmetic.h"
+#include "model/exchange/shell_branches.h"
+#include "model/exchange/shell_commands.h"
 #include "model/exchange/shell_lexer.h"
 #include "model/exchange/shell_words.h"
 
@@ -21,18 +23,22 @@ constexpr std::size_t kMostWords = 1'000'000;  // after expansion: arrays in arr
 constexpr int kDeepest = 32;
 constexpr int kMostInner = 64;  // scripts in bash -c
 
-const std::set<std::string, std::less<>> kOpeners = {"if",    "for",  "while",
-                                                     "until", "case", "select"};
-const std::set<std::string, std::less<>> kClosers = {"fi", "done", "esac"};
-const std::set<std::string, std::less<>> kBetween = {"then", "else", "elif", "do", "!", "time"};
 const std::set<std::string, std::less<>> kDeclarers = {"export", "declare", "local", "readonly",
                                                        "typeset"};
 
 class Follower {
  public:
-  explicit Follower(const Lexed& lexed) : tokens_(lexed.tokens) {}
+  // `path`: of the script itself; "": nobody knows.
+  Follower(const Lexed& lexed, std::string path) : tokens_(lexed.tokens), path_(std::move(path)) {}
 
   ShellScript Run() {
+    if (!path_.empty()) {
+      const Location none;
+      script_.variables["BASH_SOURCE"] = {{{path_, none, ""}}, true};
+      // Jobs are started in the folder of their script, unless somebody says otherwise.
+      for (const char* here : {"PWD", "SLURM_SUBMIT_DIR", "PBS_O_WORKDIR"})
+        script_.variables[here] = {{{FolderOf(path_), none, ""}}, false};
+    }
     while (at_ < tokens_.size()) Command();
     return std::move(script_);
   }
@@ -50,7 +56,7 @@ class Follower {
       const Token& token = tokens_[at_];
       const std::string plain = token.Plain();
       const bool bare = token.pieces.size() == 1 && token.pieces[0].quote == Piece::kNone;
-      if (first && bare && Keyword(plain)) {
+      if (first && bare && branches_.Keyword(plain)) {
         ++at_;
         continue;
       }
@@ -60,6 +66,10 @@ class Follower {
       }
       if (first && Assignment()) continue;
       first = false;
+      if (branches_.Skips()) {
+        ++at_;
+        continue;
+      }
       if (RunsShell(words)) {
         const Words front(words.begin(), words.end() - 2);
         for (const Word& script : Expand(token, true)) Inner(script, front);
@@ -67,6 +77,7 @@ class Follower {
       for (Word& word : Expand(token)) words.push_back(std::move(word));
       ++at_;
     }
+    branches_.Ran(words);
     if (!words.empty()) script_.commands.push_back(std::move(words));
     Operator();
   }
@@ -92,7 +103,7 @@ class Follower {
       return;  // a quote in what a variable holds: the words outside may say enough
     }
     for (Token& token : lexed.tokens) token.where = text.where;
-    Follower follower(lexed);
+    Follower follower(lexed, "");
     follower.inner_ = inner_;
     follower.hole_ = text.unresolved;
     follower.script_.variables = script_.variables;
@@ -107,22 +118,11 @@ class Follower {
   void Operator() {
     if (at_ >= tokens_.size()) return;
     const std::string& op = tokens_[at_].op;
+    branches_.Operator(op);
     ++at_;
     if (op.starts_with('<') || op.starts_with('>')) {  // the file behind it
       if (at_ < tokens_.size() && tokens_[at_].word()) ++at_;
     }
-  }
-
-  bool Keyword(const std::string& word) {
-    if (kOpeners.contains(word) || word == "{" || word == "function") {
-      ++depth_;
-      return true;
-    }
-    if (kClosers.contains(word) || word == "}") {
-      depth_ = std::max(0, depth_ - 1);
-      return true;
-    }
-    return kBetween.contains(word);
   }
 
   // NAME=..., NAME+=... or NAME=( ... ) at the front of a command.
@@ -166,9 +166,10 @@ class Follower {
   }
 
   void Store(const std::string& name, ShellVariable value, bool more, const Location& where) {
+    if (branches_.Skips()) return;
     ShellVariable& variable = script_.variables[name];
     const bool known = !variable.words.empty() || variable.array;
-    if (depth_ > 0) {
+    if (branches_.Unknown()) {
       const bool same = known && !more && value.words.size() == 1 && variable.words.size() == 1 &&
                         value.words[0].text == variable.words[0].text &&
                         value.words[0].unresolved.empty();
@@ -260,7 +261,7 @@ class Follower {
   Part ExpandAt(std::string_view text, const Location& where, std::size_t* length) {
     if (text[0] == '`') {
       *length = std::min(text.find('`', 1), text.size() - 1) + 1;
-      return Unknown(where, "a command prints it");
+      return Printed(text.substr(1, *length > 2 ? *length - 2 : 0), where);
     }
     if (text.starts_with("$((")) {
       *length = std::min(text.find("))"), text.size() - 2) + 2;
@@ -272,7 +273,7 @@ class Follower {
     }
     if (text.starts_with("$(")) {
       *length = Closed(text, 1);
-      return Unknown(where, "a command prints it");
+      return Printed(text.substr(2, *length > 3 ? *length - 3 : 0), where);
     }
     if (text.starts_with("${")) {
       *length = Closed(text, 1);
@@ -285,6 +286,7 @@ class Follower {
       *length = special ? 2 : 1;
       if (!special) return {{{"$", where, ""}}, false};
       if (text[1] == '@' || text[1] == '*') return {{}, true};  // nobody gives arguments here
+      if (text[1] == '0' && !path_.empty()) return {{{path_, where, ""}}, false};
       return Unknown(where, fmt::format("${} comes from the command line", text[1]));
     }
     *length = 1 + name;
@@ -303,12 +305,18 @@ class Follower {
   Part Braced(std::string_view inside, const Location& where) {
     std::size_t name = NameLength(inside);
     if (name == 0 && !inside.empty() && inside[0] >= '1' && inside[0] <= '9') name = 1;
+    if (name == 0 && inside.starts_with('0') && !path_.empty()) {
+      const Part own = {{{path_, where, ""}}, false};
+      if (inside == "0") return own;
+      if (inside == "0%/*" || inside == "0##*/") return PartOfPath(own, inside.substr(1), where);
+    }
     if (name == 0)
       return inside == "@" || inside == "*"
                  ? Part{{}, true}
                  : Unknown(where, fmt::format("${{{}}} needs a shell", inside));
     const std::string key(inside.substr(0, name));
     std::string_view rest = inside.substr(name);
+    if (rest.starts_with("[0]")) rest.remove_prefix(3);  // as without it
     const bool list = rest.starts_with("[@]") || rest.starts_with("[*]");
     if (list) rest.remove_prefix(3);
     if (rest.empty()) return ValueOf(key, list, where);
@@ -322,7 +330,47 @@ class Follower {
       return Default(std::string(rest.substr(colon ? 2 : 1)), where);
     }
     if (op == '+') return {{}, true};  // the environment is empty
+    if (rest == "%/*" || rest == "##*/") return PartOfPath(ValueOf(key, list, where), rest, where);
     return Unknown(where, fmt::format("${{{}}} needs a shell", inside));
+  }
+
+  // ${NAME%/*} and ${NAME##*/}
+  static Part PartOfPath(const Part& whole, std::string_view cut, const Location& where) {
+    if (whole.words.size() != 1 || !whole.words[0].unresolved.empty())
+      return Unknown(where, "a shell cuts it");
+    const std::string& text = whole.words[0].text;
+    const std::size_t slash = text.rfind('/');
+    if (slash == std::string::npos) return whole;
+    return {{{cut == "%/*" ? text.substr(0, slash) : text.substr(slash + 1), where, ""}}, false};
+  }
+
+  // $(...) of commands that name files.
+  Part Printed(std::string_view inside, const Location& where) {
+    const Part unknown = Unknown(where, "a command prints it");
+    if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
+    std::vector<exchange::Command> commands(1);
+    const auto source =
+        std::make_shared<const Source>(Source{where.source->name, std::string(inside)});
+    std::vector<Token> tokens = LexShell(source).tokens;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      Token& token = tokens[i];
+      token.where = where;
+      if (token.word()) {
+        const Word word = Joined(token);
+        if (!word.unresolved.empty()) return --nested_, unknown;
+        commands.back().push_back(word.text);
+      } else if (token.op[0] == '>' || token.op[0] == '<') {
+        ++i;  // the file behind it
+      } else if (token.op == "&&" || token.op == ";" || token.op == "\n") {
+        if (!commands.back().empty()) commands.emplace_back();
+      } else if (token.op != "&" || i + 1 == tokens.size() || tokens[i + 1].op != ">") {
+        return --nested_, unknown;
+      }
+    }
+    --nested_;
+    if (commands.back().empty()) commands.pop_back();
+    const std::optional<std::string> text = PrintedBy(commands);
+    return text ? Part{{{*text, where, ""}}, false} : unknown;
   }
 
   // What stands behind :-, quotes and expansions in it.
@@ -359,7 +407,9 @@ class Follower {
 
   const std::vector<Token>& tokens_;
   std::size_t at_ = 0, total_ = 0;
-  int depth_ = 0, nested_ = 0, inner_ = 0;
+  int nested_ = 0, inner_ = 0;
+  std::string path_;
+  ShellBranches branches_;
   std::string hole_;  // why parts of this script's text are not known
   ShellScript script_;
 };
@@ -368,7 +418,7 @@ class Follower {
 
 ShellScript ReadShell(const SourcePtr& source) {
   const Lexed lexed = LexShell(source);
-  ShellScript script = Follower(lexed).Run();
+  ShellScript script = Follower(lexed, source->name).Run();
   for (const Token& comment : lexed.comments)
     script.comments.push_back({comment.Plain(), comment.where, ""});
   return script;

@@ -3,8 +3,9 @@
 // what only a shell could know is marked with the reason.
 //
 // Followed: NAME=word, NAME+=word, NAME=(...), export and its kin, $NAME, ${NAME}, ${NAME:-word}, ${NAME[@]}, $((...)),
-// quotes, continued lines, here documents (skipped). A variable that a branch, a loop or a function sets is unknown, and so
-// is the output of commands. The environment is taken as empty: ${NODES:-4} is 4.
+// quotes, continued lines, here documents (skipped), and the script's own folder ($0, BASH_SOURCE and the commands around
+// them). A branch behind a test of known words is taken or left out; what another branch, a loop or a function sets is unknown,
+// and so is the output of other commands. The environment is taken as empty: ${NODES:-4} is 4.
 #pragma once
 
 #include <map>

@@ -43,17 +43,16 @@ constexpr Alias kAliases[] = {
     {kTitanToml, "training.compile", "compile.enable", ""},
     {kTitanToml, "experimental.enable_async_tensor_parallel",
      "parallelism.enable_async_tensor_parallel", ""},
-    {kTitanToml, "float8.enable_fsdp_float8_all_gather",
-     "quantize.linear.float8.enable_fsdp_float8_all_gather", ""},
-    {kTitanToml, "float8.enable_float8_linear", "quantize.linear.float8", ""},
-    {kTitanToml, "training.enable_float8_linear", "quantize.linear.float8", ""},
-    {kTitanToml, "training.fp8_linear", "quantize.linear.float8", ""},
+    {kTitanToml, "float8.enable_float8_linear", "model.converters", "float8"},
+    {kTitanToml, "training.enable_float8_linear", "model.converters", "float8"},
+    {kTitanToml, "training.fp8_linear", "model.converters", "float8"},
 };
 
 struct Unmodelled {
   Target target;
   const char* part;  // the key begins so
   const char* what;
+  double but = -1;  // with this number it is as plans have it
 };
 constexpr Unmodelled kUnmodelled[] = {
     {kMegatron, "fp4-param", "weights held in 4 bits"},
@@ -74,11 +73,13 @@ constexpr Unmodelled kUnmodelled[] = {
     {kDeepSpeed, "sparse_attention", "sparse attention"},
     {kDeepSpeed, "compression_training", "compression"},
     {kAccelerate, "deepspeed_config.offload", "offloading"},
+    {kDeepSpeed, "zero_optimization.reduce_bucket_size", "another size of buckets", 5e8},
     {kMegatron, "ddp-bucket-size", "another size of buckets"},
     {kBridge, "ddp.bucket_size", "another size of buckets"},
     {kTitan, "compile.", "compiled kernels"},
     {kTitanToml, "compile.", "compiled kernels"},
-    {kTitanToml, "quantize.", "fp8"},
+    {kTitanToml, "model.converters", "a conversion of the model"},
+    {kTitanToml, "quantize.linear.float8.recipe_name", "fp8 with scales by rows"},
 };
 
 Settings::iterator FindKey(Settings* settings, std::string_view key) {
@@ -130,10 +131,12 @@ void RespellFsdp(Settings* settings) {
   if (fsdp == settings->end() || !fsdp->unresolved.empty()) return;
   if (fsdp->value.find("offload") != std::string::npos)
     added.push_back({"fsdp_config.fsdp_offload_params", "true", fsdp->where, "", fsdp->flag});
-  constexpr std::pair<std::string_view, const char*> kWords[] = {{"full_shard", "FULL_SHARD"},
-                                                                 {"shard_grad_op", "SHARD_GRAD_OP"},
-                                                                 {"hybrid_shard", "HYBRID_SHARD"},
-                                                                 {"no_shard", "NO_SHARD"}};
+  constexpr std::pair<std::string_view, const char*> kWords[] = {
+      {"full_shard", "FULL_SHARD"},
+      {"shard_grad_op", "SHARD_GRAD_OP"},
+      {"hybrid_shard_zero2", "HYBRID_SHARD_ZERO2"},
+      {"hybrid_shard", "HYBRID_SHARD"},
+      {"no_shard", "NO_SHARD"}};
   for (const auto& [word, name] : kWords) {
     if (fsdp->value.find(word) == std::string::npos) continue;
     Setting strategy{"fsdp_config.fsdp_sharding_strategy", name, fsdp->where, "", fsdp->flag};
@@ -141,16 +144,6 @@ void RespellFsdp(Settings* settings) {
     break;
   }
   std::ranges::move(added, std::back_inserter(*settings));
-}
-
-// Whether files or flags say that a Trainer shards, by FSDP or by DeepSpeed.
-bool SaysSharding(Settings* settings) {
-  return HasKey(*settings, "distributed_type") || HasKey(*settings, "args.deepspeed") ||
-         std::ranges::any_of(*settings, [](const Setting& setting) {
-           return setting.key.starts_with("fsdp_config.") ||
-                  setting.key.starts_with("deepspeed_config.") ||
-                  setting.key.starts_with("zero_optimization");
-         });
 }
 
 bool SaysPrecision(const Settings& settings) {
@@ -265,13 +258,13 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
     // torchrun starts the Trainer without a configuration of Accelerate's: replicas, unless it is told to shard.
     const Setting by = *launcher;
     settings->erase(launcher);
-    if (!SaysSharding(settings) && by.value == "torchrun")
+    if (!SaysSharding(*settings) && by.value == "torchrun")
       settings->push_back({"distributed_type", "MULTI_GPU", by.where, "", true});
     if (!SaysPrecision(*settings))
       settings->push_back({"mixed_precision", "no", by.where, "", true});
   } else if (const auto trainer = std::ranges::find_if(
                  *settings, [](const Setting& one) { return one.key.starts_with("args."); });
-             trainer != settings->end() && !SaysSharding(settings)) {
+             trainer != settings->end() && !SaysSharding(*settings)) {
     // So does whoever runs its arguments by another launcher.
     const Location where = trainer->where;
     settings->push_back({"distributed_type", "MULTI_GPU", where, ""});
@@ -339,6 +332,8 @@ void RespellTitan(std::optional<int64_t> layers, Settings* settings) {
     if (setting.key.starts_with("experimental.pipeline_parallel_") ||
         setting.key.starts_with("experimental.context_parallel_"))
       setting.key = "parallelism." + setting.key.substr(13);
+    for (const char* part : {"float8.", "mx."})  // of 2025
+      if (setting.key.starts_with(part)) setting.key.insert(0, "quantize.linear.");
   }
   ReplicasOfTitan(settings);
   const int64_t stages = WholeAt(settings, "parallelism.pipeline_parallel_degree", 1);
@@ -362,6 +357,15 @@ void RespellTitan(std::optional<int64_t> layers, Settings* settings) {
 
 }  // namespace
 
+bool SaysSharding(const Settings& settings) {
+  return HasKey(settings, "distributed_type") || HasKey(settings, "args.deepspeed") ||
+         std::ranges::any_of(settings, [](const Setting& setting) {
+           return setting.key == "args.fsdp" || setting.key.starts_with("fsdp_config.") ||
+                  setting.key.starts_with("deepspeed_config.") ||
+                  setting.key.starts_with("zero_optimization");
+         });
+}
+
 bool Off(const std::string& value) {
   return value == "false" || value == "False" || value == "none" || value == "None" ||
          value == "null" || value == "no" || value == "NO";
@@ -372,10 +376,15 @@ void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
   for (Setting& setting : *settings) {
     for (const Alias& alias : kAliases) {
       if (alias.target != target || setting.key != alias.key) continue;
+      if (alias.value[0] != '\0' && Off(setting.value)) {
+        setting.key.clear();  // a switch that is off: as if it were not there
+        break;
+      }
       setting.key = alias.now;
       if (alias.value[0] != '\0') setting.value = alias.value;
     }
   }
+  std::erase_if(*settings, [](const Setting& setting) { return setting.key.empty(); });
   if (target == kMegatron) RespellMegatron(settings);
   if (target == kDeepSpeed) RespellDeepSpeed(settings);
   if (target == kAccelerate) RespellAccelerate(settings, notes);
@@ -398,8 +407,11 @@ void LetFlagsWin(Target target, Settings* settings, std::vector<std::string>* no
 }
 
 const char* NotModelled(Target target, const Setting& setting) {
+  double number = 0;
+  const bool known = ParseNumber(setting.value, &number) == NumberFault::kNone;
   const auto row = std::ranges::find_if(kUnmodelled, [&](const Unmodelled& what) {
-    return what.target == target && setting.key.starts_with(what.part) && !Off(setting.value);
+    return what.target == target && setting.key.starts_with(what.part) && !Off(setting.value) &&
+           !(known && number == what.but);
   });
   return row == std::end(kUnmodelled) ? nullptr : row->what;
 }

@@ -17,6 +17,9 @@ bool Off(const std::string& value);
 // What a value is that no file says: "auto" of DeepSpeed, which the Trainer fills in at run time.
 inline constexpr const char* kAuto = "auto";
 
+// Whether settings say that a Trainer shards, by FSDP or by DeepSpeed, or that it does not.
+bool SaysSharding(const Settings& settings);
+
 // Renames settings and fills in what the target itself derives from others; `layers`: of the model, where it is known.
 // What a reader should know is added to `notes`.
 void Respell(Target target, std::optional<int64_t> layers, Settings* settings,

@@ -51,7 +51,8 @@ Collective CollectiveOf(const Task& task, const cpu::Operand& out, const cpu::Op
 Executor::Executor(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* data,
                    const ExecuteOptions& options)
     // Poison, 0xff..: a NaN in every floating type.
-    : image_(MakeRankImage(plan, endpoint->rank(), options.accelerator, options.poison ? 0xff : 0)),
+    : image_(MakeRankImage(plan, endpoint->rank(), options.accelerator, options.poison ? 0xff : 0,
+                           options.stops)),
       endpoint_(endpoint),
       accelerator_(options.accelerator),
       data_(data),

@@ -25,7 +25,7 @@ struct ExecuteOptions {
   uint64_t seed = 1;  // of initial parameters and dropout
   const train::GivenWeights* given =
       nullptr;  // parameters that begin otherwise; outlives the executor
-  // Asked while initial parameters are made, which may last; true: no step will be made with them.
+  // Asked while memory is touched and initial parameters are made, which may last; true: no step will be made with them.
   bool (*stops)() = nullptr;
   double initial_loss_scale = 65536;
   double deadline_s = 120;  // longest wait without anything to do

@@ -150,7 +150,7 @@ void Initialise(RankImage* image, const train::InitialFrom& from, double loss_sc
     const ir::Buffer& buffer = image->program->buffers[b];
     if (image->layout.scope[b] != ir::Layout::Scope::kStep) continue;
     std::byte* base = image->Place(image->layout.Address(static_cast<ir::BufferId>(b), 0));
-    Fill(base, 0, buffer.elements * ir::DtypeBytes(buffer.dtype));
+    Fill(base, 0, buffer.elements * ir::DtypeBytes(buffer.dtype), from.stops);
     if (buffer.cls == BufferClass::kParam || buffer.cls == BufferClass::kMaster)
       InitialiseWeights(image, buffer, base, from);
     if (scales[b]) FromNumbers({loss_scale}, {base, 1, buffer.dtype});

@@ -63,8 +63,9 @@ class Numbering {
 
 class ImageMaker {
  public:
-  ImageMaker(const ir::Plan& plan, int64_t rank, device::Accelerator* accelerator, int fill)
-      : plan_(plan), numbering_(plan), accelerator_(accelerator), fill_(fill) {
+  ImageMaker(const ir::Plan& plan, int64_t rank, device::Accelerator* accelerator, int fill,
+             bool (*stops)())
+      : plan_(plan), numbering_(plan), accelerator_(accelerator), fill_(fill), stops_(stops) {
     image_.plan = &plan;
     image_.rank = rank;
     image_.coords = plan.mesh.Coords(rank);
@@ -91,7 +92,7 @@ class ImageMaker {
     void* memory = nullptr;
     if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
     image_.arena.reset(static_cast<std::byte*>(memory));
-    Fill(image_.arena.get(), fill_, static_cast<int64_t>(bytes));
+    Fill(image_.arena.get(), fill_, static_cast<int64_t>(bytes), stops_);
     image_.base = image_.arena.get();
     image_.host = image_.base + image_.layout.arena_bytes;
     if (accelerator_ == nullptr) return;
@@ -231,6 +232,7 @@ class ImageMaker {
   const Numbering numbering_;
   device::Accelerator* accelerator_;
   int fill_;
+  bool (*stops_)();
   RankImage image_;
 };
 
@@ -279,8 +281,8 @@ std::string RankImage::Describe(const Task& task) const {
 }
 
 RankImage MakeRankImage(const ir::Plan& plan, int64_t rank, device::Accelerator* accelerator,
-                        int fill) {
-  return ImageMaker(plan, rank, accelerator, fill).Make();
+                        int fill, bool (*stops)()) {
+  return ImageMaker(plan, rank, accelerator, fill, stops).Make();
 }
 
 }  // namespace orrery::exec

@@ -73,9 +73,10 @@ struct RankImage {
 };
 
 // The plan must outlive the image. `accelerator`: the arena is there. Throws std::bad_alloc when the
-// arena cannot be had, and std::runtime_error when the plan contradicts itself.
+// arena cannot be had, and std::runtime_error when the plan contradicts itself. `stops`: see Fill.
 RankImage MakeRankImage(const ir::Plan& plan, int64_t rank,
-                        device::Accelerator* accelerator = nullptr, int fill = 0);
+                        device::Accelerator* accelerator = nullptr, int fill = 0,
+                        bool (*stops)() = nullptr);
 
 // Whole-step views as numbers, for initialisation, tests and snapshots.
 std::vector<double> ToNumbers(const cpu::Operand& operand);

@@ -46,11 +46,13 @@ void Share(int64_t count, int64_t workers, const Task& task) {
   if (error) std::rethrow_exception(error);
 }
 
-// Sets memory to `value`. Large memory is touched by all cores: a new page costs more than the writing.
-inline void Fill(std::byte* to, int value, int64_t bytes) {
+// Sets memory to `value`. Large memory is touched by all cores: a new page costs more than the writing. `stops`: asked before
+// each piece; true: nobody will read what is left.
+inline void Fill(std::byte* to, int value, int64_t bytes, bool (*stops)() = nullptr) {
   constexpr int64_t kPiece = int64_t{16} << 20;
   const int64_t pieces = (bytes + kPiece - 1) / kPiece;
   Share(pieces, std::clamp<int64_t>(pieces / 4, 1, CoresAllowed()), [&](int64_t at) {
+    if (stops != nullptr && stops()) return;
     std::memset(to + at * kPiece, value,
                 static_cast<std::size_t>(std::min(kPiece, bytes - at * kPiece)));
   });

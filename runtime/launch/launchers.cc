@@ -111,6 +111,16 @@ int64_t NumberOf(const char* name) {
   return ParseInteger(Variable(name), &number) == NumberFault::kNone ? number : -1;
 }
 
+std::string UnreadPlace() {
+  for (const LauncherRow& row : kRows) {
+    for (const char* name : {row.index, row.size, row.node_index, row.nodes}) {
+      const std::string text = Variable(name);
+      if (!text.empty() && NumberOf(name) < 0) return fmt::format("{} is '{}'", name, text);
+    }
+  }
+  return "";
+}
+
 std::vector<std::string> ExpandHosts(const std::string& text, std::size_t most) {
   std::vector<std::string> all;
   int depth = 0;

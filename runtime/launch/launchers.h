@@ -46,6 +46,8 @@ const LauncherRow* FindTcpLauncher();
 // The value of a variable, "" where it is not set or the name is null; as a number, -1 likewise.
 std::string Variable(const char* name);
 int64_t NumberOf(const char* name);
+// Of a variable that says where this process stands, and holds no number: "NODE_RANK is 'abc'"; "": there is none.
+std::string UnreadPlace();
 
 // The names in Slurm's short form ("gpu[08-10,12],login"), at most `most`. Empty where it is none.
 std::vector<std::string> ExpandHosts(const std::string& text, std::size_t most = 65536);

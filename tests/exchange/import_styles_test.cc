@@ -247,7 +247,44 @@ TEST(ImportTrainer, FlagsOfAccelerateWinOverItsFile) {
   EXPECT_THAT(read.notes,
               AllOf(Contains(HasSubstr("mixed_precision fp16 replaces bf16 of acc.yaml:5")),
                     Not(Contains(HasSubstr("add --from")))));
-  EXPECT_THAT(Read({run}).notes, Contains(HasSubstr("config_file names conf/acc.yaml")));
+  // Nothing else says whether the job shards: it was predicted as FSDP.
+  EXPECT_THAT(Error({run}),
+              AllOf(HasSubstr("x.sh:1"), HasSubstr("conf/acc.yaml, which is not found"),
+                    HasSubstr("--from acc.yaml")));
+  Named says = run;
+  says.text.insert(says.text.find("--num_machines"), "--use_fsdp ");
+  EXPECT_THAT(Read({says}).notes, Contains(HasSubstr("config_file names conf/acc.yaml")));
+}
+
+TEST(ImportTrainer, HybridShardsLieInANode) {
+  const std::string yaml =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\n"
+      "fsdp_config:\n  fsdp_version: 1\n  fsdp_sharding_strategy: ";
+  const std::string size = "\nnum_machines: 4\nnum_processes: 32\n";
+  const auto degrees = [&](const std::string& strategy) {
+    const Imported read = Read({{"a.yaml", yaml + strategy + size}});
+    return Text(read, "zero") + " over " + Text(read, "dp_outer");
+  };
+  EXPECT_EQ(degrees("HYBRID_SHARD"), "3 over 4");
+  EXPECT_EQ(degrees("4"), "3 over 4");
+  EXPECT_EQ(degrees("HYBRID_SHARD_ZERO2"), "2 over 4");
+  EXPECT_EQ(degrees("FULL_SHARD"), "3 over 1");
+  EXPECT_THAT(Error({{"a.yaml", yaml + "HYBRID_SHARD\n"}}),
+              AllOf(HasSubstr("a.yaml:6"), HasSubstr("--nodes N")));
+  const Named trainer = {"x.sh",
+                         "torchrun --nnodes 2 --nproc-per-node 8 t.py --fsdp \"hybrid_shard_zero2 "
+                         "auto_wrap\" --per_device_train_batch_size 1 --bf16\n"};
+  EXPECT_EQ(Text(Read({trainer}), "dp_outer"), "2");
+  EXPECT_EQ(Text(Read({trainer}), "zero"), "2");
+}
+
+TEST(ImportTrainer, AccelerateStartsOneMachineUnlessToldOtherwise) {
+  const Named run = {"x.sh",
+                     "accelerate launch --use_fsdp --num_processes 8 train.py "
+                     "--per_device_train_batch_size 1\n"};
+  EXPECT_EQ(Text(Read({run}), "nodes"), "1");
+  EXPECT_EQ(Text(Read({run}), "gpus_per_node"), "8");
+  EXPECT_EQ(Text(Read({run}, Flags({{"nodes", "2"}})), "gpus_per_node"), "4");
 }
 
 TEST(ImportTrainer, ArgumentsComeFromYamlAndFromPython) {

@@ -188,6 +188,120 @@ TEST(Accelerate, CompilersAreAFact) {
             "on");
 }
 
+TEST(NamedFiles, OnesBesideTheScriptAreRead) {
+  const std::string launch =
+      "here=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)\nPROGRAM=${PROGRAM:?a program}\n"
+      "accelerate launch --config_file \"$here/acc.yaml\" \"$PROGRAM\" $here/args.json\n";
+  const std::string yaml =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nmixed_precision: bf16\n"
+      "deepspeed_config:\n  zero_stage: 2\nnum_machines: 1\nnum_processes: 8\n";
+  const std::string arguments =
+      R"({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "bf16": true})";
+  const Resolved read = Predict(
+      "beside.sh", {{"beside.sh", launch}, {"acc.yaml", yaml}, {"args.json", arguments}}, kJob);
+  EXPECT_EQ(read.strategy.zero, 2);
+  EXPECT_EQ(read.strategy.micro_batch, 4);
+  EXPECT_EQ(read.job.request.framework, "deepspeed");
+  // It was predicted as replicas, without a word of the file.
+  EXPECT_THAT(Error("x.sh", "accelerate launch --config_file $(pick) train.py --bf16\n"),
+              AllOf(HasSubstr("x.sh:1"), HasSubstr("a command prints it")));
+}
+
+TEST(Titan, ConvertersAreFp8) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const std::string model = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
+  const auto fp8 = [&](const std::string& more) {
+    const Imported read = Read("t.toml", model + more);
+    return Text(read, "fp8") + " " + Text(read, "fp8_weights");
+  };
+  const std::string section = "[quantize.linear.float8]\nenable_fsdp_float8_all_gather = true\n";
+  EXPECT_EQ(fp8("converters = [\"quantize.linear.float8\"]\n" + section), "current on");
+  EXPECT_EQ(fp8("converters = [\"float8\"]\n"), "current off");
+  EXPECT_EQ(fp8("converters = \"float8\"\n[float8]\nenable_fsdp_float8_all_gather = true\n"),
+            "current on");
+  EXPECT_EQ(fp8("converters = [\"quantize.linear.mx\"]\n"), "mxfp8 ");
+  EXPECT_EQ(fp8(section), " ");  // nothing is converted
+  const Imported rows = Read("t.toml", model +
+                                           "converters = [\"quantize.linear.float8\"]\n"
+                                           "[quantize.linear.float8]\nrecipe_name = \"rowwise\"\n");
+  EXPECT_EQ(Text(rows, "fp8"), "");
+  EXPECT_THAT(rows.notes, Contains(HasSubstr("t.toml:6: fp8 with scales by rows is not modelled")));
+}
+
+// Tables in tables, and the converters next to the model's name.
+TEST(Titan, Fp8IsWrittenAndComesBack) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const Resolved job = Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "1",
+                                "--zero", "3", "--micro-batch", "1", "--framework", "torchtitan",
+                                "--fp8", "current", "--fp8-weights", "on"});
+  const Bundle bundle = MakeBundle(CaseOf(job), kTitanToml);
+  EXPECT_THAT(bundle.Missing(), testing::IsEmpty());
+  const std::string toml = TargetFiles(bundle).front().text;
+  EXPECT_THAT(toml, AllOf(HasSubstr("\nconverters = [\"quantize.linear.float8\"]\n"),
+                          HasSubstr("\n[quantize.linear.float8]\n"), Not(HasSubstr("{"))));
+  const Imported back = Read("train.toml", toml);
+  EXPECT_EQ(Text(back, "fp8") + " " + Text(back, "fp8_weights"), "current on");
+}
+
+TEST(Titan, CompilesTheLossWhereTheReleaseDoes) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto loss = [&](const std::string& text) {
+    const Imported read = Read("t.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n" + text);
+    return read.framework + " " + Text(read, "compile") + " " + Text(read, "compile_loss");
+  };
+  EXPECT_EQ(loss("[compile]\nenable = true\n"), "torchtitan on on");
+  EXPECT_EQ(loss("[compile]\nenable = true\ncomponents = [\"model\"]\n"), "torchtitan on off");
+  EXPECT_EQ(loss("[compile]\nenable = false\ncomponents = [\"loss\"]\n"), "torchtitan off off");
+  EXPECT_EQ(loss("[training]\ncompile = true\nbatch_size = 1\n"), "torchtitan@2025 on on");
+  EXPECT_EQ(loss("[training]\ncompile = true\ntensor_parallel_degree = 2\n"),
+            "torchtitan@2024 on ");
+}
+
+TEST(Report, AWordLikeAKnownOneIsNamed) {
+  const Imported read =
+      Read("x.sh",
+           "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 "
+           "--num-attention-heads 2 --micro-bach-size 4 --vocab-size 100 --lr 1 "
+           "--tensor-model-paralel-size 2 --seq-length 64\n");
+  EXPECT_THAT(read.notes, Contains(HasSubstr("did you mean 'micro-batch-size'?")));
+  EXPECT_THAT(read.notes, Contains(HasSubstr("did you mean 'tensor-model-parallel-size'?")));
+  EXPECT_THAT(
+      Read("ds.json", "{\"train_micro_batch\": 3, \"zero_optimization\": {\"stage\": 1}}").notes,
+      Contains(HasSubstr("ds.json:1: train_micro_batch is unknown here: did you mean "
+                         "'train_micro_batch_size_per_gpu'?")));
+}
+
+TEST(Report, ProgramsOfTheirOwnAndOtherBucketsAreNamed) {
+  EXPECT_THAT(Read("x.sh", "torchrun --nproc-per-node 8 --nnodes 2 train.py --steps 3\n").notes,
+              Contains(HasSubstr("x.sh:1: the program's own settings are in Python and not read")));
+  const auto notes = [](const char* elements) {
+    return Read("ds.json", std::string("{\"zero_optimization\": {\"stage\": 1,\n"
+                                       "\"reduce_bucket_size\": ") +
+                               elements + "}}")
+        .notes;
+  };
+  EXPECT_THAT(notes("5e8"), Not(Contains(HasSubstr("buckets"))));
+  EXPECT_THAT(notes("2e8"),
+              Contains(HasSubstr("ds.json:2: another size of buckets is not modelled")));
+}
+
+TEST(Report, AWorldSizeIsNodesOfTheCluster) {
+  const auto dump = [](const char* world) {
+    return std::string(
+               "------------------------ arguments ------------------------\n"
+               "  hidden_size ..................................... 64\n"
+               "  tensor_model_parallel_size ...................... 2\n"
+               "  world_size ...................................... ") +
+           world + "\n-------------------- end of arguments ---------------------\n";
+  };
+  const Values cluster = {{"gpus_per_node", {"8", {SourceOf("command line", "8"), 1, 1}, ""}}};
+  const Imported two = Read("a.log", dump("16"), cluster);
+  EXPECT_EQ(Text(two, "nodes") + " " + Text(two, "dp"), "2 8");
+  const Imported part = Read("a.log", dump("4"), cluster);
+  EXPECT_EQ(Text(part, "nodes") + " " + Text(part, "dp"), "1 2");
+  EXPECT_EQ(Text(Read("a.log", dump("12"), cluster), "nodes"), "");
+}
+
 TEST(Titan, OldSpellingsCount) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
   const std::string old =
@@ -196,7 +310,7 @@ TEST(Titan, OldSpellingsCount) {
   const Imported replicas = Read("t.toml", old + "\"ddp\"\nenable_float8_linear = true\n");
   EXPECT_EQ(Text(replicas, "zero"), "0");
   EXPECT_EQ(replicas.framework, "ddp");
-  EXPECT_THAT(replicas.notes, Contains(HasSubstr("t.toml:9: fp8 is not modelled")));
+  EXPECT_EQ(Text(replicas, "fp8"), "current");
   const Imported shards = Read("t.toml", old + "\"fsdp\"\n");
   EXPECT_EQ(Text(shards, "zero"), "3");
   EXPECT_THAT(shards.notes, Not(Contains(HasSubstr("data_parallel_type"))));

@@ -52,6 +52,57 @@ TEST(Shell, DoesNotGuessWhatOnlyAShellKnows) {
   EXPECT_THAT(Last("run $((1 / 0)) $((9223372036854775807 + 1))"), ElementsAre("run", "?", "?"));
 }
 
+TEST(Shell, KnowsTheFolderOfTheScript) {
+  const auto read = [](const std::string& text) {
+    const ShellScript script = ReadShell(SourceOf("jobs/x.sh", text));
+    return Texts(script.commands.back());
+  };
+  EXPECT_THAT(read("here=$(dirname \"$0\")\nrun \"$here/a.json\""),
+              ElementsAre("run", "jobs/a.json"));
+  EXPECT_THAT(
+      read("D=\"$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" >/dev/null 2>&1 && pwd)\"\nrun $D/a"),
+      ElementsAre("run", "jobs/a"));
+  EXPECT_THAT(
+      read("D=$( cd -- \"$( dirname -- \"${BASH_SOURCE[0]}\" )\" &> /dev/null && pwd )/..\nrun $D"),
+      ElementsAre("run", "jobs/.."));
+  EXPECT_THAT(
+      read("run `dirname $0`/a $(dirname $(realpath $0))/b $(readlink -f \"$0\") ${0%/*}/c"),
+      ElementsAre("run", "jobs/a", "jobs/b", "jobs/x.sh", "jobs/c"));
+  EXPECT_THAT(read("run $PWD/a ${SLURM_SUBMIT_DIR}/b $(basename ${BASH_SOURCE})"),
+              ElementsAre("run", "jobs/a", "jobs/b", "x.sh"));
+  EXPECT_THAT(read("run $(dirname $X) $(cd nowhere | pwd) $(cat $0) $(pwd -x)"),
+              ElementsAre("run", "?", "?", "?", "?"));
+  EXPECT_THAT(Last("run $(dirname $0)/a"), ElementsAre("run", "./a"));
+}
+
+TEST(Shell, TakesTheBranchWhoseTestItKnows) {
+  EXPECT_THAT(Last("TP=4\nif [ $TP -gt 1 ]; then SP=--sp; fi\nrun $SP"),
+              ElementsAre("run", "--sp"));
+  EXPECT_THAT(
+      Last("TP=1\nSP=\nif [[ \"$TP\" -gt 1 ]]; then\n SP=--sp\nelse\n SP=--no\nfi\nrun $SP"),
+      ElementsAre("run", "--no"));
+  const std::string arms =
+      "if [ \"$M\" = 7b ]; then\n L=32\nelif [ \"$M\" == 13b ]; then\n L=40\nelse\n L=80\nfi\nrun "
+      "$L";
+  EXPECT_THAT(Last("M=7b\n" + arms), ElementsAre("run", "32"));
+  EXPECT_THAT(Last("M=13b\n" + arms), ElementsAre("run", "40"));
+  EXPECT_THAT(Last("M=70b\n" + arms), ElementsAre("run", "80"));
+  EXPECT_THAT(Last(arms), ElementsAre("run", "?"));
+  EXPECT_THAT(Last("L=1\nif [ -f x ]; then L=2; elif [ 1 -eq 1 ]; then L=3; else L=4; fi\nrun $L"),
+              ElementsAre("run", "?"));
+  EXPECT_THAT(Last("A=1\nif ! [ $A = 1 ]; then\n if [ -f x ]; then A=2; fi\n run 7\nfi\nrun $A"),
+              ElementsAre("run", "1"));
+  // Commands of a branch that is not taken are none of the script's.
+  EXPECT_THAT(Last("run 1\nif [ a = b ]; then run 2; fi\n"), ElementsAre("[", "a", "=", "b", "]"));
+}
+
+TEST(Shell, FollowsTestsInARow) {
+  EXPECT_THAT(Last("A=1\n[ $A -eq 1 ] && A=2\nrun $A"), ElementsAre("run", "2"));
+  EXPECT_THAT(Last("A=1\n[ $A -eq 2 ] && A=3 || A=4\nrun $A"), ElementsAre("run", "4"));
+  EXPECT_THAT(Last("A=1\n[ \"$X\" = 2 ] && A=3\nrun $A"), ElementsAre("run", "?"));
+  EXPECT_THAT(Last("[ -z \"$N\" ] && N=3\ncd x && B=4\nrun $N $B"), ElementsAre("run", "3", "4"));
+}
+
 TEST(Shell, FollowsTheScriptOfAnInnerShell) {
   const ShellScript script = ReadShell(SourceOf(
       "x.sh",

@@ -44,6 +44,12 @@ TEST_F(Places, Nowhere) {
   EXPECT_EQ(FindNode().index, -1);
 }
 
+TEST_F(Places, AVariableThatIsNoNumberIsNamed) {
+  EXPECT_EQ(UnreadPlace(), "");
+  EXPECT_EQ(With({{"NODE_RANK", "abc"}, {"NNODES", "2"}}).index, -1);
+  EXPECT_EQ(UnreadPlace(), "NODE_RANK is 'abc'");
+}
+
 TEST_F(Places, SlurmCountsMachinesAndNotTasks) {
   const NodePlace place = With({{"SLURM_PROCID", "17"},
                                 {"SLURM_STEP_NUM_TASKS", "32"},

@@ -100,6 +100,8 @@ TEST_F(Ssh, HostsThatAreLateMissingAndBadAreNamed) {
 TEST_F(Ssh, AMainNodeThatIsNotReachedEndsWithThree) {
   const Outcome refused = Launch("refuses\nnode1\n", "--main 127.0.0.1 --deadline 3s");
   EXPECT_EQ(refused.code, 3);
+  // The other one is stopped from here: that is no end of its own.
+  EXPECT_THAT(Written("err"), Not(HasSubstr("node1 (index 1) ended")));
   const Outcome silent = Launch("silent\nnode1\n", "--main 127.0.0.1 --deadline 3s -- true");
   EXPECT_EQ(silent.code, 3);
   EXPECT_THAT(Written("err"), HasSubstr("host silent (index 0) is not reached in 3 s"));

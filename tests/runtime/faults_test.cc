@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
+#include <vector>
 
+#include "runtime/exec/share.h"
 #include "tests/runtime/single.h"
 
 namespace orrery::runtime_test {
@@ -55,6 +59,27 @@ TEST(Faults, ALossThatIsNoNumberIsReportedOnce) {
   strategy.dp = 2;
   const Trained run = Train(LowerFor(job, strategy), job, 50, false);
   EXPECT_THAT(run.failure, testing::MatchesRegex("rank 0 on .*: the loss of step .*"));
+}
+
+// A request to stop does not wait until pages are touched that no step will read.
+TEST(Stops, LeaveTheArenaAlone) {
+  constexpr int64_t kBytes = int64_t{80} << 20;
+  std::vector<std::byte> memory(kBytes, std::byte{1});
+  const auto still = [&] { return std::ranges::count(memory, std::byte{1}); };
+  exec::Fill(memory.data(), 0, kBytes, [] { return true; });
+  EXPECT_EQ(still(), kBytes);
+  static std::atomic<int> asked = 0;
+  exec::Fill(memory.data(), 0, kBytes, [] { return ++asked > 2; });
+  EXPECT_EQ(still(), kBytes - (int64_t{32} << 20));
+  exec::Fill(memory.data(), 0, kBytes);
+  EXPECT_EQ(still(), 0);
+  // The executor asks for its own: nothing but zeros of new pages lies in a poisoned arena.
+  parity::Job job = InPrecision(parity::TinyGpt(true), Precision::kFp32);
+  job.model.vocab = 262144;  // an arena beyond what an allocator keeps
+  const ir::Plan plan = LowerFor(job, Strategy());
+  const exec::RankImage image = exec::MakeRankImage(plan, 0, nullptr, 0xff, [] { return true; });
+  ASSERT_GT(image.layout.arena_bytes, int64_t{32} << 20);
+  EXPECT_EQ(image.arena.get()[image.layout.arena_bytes / 2], std::byte{0});
 }
 
 }  // namespace

@@ -143,7 +143,9 @@ std::string BrokenText(const Broken& made) {
   text += fmt::format("  bisection {} by min-cut, {} before; sending half: {}\n",
                       Format(made.after.rate), Format(made.before.rate),
                       Shortened(HostNames(cluster, made.after.nodes)));
-  text += fmt::format("  the cut   {}\n", Shortened(LinkNames(cluster, made.after.cut)));
+  text += fmt::format("  the cut   {}\n", made.after.cut.empty()
+                                              ? "nothing: no link is left between the halves"
+                                              : Shortened(LinkNames(cluster, made.after.cut)));
   for (const PairRoute& route : made.routes) {
     std::string path = "cut off: no route is left";
     if (!route.links.empty()) {

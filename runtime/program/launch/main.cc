@@ -104,6 +104,11 @@ void ReadPlace(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* d
 // What is missing of it. A main node that listens everywhere needs no address of its own.
 void CheckPlace(const cli::LaunchFlags& flags, const Settings& settings, Diagnostics* diagnostics) {
   const NodePlace& place = settings.place;
+  const std::string unread = UnreadPlace();
+  if ((place.nodes <= 0 || place.index < 0) && !unread.empty()) {
+    diagnostics->Error({}, fmt::format("{}, which is no number from 0 up", unread));
+    return;
+  }
   if (place.nodes <= 0) {
     diagnostics->Error(flags.nodes.where, "no launcher says how many nodes there are",
                        "--nodes N, or --hosts FILE");

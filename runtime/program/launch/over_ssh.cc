@@ -125,7 +125,7 @@ class Remote {
       if (*code_ == kAgentFailed && !here_) {
         Say(fmt::format("host {} (index {}) is not reached: the agent ended with exit code {}",
                         host_, index_, kAgentFailed));
-      } else if (*code_ != 0 && index_ > 0) {
+      } else if (*code_ != 0 && index_ > 0 && !killed_) {
         Say(fmt::format("host {} (index {}) ended with exit code {}", host_, index_, *code_));
       }
     }
@@ -139,7 +139,11 @@ class Remote {
     code_ = kAgentFailed;
   }
   bool reached() const { return begun_; }
-  void Kill() const { SignalChild(child_, SIGKILL); }
+  // Of a node that is not to blame: that is no end of its own.
+  void Kill() {
+    killed_ = true;
+    SignalChild(child_, SIGKILL);
+  }
 
  private:
   // A list of many hosts is longer than a pipe has room for.
@@ -177,7 +181,7 @@ class Remote {
 
   std::string host_;
   std::size_t index_;
-  bool here_, begun_ = false;
+  bool here_, begun_ = false, killed_ = false;
   std::string before_;
   int input_ = -1, output_ = -1;
   pid_t child_ = -1;

@@ -54,6 +54,7 @@ void SnapshotHook::AfterTraining(exec::Executor* executor) {
 
 void SnapshotHook::Begin(exec::Executor* executor) {
   begun_ = Clock::now();
+  told_ = false;
   const int64_t step = executor->steps_done();
   saver_.Begin(executor, resumed_samples_ + (step - resumed_step_) * options_.samples_per_step);
   saved_step_ = step;
@@ -65,7 +66,8 @@ void SnapshotHook::Advance(bool to_the_end) {
   const auto begin = Clock::now();
   to_the_end ? saver_.Finish() : saver_.Poll();
   waited_s_ += Since(begin);
-  if (saver_.busy() || endpoint_->rank() != 0 || !options_.progress) return;
+  if (told_ || !saver_.whole() || endpoint_->rank() != 0 || !options_.progress) return;
+  told_ = true;
   options_.progress(fmt::format("saved {}/{} in {:.0f} ms, for which training waited {:.1f} ms",
                                 options_.save, StepFolder(saver_.step()), 1e3 * Since(begun_),
                                 1e3 * waited_s_));

@@ -48,6 +48,7 @@ class SnapshotHook : public launch::StepHook {
   Saver saver_;
   std::chrono::steady_clock::time_point begun_;
   double waited_s_ = 0;  // of training, for the snapshot under way
+  bool told_ = false;    // that it is whole
   int64_t resumed_step_ = 0, resumed_samples_ = 0, saved_step_ = -1;
 };
 

@@ -126,14 +126,25 @@ void Saver::Begin(exec::Executor* executor, int64_t samples) {
   shard_ = CopyShard(image, &bytes_);
   shard_writer_ = Behind([this, folder] { return WriteShard(shard_, bytes_, folder); });
   stage_ = Stage::kShards;
+  whole_ = false;
 }
 
 bool Saver::ReadyHere() const { return Done(shard_writer_) && Done(manifest_writer_); }
 
+// Ranks meet for the shards alone: each meeting between steps takes from ranks that share cores what they run ahead of each
+// other. The manifest is rank 0's, and the others hear of it when the next snapshot begins, or of its failure at once.
 void Saver::Poll() {
-  if (!busy() || comm::LargestOf(endpoint_, ReadyHere() ? 0 : 1, options_.deadline_s) != 0) return;
+  if (stage_ == Stage::kShards) return Agree();
+  if (!manifest_writer_.valid() || !Done(manifest_writer_)) return;
+  manifest_writer_.get();
+  whole_ = true;
+}
+
+void Saver::Agree() {
+  if (comm::LargestOf(endpoint_, ReadyHere() ? 0 : 1, options_.deadline_s) != 0) return;
   if (stage_ == Stage::kShards) return WriteManifest();
   if (manifest_writer_.valid()) manifest_writer_.get();
+  whole_ = true;
   stage_ = Stage::kIdle;
 }
 
@@ -148,7 +159,10 @@ void Saver::WriteManifest() {
 }
 
 void Saver::Finish() {
-  for (Poll(); busy(); Poll()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (busy()) {
+    Agree();
+    if (busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace orrery::snapshot

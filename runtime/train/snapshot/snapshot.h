@@ -40,18 +40,22 @@ class Saver {
   // snapshots that were there stay as they are) and comm::CommError.
   void Begin(exec::Executor* executor, int64_t samples);  // only while !busy()
   void Poll();                                            // nothing to do while !busy()
-  void Finish();                                          // polls until it is whole
-  bool busy() const { return stage_ != Stage::kIdle; }
+  void Finish();                                          // waits until it is whole on all ranks
+  bool busy() const { return stage_ != Stage::kIdle; }    // up to Finish(), the same on all ranks
+  // The last that was begun is on the disk, as far as this rank knows: rank 0 sees it first.
+  bool whole() const { return whole_; }
   int64_t step() const { return manifest_.step; }  // of the last that was begun
 
  private:
   enum class Stage { kIdle, kShards, kManifest };
   bool ReadyHere() const;
+  void Agree();
   void WriteManifest();
 
   SaveOptions options_;
   comm::Endpoint* endpoint_;
   Stage stage_ = Stage::kIdle;
+  bool whole_ = false;
   Manifest manifest_;  // rank 0: what it will say
   ShardFile shard_;    // of this rank
   DiskBuffer bytes_;   // what its file will hold

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Follows if, elif, else and fi, && and ||. Loops, cases and functions may run or not.
+#include "model/exchange/shell_branches.h"
+
+#include <algorithm>
+#include <set>
+
+#include "model/exchange/shell_commands.h"
+
+namespace orrery::exchange {
+namespace {
+
+const std::set<std::string, std::less<>> kOpeners = {"for", "while",  "until",   "case",
+                                                     "{",   "select", "function"};
+const std::set<std::string, std::less<>> kClosers = {"fi", "done", "esac", "}"};
+
+// [ -z "$NODES" ] of a variable that the file does not set: as ${NODES:-4}, of an empty environment.
+bool AsksForDefault(const Words& words) {
+  return words.size() == 4 && words[0].text.starts_with('[') && words[1].text == "-z" &&
+         words[2].unresolved.ends_with("is not set in this file");
+}
+
+}  // namespace
+
+bool ShellBranches::Keyword(const std::string& word) {
+  Block* const inner = blocks_.empty() || !blocks_.back().tests ? nullptr : &blocks_.back();
+  if (word == "if") {
+    Block block;
+    block.tests = true;
+    block.taken = run_ == Is::kNo;
+    block.doubt = run_ == Is::kUnknown;
+    Condition(&block);
+    blocks_.push_back(block);
+  } else if (word == "elif" && inner != nullptr) {
+    inner->taken |= inner->now == Is::kYes;
+    inner->doubt |= inner->now == Is::kUnknown;
+    Condition(inner);
+  } else if (word == "then" && inner != nullptr) {
+    Then(inner);
+  } else if (word == "else" && inner != nullptr) {
+    Else(inner);
+  } else if (kOpeners.contains(word)) {
+    Block block;
+    if (run_ == Is::kNo) block.now = Is::kNo;
+    blocks_.push_back(block);
+  } else if (kClosers.contains(word)) {
+    if (!blocks_.empty()) blocks_.pop_back();
+  } else if (word == "!") {
+    negated_ = true;
+  } else {
+    return word == "then" || word == "else" || word == "elif" || word == "do" || word == "time";
+  }
+  return true;
+}
+
+// Its commands run where no arm before was taken.
+void ShellBranches::Condition(Block* block) {
+  block->condition = true;
+  block->now = block->taken ? Is::kNo : block->doubt ? Is::kUnknown : Is::kYes;
+  block->commands = 0;
+}
+
+void ShellBranches::Then(Block* block) {
+  block->condition = false;
+  const Is held = block->commands == 1 ? block->held : Is::kUnknown;
+  if (block->now == Is::kNo || held == Is::kNo) {
+    block->now = Is::kNo;
+  } else if (held == Is::kUnknown || block->now == Is::kUnknown) {
+    block->now = Is::kUnknown;
+  }
+}
+
+void ShellBranches::Else(Block* block) {
+  const bool before = block->taken || block->now == Is::kYes;
+  const bool doubt = block->doubt || block->now == Is::kUnknown;
+  block->now = before ? Is::kNo : doubt ? Is::kUnknown : Is::kYes;
+}
+
+void ShellBranches::Ran(const Words& words) {
+  if (words.empty()) {
+    if (!Skips()) {
+      tested_ = false;
+      result_ = Is::kYes;
+    }
+    negated_ = false;
+    return;
+  }
+  Command test;
+  bool known = true;
+  for (const Word& word : words) {
+    known = known && word.unresolved.empty();
+    test.push_back(word.text);
+  }
+  std::optional<bool> holds = known ? Holds(test) : std::nullopt;
+  if (AsksForDefault(words)) holds = true;
+  if (holds && negated_) holds = !*holds;
+  negated_ = false;
+  const std::string& name = test.front();
+  tested_ = name == "[" || name == "[[" || name == "test";
+  result_ = !holds ? (tested_ ? Is::kUnknown : Is::kYes) : *holds ? Is::kYes : Is::kNo;
+  if (!blocks_.empty() && blocks_.back().condition) {
+    ++blocks_.back().commands;
+    blocks_.back().held = tested_ ? result_ : Is::kUnknown;
+  }
+}
+
+void ShellBranches::Operator(const std::string& op) {
+  if (op == "&&") {
+    run_ = result_;
+  } else if (op == "||") {
+    // A command may fail: what stands behind may run.
+    run_ = !tested_ || result_ == Is::kUnknown ? Is::kUnknown
+           : result_ == Is::kYes               ? Is::kNo
+                                               : Is::kYes;
+  } else if (op == ";" || op == "\n" || op == "&" || op == ";;") {
+    run_ = result_ = Is::kYes;
+    tested_ = false;
+  }
+}
+
+bool ShellBranches::Skips() const {
+  return run_ == Is::kNo ||
+         std::ranges::any_of(blocks_, [](const Block& block) { return block.now == Is::kNo; });
+}
+
+bool ShellBranches::Unknown() const {
+  return run_ == Is::kUnknown ||
+         std::ranges::any_of(blocks_, [](const Block& block) { return block.now == Is::kUnknown; });
+}
+
+}  // namespace orrery::exchange

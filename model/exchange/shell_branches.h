@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which commands of a script run: those of branches by the tests in front of them, where their words are known.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/exchange/shell.h"
+
+namespace orrery::exchange {
+
+class ShellBranches {
+ public:
+  // Whether the first word of a command is one of the shell's own.
+  bool Keyword(const std::string& word);
+  // Behind the words of a command ("": an assignment), and the operator that follows.
+  void Ran(const Words& words);
+  void Operator(const std::string& op);
+
+  bool Skips() const;    // the command that is read is not run
+  bool Unknown() const;  // nobody knows whether it is
+
+ private:
+  enum class Is : unsigned char { kYes, kNo, kUnknown };
+  struct Block {
+    bool tests = false;      // "if": arms with conditions
+    bool condition = false;  // one of them is read
+    Is now = Is::kUnknown;   // whether this arm runs
+    bool taken = false;      // an arm before it ran
+    bool doubt = false;      // an arm before it may have run
+    int commands = 0;        // in the condition
+    Is held = Is::kUnknown;  // the last of them
+  };
+
+  void Condition(Block* block);
+  void Then(Block* block);
+  void Else(Block* block);
+
+  std::vector<Block> blocks_;
+  Is run_ = Is::kYes;     // by && and ||
+  Is result_ = Is::kYes;  // of the command before
+  bool tested_ = false;   // it was a test
+  bool negated_ = false;  // "!" in front of the command
+};
+
+}  // namespace orrery::exchange
