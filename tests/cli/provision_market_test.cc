@@ -117,6 +117,43 @@ TEST(ProvisionDiff, SaysWhichOffersMovedAndWhy) {
                                       HasSubstr("--straggler: not given before, 1.1 now")));
 }
 
+// What an offer is compared by is what the answer tells of it, whatever the limits.
+TEST(ProvisionDiff, TheHeadlineIsTheRowOfItsOffer) {
+  const std::string folder = ScratchFolder();
+  const std::vector<std::string> words =
+      With(kMarket, {"--offers", "nebius-h100,crusoe-h100", "--deadline"});
+  const std::vector<std::vector<std::string>> limits = {
+      {"30d", "--budget", "1kUSD"}, {"2h", "--budget", "1kUSD"}, {"30d"}};
+  for (const std::vector<std::string>& limit : limits) {
+    RunPlan(With(With(words, limit), {"--bundle", folder + "/old.json"}));
+    RunPlan(With(With(words, limit), {"--straggler", "1.1", "--bundle", folder + "/new.json"}));
+    const std::vector<std::string> diff = {"diff", folder + "/old.json", folder + "/new.json"};
+    const json answer = JsonOf(diff);
+    for (const char* side : {"old", "new"}) {
+      int same = 0;
+      for (const json& row : answer[side]["rows"])
+        same += row["name"] == answer[side]["name"] && row["nodes"] == answer[side]["nodes"] &&
+                row["time_s"] == answer[side]["time_s"];
+      EXPECT_EQ(same, 1) << limit.front() << " " << side;
+    }
+    const std::string line = RunPlan(With(diff, {"--quiet"})).out;
+    EXPECT_THAT(line, testing::ContainsRegex("most by --straggler: \\+[0-9.]+ (d|s)")) << line;
+  }
+}
+
+TEST(ProvisionOpen, TellsTheRunsAndTheFrontier) {
+  const std::string bundle = ScratchFolder() + "/run.json";
+  ASSERT_EQ(
+      RunPlan(With(kMarket, {"--offers", "nebius-h100,crusoe-h100", "--bundle", bundle})).code, 0);
+  const std::string text = Folded(RunPlan({"open", bundle}).out);
+  EXPECT_THAT(text, AllOf(HasSubstr("then cheapest: crusoe-h100, "),
+                          HasSubstr("now cheapest: crusoe-h100, "),
+                          HasSubstr(" kUSD; a step takes "), HasSubstr("fastest: "),
+                          HasSubstr("Days against dollars, now"), HasSubstr("The same figures.")));
+  EXPECT_THAT(RunPlan({"open", bundle, "--quiet"}).out,
+              testing::ContainsRegex("^cheapest: crusoe-h100, .*fastest: .*: the same figures\n$"));
+}
+
 TEST(ProvisionDiff, ComparesSeveralTopologies) {
   const std::string folder = ScratchFolder();
   const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d,aws-p5",
