@@ -243,6 +243,31 @@ TEST(PlacementWords, BestSaysHowItIsPlaced) {
   EXPECT_THAT(RunPlan(With(job, {"--quiet"})).out, HasSubstr("; with "));
 }
 
+// `plan` said that none of the first layouts can have it.
+TEST(PlacementWords, AnOrderThatIsNoneNamesItsNode) {
+  const std::vector<std::string> search = {"--model", "gpt2-medium", "--topology", "aws-p4d",
+                                           "--nodes", "3",           "--refine",   "0"};
+  const std::vector<std::string> predict = {
+      "predict", "--model", "gpt2-medium", "--topology", "aws-p4d", "--nodes",
+      "3",       "--dp",    "24",          "--tp",       "1"};
+  const std::vector<std::pair<std::string, std::string>> orders = {
+      {"0,0,1", "names node 0 twice"},
+      {"tp-cp-dp-pp:0..3", "names node 3, the cluster has nodes 0 to 2"},
+      {"2,0", "names 2 of 3 nodes: node 1 is missing"}};
+  for (const auto& [order, reason] : orders) {
+    for (const auto& words : {search, predict}) {
+      const Outcome refused = RunPlan(With(words, {"--global-batch", "24", "--placement", order}));
+      EXPECT_EQ(refused.code, 2) << order;
+      EXPECT_THAT(Folded(refused.err), AllOf(HasSubstr(reason), HasSubstr("each of nodes 0 to 2")));
+    }
+  }
+  // One of the node counts fits.
+  EXPECT_EQ(RunPlan({"--model", "gpt2-medium", "--topology", "aws-p4d", "--nodes", "2,3",
+                     "--global-batch", "48", "--refine", "0", "--placement", "1,0"})
+                .code,
+            0);
+}
+
 TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {
   const std::vector<std::string> job = {"predict", "--model",        "gpt2-medium", "--topology",
                                         "aws-p4d", "--nodes",        "2",           "--seq-len",

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <set>
 
+#include "model/hardware/node_order.h"
 #include "model/program/common/terminal.h"
 #include "model/provision/batch_range.h"
 #include "model/twin/explain.h"
@@ -85,6 +86,27 @@ void ChooseBatches(double tokens, report::Job* job) {
                    range.least, range.most)});
 }
 
+// An order of nodes that fits no node count is refused before the search, with the reason for the first one.
+void RequireNodeOrder(const LayoutFlags& layout, const report::Job& job) {
+  const auto& given = job.request.fixed.placement;
+  if (!given) return;
+  std::vector<int64_t> counts = job.request.nodes;
+  if (counts.empty()) counts = {job.request.topology.nodes};
+  const auto check = [&](int64_t count) {
+    const ClusterSummary cluster = JobOf(job.request, job.profiles, count, 1).cluster;
+    CheckNodeOrder(given->nodes, cluster.nodes, cluster.domain_nodes);
+  };
+  const bool fits = std::ranges::any_of(counts, [&](int64_t count) {
+    try {
+      check(count);
+      return true;
+    } catch (const InputError&) {
+      return false;
+    }
+  });
+  if (!fits) AtFlag(layout.placement, [&] { check(counts.front()); });
+}
+
 }  // namespace
 
 SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
@@ -94,6 +116,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   job.request.fixed = layout.Read();
   if (!job.request.fixed.schedule) job.request.fixed.schedules = settings.schedules;
   CheckStatedFacts(layout, job.request.fixed, job);
+  RequireNodeOrder(layout, job);
   job.request.objective = settings.objective;
   job.request.input = settings.input;
   job.request.run_tokens = settings.tokens;
