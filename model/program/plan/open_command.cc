@@ -42,7 +42,7 @@ bool IsFigure(const std::string& key) {
 // What --html adds to the answer for its page, and a recomputation without a page lacks.
 bool IsOfPage(const std::string& key) {
   return key == "picture" || key == "timeline" || key == "memory_over_time" || key == "cluster" ||
-         key == "not_pictured";
+         key == "not_pictured" || key == "scaling";
 }
 
 // Paths of the figures that differ, most `most`; how many there are.
