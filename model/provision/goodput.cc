@@ -158,8 +158,12 @@ JobTime ElasticTimeOf(const ElasticModel& model, Seconds work) {
   time.stops = model.nodes * model.node_rate * available * running * t;
   const double alone = model.pause.value + model.step.value / 2,
                share = model.group_nodes / std::max(model.nodes, 1.0);
+  // What is lost is made up by the groups that are there at the end, the one that left not among them.
+  const double at_end =
+      (1 - share) / (1 + model.group_nodes * model.node_rate * std::min(repair, t));
   time.deviation = Seconds(
-      std::sqrt(time.stops * (alone * alone + 2 * alone * share * away + share * share * square)));
+      std::sqrt(time.stops * (alone * alone + 2 * alone * share * away + share * share * square)) /
+      std::max(at_end, 0.1));
   return time;
 }
 

@@ -261,11 +261,6 @@ TEST(PlacementWords, AnOrderThatIsNoneNamesItsNode) {
       EXPECT_THAT(Folded(refused.err), AllOf(HasSubstr(reason), HasSubstr("each of nodes 0 to 2")));
     }
   }
-  // One of the node counts fits.
-  EXPECT_EQ(RunPlan({"--model", "gpt2-medium", "--topology", "aws-p4d", "--nodes", "2,3",
-                     "--global-batch", "48", "--refine", "0", "--placement", "1,0"})
-                .code,
-            0);
 }
 
 TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {

@@ -185,7 +185,7 @@ TEST(ElasticGoodput, TheTimeOfAJobAgreesWithASimulation) {
        {Case{Elastic(128, 4, 3.8, 24, 60, 10), 60}, Case{Elastic(512, 2, 6.5, 12, 60, 5), 60},
         Case{Elastic(64, 1, 20, 48, 120, 30), 60},
         // Shorter than a repair.
-        Case{Elastic(32, 2, 50, 72, 60, 10), 2}, Case{Elastic(128, 1, 20, 24, 60, 10), 1.5}}) {
+        Case{Elastic(64, 2, 20, 72, 60, 10), 2}, Case{Elastic(128, 1, 20, 24, 60, 10), 1.5}}) {
     const Seconds work(days * 86400);
     const JobTime time = ElasticTimeOf(model, work);
     Random random(11);

@@ -86,25 +86,18 @@ void ChooseBatches(double tokens, report::Job* job) {
                    range.least, range.most)});
 }
 
-// An order of nodes that fits no node count is refused before the search, with the reason for the first one.
+// An order of nodes that is none is refused before the search, with the reason.
 void RequireNodeOrder(const LayoutFlags& layout, const report::Job& job) {
   const auto& given = job.request.fixed.placement;
   if (!given) return;
   std::vector<int64_t> counts = job.request.nodes;
   if (counts.empty()) counts = {job.request.topology.nodes};
-  const auto check = [&](int64_t count) {
-    const ClusterSummary cluster = JobOf(job.request, job.profiles, count, 1).cluster;
-    CheckNodeOrder(given->nodes, cluster.nodes, cluster.domain_nodes);
-  };
-  const bool fits = std::ranges::any_of(counts, [&](int64_t count) {
-    try {
-      check(count);
-      return true;
-    } catch (const InputError&) {
-      return false;
+  AtFlag(layout.placement, [&] {
+    for (const int64_t count : counts) {
+      const ClusterSummary cluster = JobOf(job.request, job.profiles, count, 1).cluster;
+      CheckNodeOrder(given->nodes, cluster.nodes, cluster.domain_nodes);
     }
   });
-  if (!fits) AtFlag(layout.placement, [&] { check(counts.front()); });
 }
 
 }  // namespace
