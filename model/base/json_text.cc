@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <vector>
 
@@ -83,6 +85,47 @@ std::optional<JsonFault> FindUnbalanced(std::string_view text) {
   }
   if (open.empty()) return std::nullopt;
   return JsonFault{open.back(), fmt::format("this '{}' is never closed", text[open.back()])};
+}
+
+namespace {
+
+// Behind the closing quote of either kind; npos: there is none.
+std::size_t EndOfScalar(std::string_view yaml, std::size_t quote) {
+  if (yaml[quote] == '"') return EndOfString(yaml, quote);
+  const std::size_t end = yaml.find('\'', quote + 1);
+  return end == std::string_view::npos ? end : end + 1;
+}
+
+}  // namespace
+
+// Outside of brackets, one opens a value only where the value begins: a plain text may hold any.
+std::optional<JsonFault> FindOpenFlow(std::string_view yaml, std::size_t until) {
+  std::vector<std::size_t> open;
+  bool begins = true;  // a value may begin here
+  for (std::size_t i = 0; i < std::min(until, yaml.size()); ++i) {
+    const char c = yaml[i];
+    const bool spaced = i == 0 || std::isspace(static_cast<unsigned char>(yaml[i - 1])) != 0;
+    if (c == '#' && spaced) {
+      i = std::min(yaml.find('\n', i), yaml.size()) - 1;
+    } else if ((c == '"' || c == '\'') && begins) {
+      const std::size_t end = EndOfScalar(yaml, i);
+      if (end == std::string_view::npos) break;
+      i = end - 1;
+      begins = false;
+    } else if ((c == '{' || c == '[') && (begins || !open.empty())) {
+      open.push_back(i);
+      begins = true;
+    } else if ((c == '}' || c == ']') && !open.empty()) {
+      open.pop_back();
+      begins = false;
+    } else if (c == '\n' || c == ':' || c == '-' || c == ',') {
+      begins = true;
+    } else if (c != ' ') {
+      begins = false;
+    }
+  }
+  if (open.empty()) return std::nullopt;
+  return JsonFault{open.back(), fmt::format("this '{}' is never closed", yaml[open.back()])};
 }
 
 }  // namespace orrery

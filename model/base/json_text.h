@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a YAML parser needs to be told about JSON.
+// What a YAML parser needs to be told about JSON, and what it does not say about brackets.
 #pragma once
 
 #include <optional>
@@ -23,5 +23,8 @@ struct JsonFault {
 
 // The first quote, bracket or brace that is never closed or closed by the wrong one.
 std::optional<JsonFault> FindUnbalanced(std::string_view text);
+
+// Of a YAML text, the bracket or brace that is open at an offset, where the parser looked for its end in vain.
+std::optional<JsonFault> FindOpenFlow(std::string_view yaml, std::size_t until);
 
 }  // namespace orrery

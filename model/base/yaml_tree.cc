@@ -191,6 +191,16 @@ Location PlaceOf(const SourcePtr& source, std::size_t offset) {
   return {source, line, static_cast<int>(offset - line_start) + 1};
 }
 
+std::size_t OffsetOf(std::string_view text, const Location& where) {
+  std::size_t start = 0;
+  for (int line = 1; line < where.line; ++line) {
+    const std::size_t end = text.find('\n', start);
+    if (end == std::string_view::npos) return text.size();
+    start = end + 1;
+  }
+  return start + static_cast<std::size_t>(std::max(0, where.column - 1));
+}
+
 // Runs the parser; what ends it early comes back.
 std::optional<Diagnostic> Build(const std::string& text, const char* language,
                                 TreeBuilder* builder) {
@@ -223,7 +233,11 @@ std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnos
   const std::string parsed = json ? JsonForParser(text) : std::string(text);
   TreeBuilder builder(source, parsed, mark, diagnostics);
   if (const auto fault = Build(parsed, json ? "JSON" : "YAML", &builder)) {
-    const auto unbalanced = json ? FindUnbalanced(text) : std::nullopt;
+    // Of a flow that has no end the parser names the place where it gave up, often an empty line.
+    const bool open_flow = fault->message.find("flow not found") != std::string::npos;
+    const auto unbalanced = json        ? FindUnbalanced(text)
+                            : open_flow ? FindOpenFlow(text, OffsetOf(text, fault->where))
+                                        : std::nullopt;
     if (unbalanced) {
       diagnostics->Error(PlaceOf(source, mark + unbalanced->offset), unbalanced->message);
     } else {

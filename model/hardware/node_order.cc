@@ -133,20 +133,24 @@ void CheckNodeOrder(std::span<const int32_t> order, int64_t nodes, int64_t domai
     throw InputError("nodes that share a scale-up domain have no order of their own",
                      "--placement with an order of axes alone, such as tp-cp-pp-dp");
   }
-  std::vector<int32_t> sorted(order.begin(), order.end());
-  std::ranges::sort(sorted);
-  for (int32_t node = 0; node < static_cast<int32_t>(sorted.size()); ++node) {
-    if (sorted[static_cast<std::size_t>(node)] != node || node >= nodes) {
+  const std::string hint = fmt::format("each of nodes 0 to {} once, such as {}", nodes - 1,
+                                       nodes > 3   ? fmt::format("2..{},0,1", nodes - 1)
+                                       : nodes > 1 ? "1,0"
+                                                   : "0");
+  std::vector<char> named(static_cast<std::size_t>(nodes), 0);
+  for (const int32_t node : order) {
+    if (node < 0 || node >= nodes)
       throw InputError(
-          fmt::format("the placement does not name each of nodes 0 to {} once", nodes - 1),
-          "each node of the cluster in its place, such as 0..3,8..11,4..7");
-    }
+          fmt::format("the placement names node {}, the cluster has {}", node,
+                      nodes == 1 ? "node 0 alone" : fmt::format("nodes 0 to {}", nodes - 1)),
+          hint);
+    if (named[static_cast<std::size_t>(node)]++ != 0)
+      throw InputError(fmt::format("the placement names node {} twice", node), hint);
   }
-  if (static_cast<int64_t>(sorted.size()) != nodes) {
-    throw InputError(
-        fmt::format("the placement names {} nodes, the cluster has {}", sorted.size(), nodes),
-        "each node of the cluster once");
-  }
+  if (const auto missing = std::ranges::find(named, 0); missing != named.end())
+    throw InputError(fmt::format("the placement names {} of {} nodes: node {} is missing",
+                                 order.size(), nodes, missing - named.begin()),
+                     hint);
 }
 
 }  // namespace orrery

@@ -166,28 +166,57 @@ SimulatedJob SimulateJob(const StopModel& model, Seconds interval, Seconds work,
   return Player(model, interval, random).Play(work.value);
 }
 
-double SimulatedElasticGoodput(const ElasticModel& model, int64_t stops, uint64_t seed) {
-  Random random(seed);
+namespace {
+
+struct Shrunk {
+  double now = 0, kept = 0;  // time; of it as much as all groups would have needed
+  int64_t stops = 0;
+};
+
+// Until so much work or so many stops are done.
+Shrunk PlayShrinking(const ElasticModel& model, double work, int64_t stops, Random* random) {
+  Shrunk job;
   const auto groups = static_cast<int64_t>(model.nodes / model.group_nodes);
   const double mean = 1 / (model.group_nodes * model.node_rate);          // of one group that runs
   std::priority_queue<double, std::vector<double>, std::greater<>> back;  // when groups return
-  double now = 0, kept = 0;
-  for (int64_t i = 0; i < stops;) {
-    while (!back.empty() && back.top() <= now) back.pop();
+  while (job.stops < stops) {
+    while (!back.empty() && back.top() <= job.now) back.pop();
     const auto running = groups - static_cast<int64_t>(back.size());
-    const double next = running > 0 ? now + random.Exponential(mean / static_cast<double>(running))
-                                    : std::numeric_limits<double>::infinity();
+    const double next = running > 0
+                            ? job.now + random->Exponential(mean / static_cast<double>(running))
+                            : std::numeric_limits<double>::infinity();
     const double until = back.empty() ? next : std::min(next, back.top());
     const double share = static_cast<double>(running) / static_cast<double>(groups);
-    kept += share * (until - now);
-    now = until;
+    if (job.kept + share * (until - job.now) >= work) {
+      job.now += (work - job.kept) / share;
+      job.kept = work;
+      return job;
+    }
+    job.kept += share * (until - job.now);
+    job.now = until;
     if (until < next) continue;  // a group is back
-    ++i;
-    kept -= share * random.Uniform() * model.step.value;  // the step under way
-    back.push(now + model.repair.value);
-    now += model.pause.value;  // nobody computes, nothing fails
+    ++job.stops;
+    job.kept -= share * random->Uniform() * model.step.value;  // the step under way
+    back.push(job.now + model.repair.value);
+    job.now += model.pause.value;  // nobody computes, nothing fails
   }
-  return kept / now;
+  return job;
+}
+
+}  // namespace
+
+double SimulatedElasticGoodput(const ElasticModel& model, int64_t stops, uint64_t seed) {
+  Random random(seed);
+  const Shrunk job = PlayShrinking(model, std::numeric_limits<double>::infinity(), stops, &random);
+  return job.kept / job.now;
+}
+
+SimulatedJob SimulateElasticJob(const ElasticModel& model, Seconds work, Random* random) {
+  const Shrunk job = PlayShrinking(model, work.value, std::numeric_limits<int64_t>::max(), random);
+  SimulatedJob played;
+  played.time = Seconds(job.now);
+  played.stops = job.stops;
+  return played;
 }
 
 }  // namespace orrery

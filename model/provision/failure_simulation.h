@@ -38,5 +38,7 @@ SimulatedJob SimulateJob(const StopModel& model, Seconds interval, Seconds work,
 
 // Share of the throughput of all groups that a job keeps over `stops` stops, group by group.
 double SimulatedElasticGoodput(const ElasticModel& model, int64_t stops, uint64_t seed);
+// One such job that takes `work` seconds with all its groups.
+SimulatedJob SimulateElasticJob(const ElasticModel& model, Seconds work, Random* random);
 
 }  // namespace orrery

@@ -122,14 +122,49 @@ JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work) {
   return time;
 }
 
-double ElasticGoodput(const ElasticModel& model) {
+namespace {
+
+// Shares of the groups that are there, and of the time in which nobody pauses.
+std::pair<double, double> ThereAndRunning(const ElasticModel& model) {
   double available = 1, running = 1;
   for (int i = 0; i < 50; ++i) {
     available = 1 / (1 + model.group_nodes * model.node_rate * model.repair.value * running);
     running = 1 / (1 + model.nodes * model.node_rate * available * model.pause.value);
   }
+  return {available, running};
+}
+
+}  // namespace
+
+double ElasticGoodput(const ElasticModel& model) {
+  const auto [available, running] = ThereAndRunning(model);
   const double stops = model.nodes * model.node_rate * available;  // per second of running
   return running * available * std::max(0.0, 1 - stops * model.step.value / 2);
+}
+
+JobTime ElasticTimeOf(const ElasticModel& model, Seconds work) {
+  constexpr int kRounds = 20;  // each changes the time by the share of the groups that are away
+  ElasticModel ending = model;
+  JobTime time;
+  const double repair = model.repair.value;
+  for (int i = 0; i < kRounds; ++i) {
+    time.mean = work / ElasticGoodput(ending);
+    const double t = time.mean.value;
+    ending.repair = Seconds(repair < t ? repair - repair * repair / (2 * t) : t / 2);
+  }
+  const double t = time.mean.value, away = ending.repair.value;
+  const double square = repair < t ? repair * repair * (1 - 2 * repair / (3 * t)) : t * t / 3;
+  const auto [available, running] = ThereAndRunning(ending);
+  time.stops = model.nodes * model.node_rate * available * running * t;
+  const double alone = model.pause.value + model.step.value / 2,
+               share = model.group_nodes / std::max(model.nodes, 1.0);
+  // What is lost is made up by the groups that are there at the end, the one that left not among them.
+  const double at_end =
+      (1 - share) / (1 + model.group_nodes * model.node_rate * std::min(repair, t));
+  time.deviation = Seconds(
+      std::sqrt(time.stops * (alone * alone + 2 * alone * share * away + share * share * square)) /
+      std::max(at_end, 0.1));
+  return time;
 }
 
 // By logarithms: exp(-mean) vanishes for clusters of a hundred thousand nodes.

@@ -74,6 +74,11 @@ struct ElasticModel {
   Seconds step;            // s
 };
 double ElasticGoodput(const ElasticModel& model);
+// Of a job that ends: a group that leaves late does not come back in it. Y = min(X, time left), in the mean
+// X - X^2 / 2T, T / 2 where T < X. mean T = work / goodput with Y for X; stops S = N r A phi T; deviation = sqrt(S c^2) in
+// the mean, c = p + s/2 + Y g/N: the pause, half a step and the group's part of the throughput,
+// over the throughput at the end, (1 - g/N) / (1 + g r min(X, T)).
+JobTime ElasticTimeOf(const ElasticModel& model, Seconds work);
 
 // Fewest spare nodes such that more nodes are in repair with at most this probability (Poisson).
 int64_t SparesFor(double mean_in_repair, double shortage_probability);

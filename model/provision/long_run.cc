@@ -118,6 +118,8 @@ struct Played {
   Seconds interval, time, luck;
   int64_t interval_steps = 1;
   double goodput = 0, stops = 0;
+  ElasticModel shrinking;  // of a job that shrinks
+  double written = 1;      // share of the time that checkpoints leave
   StopLosses losses;
 };
 
@@ -150,13 +152,13 @@ Played Play(const Conditions& conditions, const Job& job, const Strategy& layout
     played.interval = Seconds(static_cast<double>(played.interval_steps) * step);
   }
   if (CanShrink(conditions, job, layout)) {
-    const ElasticModel elastic =
-        ElasticOf(conditions, job, GroupNodes(job, layout), step, quote, rate);
-    const double written = played.interval / (played.interval + stops.blocking);
-    played.goodput = ElasticGoodput(elastic) * written;
-    played.time = work / played.goodput + stops.background;
-    played.stops = played.time / stops.between;
-    played.luck = elastic.pause * std::sqrt(played.stops);
+    played.shrinking = ElasticOf(conditions, job, GroupNodes(job, layout), step, quote, rate);
+    played.written = played.interval / (played.interval + stops.blocking);
+    const JobTime time = ElasticTimeOf(played.shrinking, work / played.written);
+    played.goodput = work / time.mean;
+    played.time = time.mean + stops.background;
+    played.stops = time.stops;
+    played.luck = time.deviation;
     played.losses.without = played.time;
     played.losses.deviation = played.luck.value;
     return played;
@@ -317,6 +319,8 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.goodput = played.goodput;
   run.expected_stops = played.stops;
   run.luck = played.luck;
+  run.shrinking = played.shrinking;
+  run.written = played.written;
   run.ideal = Seconds(static_cast<double>(run.steps) * run.step_seconds);
   run.time = conditions.run.setup + played.time;
   const bool interval = step.time.low > 0 && step.time.high > 0 && !run.input.bound();
@@ -360,7 +364,8 @@ std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
     const Seconds work(conditions.tokens * seconds_per_token * conditions.run.straggler.value);
     double goodput = Goodput(stops, OptimalInterval(stops, work));
     if (conditions.recovery.elastic)
-      goodput = std::max(goodput, ElasticGoodput(ElasticOf(conditions, job, 1, 0, &quote, rate)));
+      goodput = std::max(
+          goodput, work / ElasticTimeOf(ElasticOf(conditions, job, 1, 0, &quote, rate), work).mean);
     const Seconds time = conditions.run.setup + work / goodput + stops.background;
     least.push_back({time, CostOf(quote, job.cluster.nodes + spares, time)});
   }

@@ -73,8 +73,10 @@ struct RunEstimate {
   Seconds interval;  // between checkpoints, whole steps
   int64_t interval_steps = 0;
   bool elastic = false;
+  ElasticModel shrinking;      // elastic
   bool shared_states = false;  // elastic: ZeRO spreads the states over all replicas
   double goodput = 0;
+  double written = 1;  // elastic: share of the time that checkpoints leave
   double expected_stops = 0;
   Seconds ideal;      // steps x step, nothing else
   Seconds time;       // setup included

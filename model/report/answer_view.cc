@@ -49,7 +49,7 @@ std::string Title(const Ref& prediction) {
 
 std::vector<std::string> RunHeads(std::vector<std::string> heads) {
   for (const char* head :
-       {"days (80 % interval)", "goodput", "spares", "cost (80 % interval)", "limits"})
+       {"days (80 % interval)", "cost (80 % interval)", "goodput", "spares", "limits"})
     heads.emplace_back(head);
   return heads;
 }
@@ -57,12 +57,11 @@ std::vector<std::string> RunHeads(std::vector<std::string> heads) {
 std::vector<std::string> RunCells(const Ref& run, bool priced) {
   const Ref span = run["time_interval_s"], cost = run["cost_interval_usd"];
   return {NumberCell(run["time_s"], DaysOf(run["time_s"].number()), span, DaysSpanOf(span)),
-          NumberCell(run["goodput"], PercentOf(run["goodput"])),
-          NumberCell(run["spares"], run["spares"].json().dump()),
           priced ? NumberCell(run["cost_usd"], DollarsOf(run["cost_usd"].number()), cost,
                               DollarsSpanOf(cost))
                  : "<td class=n>no price</td>",
-          TextCell(run["verdict"].text())};
+          NumberCell(run["goodput"], PercentOf(run["goodput"])),
+          NumberCell(run["spares"], run["spares"].json().dump()), TextCell(run["verdict"].text())};
 }
 
 std::string WordsIn(const Ref& text) {
@@ -275,6 +274,36 @@ std::string DaysAndDollars(const Ref& answer) {
                                   rows)));
 }
 
+// Days and dollars first and the layout last: a phone shows three or four columns.
+std::vector<std::string> BestCells(const Ref& one, int number, bool priced, bool training) {
+  const Ref best = one["ranked"][0], step = best["step_time_interval_s"];
+  std::vector<std::string> cells = {NumberHead(std::to_string(number)),
+                                    NameCell(one["topology"]["name"].text()),
+                                    NumberCell(best["nodes"], best["nodes"].json().dump())};
+  if (training) {
+    const Ref run = one["training"];
+    for (std::string& cell : RunCells(run["runs"][0], run["priced"].is_true()))
+      cells.push_back(std::move(cell));
+  }
+  cells.push_back(
+      NumberCell(best["step_time_s"], SecondsOf(best["step_time_s"]), step, SecondsSpanOf(step)));
+  cells.push_back(NumberCell(best["tokens_per_s"], ScaledOf(best["tokens_per_s"])));
+  if (priced)
+    cells.push_back(NumberCell(best["price_per_billion_tokens_usd"],
+                               DollarsOf(best["price_per_billion_tokens_usd"].number())));
+  cells.push_back(TextCell(best["layout"].text()));
+  return cells;
+}
+
+std::string BestPictures(const Ref& one) {
+  const Ref best = one["ranked"][0];
+  if (best.empty()) return "";
+  const std::string of = ": " + one["topology"]["name"].text();
+  return PictureSections(one, best, of) +
+         Section("memory", "Memory at the peak" + of, MemoryBars(best["memory"])) +
+         ScalingSection(one["scaling"]);
+}
+
 }  // namespace
 
 std::string SeveralSections(const Ref& answer) {
@@ -299,36 +328,23 @@ std::string SeveralSections(const Ref& answer) {
     bars.push_back({fmt::format("{}, {} node{}", name, best["nodes"].json().dump(),
                                 best["nodes"].number() == 1 ? "" : "s"),
                     best["breakdown"], best["step_time_s"]});
-    std::vector<std::string> cells = {
-        NumberHead(std::to_string(++number)),
-        TextCell(name),
-        NumberCell(best["nodes"], best["nodes"].json().dump()),
-        TextCell(best["layout"].text()),
-        NumberCell(best["step_time_s"], SecondsOf(best["step_time_s"]),
-                   best["step_time_interval_s"], SecondsSpanOf(best["step_time_interval_s"])),
-        NumberCell(best["tokens_per_s"], ScaledOf(best["tokens_per_s"]))};
-    if (priced)
-      cells.push_back(NumberCell(best["price_per_billion_tokens_usd"],
-                                 DollarsOf(best["price_per_billion_tokens_usd"].number())));
-    if (training) {
-      const Ref run = all[i]["training"];
-      for (std::string& cell : RunCells(run["runs"][0], run["priced"].is_true()))
-        cells.push_back(std::move(cell));
-    }
+    const std::vector<std::string> cells = BestCells(all[i], ++number, priced, training);
     rows += fmt::format("<tr{}>", i == static_cast<std::size_t>(answer["best_index"].number())
                                       ? " class=best"
                                       : "");
     for (const std::string& cell : cells) rows += cell;
     rows += "</tr>\n";
   }
-  std::vector<std::string> heads = {
-      "", "topology", "nodes", "layout", "step (80 % interval)", "tokens/s"};
-  if (priced) heads.push_back("per 1e9 tokens");
+  std::vector<std::string> heads = {"", "topology", "nodes"};
   if (training) heads = RunHeads(std::move(heads));
+  heads.insert(heads.end(), {"step (80 % interval)", "tokens/s"});
+  if (priced) heads.push_back("per 1e9 tokens");
+  heads.push_back("layout");
+  const Ref told = all[static_cast<std::size_t>(answer["best_index"].number())];
   return Section("ranking", "Topologies", HtmlTable("The best layout on each", heads, rows)) +
          DaysAndDollars(answer) + Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         Section("assumptions", "What was assumed for the best",
-                 Assumptions(all[static_cast<std::size_t>(answer["best_index"].number())]));
+         BestPictures(told) +
+         Section("assumptions", "What was assumed for the best", Assumptions(told));
 }
 
 }  // namespace orrery::report

@@ -98,7 +98,7 @@ std::string Shape(std::size_t group, double x, double y, bool hollow) {
   const std::string start = hollow
                                 ? fmt::format("<path class=\"s{} hollow\" d=\"", group % kColours)
                                 : fmt::format("<path class={} d=\"", Colour(group));
-  switch ((group + group / kColours) % 4) {
+  switch ((group + 2 * (group / kColours)) % 4) {  // another shape where colours come again
     case 0:
       return start + fmt::format("M{:.2f} {:.2f}m-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0\"", x, y);
     case 1:

@@ -98,7 +98,7 @@ std::string Figure(const std::string& drawing, const std::string& caption,
                    const std::string& table);
 
 // Colour number i of the palette, for marks; see style.cc. Colours repeat from kColours on.
-inline constexpr int kColours = 12;
+inline constexpr int kColours = 19;
 std::string Colour(std::size_t i);
 std::string LegendItem(std::size_t colour, std::string_view text);
 

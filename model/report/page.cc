@@ -45,7 +45,7 @@ std::string Page(const nlohmann::ordered_json& answer) {
   const std::string title = Escape(TitleOf(ref)), sections = SectionsOf(ref);
   std::string footer =
       "Orrery. Predictions, not promises; every number of a figure stands in the JSON of the "
-      "same command.";
+      "same command, with --json next to --html.";
   if (const std::string digest = ref["digest"].text(); !digest.empty())
     footer += " Plan " + Escape(digest) + ".";
   return fmt::format(

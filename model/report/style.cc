@@ -2,6 +2,8 @@
 // Contrasts are checked by tests/report: 4.5 for text, 3 for marks, against the page and against cards.
 #include "model/report/style.h"
 
+#include "model/report/markup.h"
+
 namespace orrery::report {
 namespace {
 
@@ -16,11 +18,15 @@ constexpr const char* kPolicy =
 constexpr const char* kLight =
     "color-scheme:light;--bg:#ffffff;--card:#f4f6f8;--fg:#1b1f24;--muted:#57606a;--line:#868f99;"
     "--accent:#0550ae;--c0:#0068a8;--c1:#a65200;--c2:#00705a;--c3:#a32c78;--c4:#655800;"
-    "--c5:#5a4fcf;--c6:#b3261e;--c7:#555b61;--c8:#0c5777;--c9:#804421;--c10:#3a7000;--c11:#232a7a";
+    "--c5:#5a4fcf;--c6:#b3261e;--c7:#555b61;--c8:#0c5777;--c9:#804421;--c10:#3a7000;--c11:#232a7a;"
+    "--c12:#e65d65;--c13:#8d8e2c;--c14:#a37cb5;--c15:#3297a1;--c16:#3589fd;--c17:#54022a;--c18:#"
+    "072a01";
 constexpr const char* kDark =
     "color-scheme:dark;--bg:#0d1117;--card:#161b22;--fg:#e6edf3;--muted:#a3adb8;--line:#6e7681;"
     "--accent:#79b8ff;--c0:#58a6ff;--c1:#f0a050;--c2:#3fcf9f;--c3:#f07fc0;--c4:#d4c04a;"
-    "--c5:#a99cff;--c6:#ff7b72;--c7:#b0b8c0;--c8:#4fd0e0;--c9:#c49a70;--c10:#9fdc5a;--c11:#e6d9ff";
+    "--c5:#a99cff;--c6:#ff7b72;--c7:#b0b8c0;--c8:#4fd0e0;--c9:#c49a70;--c10:#9fdc5a;--c11:#e6d9ff;"
+    "--c12:#ca290b;--c13:#957019;--c14:#aa58d3;--c15:#1f9898;--c16:#1868df;--c17:#786183;--c18:#"
+    "147c0c";
 
 constexpr const char* kRules = R"css(
 *{box-sizing:border-box}
@@ -80,6 +86,7 @@ svg text.small{font-size:10.5px}
 .lanes{display:flex;flex-direction:column;font-size:.8rem;color:var(--muted);text-align:right}
 .lanes span{display:block;overflow:hidden;white-space:nowrap;text-overflow:ellipsis}
 .sent rect{stroke-width:1;vector-effect:non-scaling-stroke}
+.wait,.sent .wait{fill:var(--muted);stroke:none}
 .zoomed{background:var(--card);touch-action:pan-y;cursor:grab}
 .axis{grid-column:2;display:flex;justify-content:space-between;font-variant-numeric:tabular-nums}
 .yaxis{display:flex;flex-direction:column;justify-content:space-between;margin:-.75em 0;text-align:right;color:var(--muted);font-size:.85rem}
@@ -140,7 +147,7 @@ window.addEventListener('beforeprint',function(){document.querySelectorAll('deta
 
 std::string Palette() {
   std::string rules;
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < kColours; ++i) {
     const std::string n = std::to_string(i);
     rules += ".c" + n + "{fill:var(--c" + n + ")}.s" + n + ",.sent .c" + n + "{stroke:var(--c" + n +
              ")}";

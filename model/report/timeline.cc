@@ -14,17 +14,33 @@ namespace orrery::report {
 namespace {
 
 constexpr double kTime = 10000;  // width of a drawing
-constexpr int kPassHeight = 22, kMessageHeight = 12, kGap = 3;
+constexpr int kPassHeight = 22, kMessageHeight = 12, kGap = 3, kWaitHeight = 3;
+constexpr double kWorthAWord = 0.02;  // of a pass, that its stream waits within it
 constexpr int kTicks = 5;
 
-// In the order of colours; every other phase has the last.
-constexpr const char* kPhases[] = {"forward",   "backward",  "weight_grad", "recompute",
-                                   "optimizer", "mixed",     "grad_reduce", "param_gather",
-                                   "pipeline",  "grad_norm", "input",       "setup"};
+// What is a term of the breakdown has its colour there (BreakdownTerms()), so that one colour means one thing.
+struct PhaseRow {
+  const char* phase;
+  const char* legend;
+  std::size_t colour;
+};
+constexpr PhaseRow kPhases[] = {{"forward", "forward", 0},
+                                {"backward", "backward", 12},
+                                {"weight_grad", "weight grad", 13},
+                                {"recompute", "recompute", 14},
+                                {"optimizer", "optimizer, gradient norm", 7},
+                                {"grad_norm", "optimizer, gradient norm", 7},
+                                {"mixed", "several joined", 15},
+                                {"grad_reduce", "gradient reduction", 3},
+                                {"param_gather", "gathered weights", 16},
+                                {"pipeline", "transfers between stages", 4},
+                                {"input", "input", 17},
+                                {"setup", "setup", 18}};
 
-std::size_t PhaseColour(const std::string& phase) {
-  const auto* at = std::ranges::find(kPhases, phase);
-  return static_cast<std::size_t>(std::min<std::ptrdiff_t>(at - std::begin(kPhases), kColours - 1));
+const PhaseRow& RowOf(const std::string& phase) {
+  const auto* row =
+      std::ranges::find_if(kPhases, [&](const PhaseRow& one) { return phase == one.phase; });
+  return row == std::end(kPhases) ? *std::prev(std::end(kPhases)) : *row;
 }
 
 std::string Words(std::string phase) {
@@ -39,19 +55,29 @@ std::string TimeAxis(double seconds) {
   return "<div class=axis>" + ticks + "</div>";
 }
 
+// Of a message when its last partner has come.
+double BeginOf(const Ref& span) {
+  return (span["met_s"].is_number() ? span["met_s"] : span["start_s"]).number();
+}
+
 std::string SpanTitle(const Ref& span) {
   std::string words = fmt::format("{} ({})", span["name"].text(), Words(span["phase"].text()));
   if (span["passes"].number() > 1)
     words = fmt::format("{} passes from {}", span["passes"].json().dump(), words);
   if (span["micro_batch"].number() >= 0)
     words += fmt::format(", micro-batch {}", span["micro_batch"].json().dump());
-  const double start = span["start_s"].number(), end = span["end_s"].number();
-  return fmt::format("{}: {} from {}", words, Format(Seconds(end - start)), Format(Seconds(start)));
+  const double start = BeginOf(span), end = span["end_s"].number(), busy = span["busy_s"].number();
+  words =
+      fmt::format("{}: {} from {}", words, Format(Seconds(end - start)), Format(Seconds(start)));
+  if (const double waits = end - start - busy; waits > kWorthAWord * (end - start))
+    words += fmt::format(", of them {} waits", Format(Seconds(waits)));
+  return words;
 }
 
 struct Lanes {
   std::string rects, labels;
   int height = 0;
+  bool waits = false;  // of messages
   std::vector<bool> used = std::vector<bool>(kColours, false);
 };
 
@@ -59,6 +85,19 @@ struct Lanes {
 std::string LaneName(const Ref& lane, bool measured) {
   const char* what = measured ? "rank" : "stage";
   return fmt::format("{} {}", what, lane[what].json().dump());
+}
+
+// A thin line up to the message: told from work without colours, at any zoom.
+void AddWait(const Ref& span, int height, double seconds, Lanes* lanes) {
+  const double waits = BeginOf(span) - span["start_s"].number();
+  if (!(waits > 0)) return;
+  lanes->waits = true;
+  lanes->rects += fmt::format(
+      "<rect class=wait x=\"{:.2f}\" y={} width=\"{:.2f}\" height={}{}><title>{} waits for its "
+      "partners: {}</title></rect>",
+      kTime * span["start_s"].number() / seconds, (height - kWaitHeight) / 2,
+      kTime * waits / seconds, kWaitHeight, Data(span, {"start_s", "met_s"}),
+      Escape(span["name"].text()), Escape(Format(Seconds(waits))));
 }
 
 void AddLane(const Ref& lane, double seconds, bool measured, Lanes* lanes) {
@@ -70,13 +109,16 @@ void AddLane(const Ref& lane, double seconds, bool measured, Lanes* lanes) {
                               lanes->height);
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const Ref span = spans[i];
-    const double start = kTime * span["start_s"].number() / seconds;
+    const double start = kTime * BeginOf(span) / seconds;
     const double width = kTime * span["end_s"].number() / seconds - start;
-    const std::size_t colour = PhaseColour(span["phase"].text());
+    const std::size_t colour = RowOf(span["phase"].text()).colour;
     lanes->used[colour] = true;
+    const bool message = span["met_s"].is_number();
+    if (message) AddWait(span, height, seconds, lanes);
     lanes->rects += fmt::format(
         "<rect x=\"{:.2f}\" width=\"{:.2f}\" height={} class={}{}><title>{}</title></rect>", start,
-        width, height, Colour(colour), Data(span, {"start_s", "end_s"}), Escape(SpanTitle(span)));
+        width, height, Colour(colour), Data(span, {message ? "met_s" : "start_s", "end_s"}),
+        Escape(SpanTitle(span)));
   }
   lanes->rects += "</g>\n";
   lanes->labels +=
@@ -93,18 +135,20 @@ std::string LaneTable(const Ref& timeline) {
     const Ref lane = lanes[l], spans = lane["spans"];
     if (spans.empty()) continue;
     double busy = 0;
-    for (std::size_t i = 0; i < spans.size(); ++i)
-      busy += spans[i]["end_s"].number() - spans[i]["start_s"].number();
+    for (std::size_t i = 0; i < spans.size(); ++i) busy += spans[i]["busy_s"].number();
     const Ref first = spans[0]["start_s"], last = spans[spans.size() - 1]["end_s"];
+    const double waits = std::max(0.0, last.number() - first.number() - busy);
     rows +=
         Row({NumberCell(lane["stage"], lane["stage"].json().dump()),
              NumberCell(lane["rank"], lane["rank"].json().dump()), TextCell(lane["stream"].text()),
              "<td class=n>" + std::to_string(spans.size()) + "</td>",
              NumberCell(first, SecondsOf(first)), NumberCell(last, SecondsOf(last)),
-             "<td class=n>" + Escape(Format(Seconds(busy))) + "</td>"});
+             "<td class=n>" + Escape(Format(Seconds(busy))) + "</td>",
+             "<td class=n>" + Escape(Format(Seconds(waits))) + "</td>"});
   }
   return HtmlTable("Streams of the step",
-                   {"stage", "rank", "stream", "marks", "begins", "ends", "busy"}, rows);
+                   {"stage", "rank", "stream", "marks", "begins", "ends", "busy", "waits between"},
+                   rows);
 }
 
 std::string Caption(const Ref& timeline) {
@@ -112,11 +156,13 @@ std::string Caption(const Ref& timeline) {
   std::string caption =
       measured ? fmt::format(
                      "Step {} as it ran: a lane for each rank and, below it, for its "
-                     "messages. Gaps are waits and the time between ops; a message also "
-                     "holds the wait for its partners.",
-                     timeline["step"].json().dump())
+                     "messages. Gaps are waits and the time between ops; {}.",
+                     timeline["step"].json().dump(),
+                     timeline["meetings_known"].is_true()
+                         ? "a thin line in front of a message is its wait for its partners"
+                         : "a message also holds the wait for its partners")
                : "One simulated step: a lane for each stage and, below it, for its messages. Gaps "
-                 "are waits; a message also holds the wait for its partners.";
+                 "are waits; a thin line in front of a message is its wait for its partners.";
   const std::string what = measured ? "rank" : "stage";
   std::set<double> shown;
   for (std::size_t l = 0; l < timeline["lanes"].size(); ++l)
@@ -152,9 +198,14 @@ std::string Timeline(const Ref& timeline) {
   const bool measured = timeline["measured"].is_true();
   for (std::size_t l = 0; l < all.size(); ++l) AddLane(all[l], seconds, measured, &lanes);
   std::string legend;
-  for (std::size_t c = 0; c < kColours; ++c) {
-    if (lanes.used[c]) legend += LegendItem(c, Words(kPhases[c]));
+  for (const PhaseRow& row : kPhases) {
+    if (lanes.used[row.colour]) legend += LegendItem(row.colour, row.legend);
+    lanes.used[row.colour] = false;  // two phases may have one
   }
+  if (lanes.waits)
+    legend +=
+        "<li><svg aria-hidden=true viewBox=\"0 0 12 12\"><rect class=wait y=4.5 width=12 "
+        "height=3></rect></svg>message waits for its partners</li>";
   const std::string drawing = fmt::format(
       "<div data-zoom=\"{}\">{}<div class=plot><div class=lanes aria-hidden=true>{}</div>"
       "<svg class=zoomed role=img tabindex=0 aria-label=\"When each {} computes and sends in a "

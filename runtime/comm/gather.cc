@@ -70,6 +70,24 @@ std::vector<std::string> GatherText(Endpoint* endpoint, const std::string& text,
   return all;
 }
 
+std::string TextToAll(Endpoint* endpoint, std::string text, double deadline_s) {
+  auto size = static_cast<int64_t>(text.size());
+  const auto wait = [&](const OperationPtr& operation) {
+    Wait(endpoint, operation.get(), deadline_s, "record");
+  };
+  if (endpoint->rank() != 0) {
+    wait(endpoint->Receive(0, kSizeChannel, &size, sizeof size));
+    text.assign(static_cast<std::size_t>(size), '\0');
+    wait(endpoint->Receive(0, kTextChannel, text.data(), size));
+    return text;
+  }
+  for (int64_t peer = 1; peer < endpoint->size(); ++peer) {
+    wait(endpoint->Send(peer, kSizeChannel, &size, sizeof size));
+    wait(endpoint->Send(peer, kTextChannel, text.data(), size));
+  }
+  return text;
+}
+
 // Up and down a binary tree: children of r are 2r + 1 and 2r + 2.
 int64_t LargestOf(Endpoint* endpoint, int64_t mine, double deadline_s) {
   const int64_t rank = endpoint->rank(), parent = (rank - 1) / 2;

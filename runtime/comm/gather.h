@@ -13,6 +13,9 @@ namespace orrery::comm {
 // Every rank calls it; rank 0 gets everybody's text by rank, the others an empty list.
 std::vector<std::string> GatherText(Endpoint* endpoint, const std::string& text, double deadline_s);
 
+// Every rank calls it and gets rank 0's text.
+std::string TextToAll(Endpoint* endpoint, std::string text, double deadline_s);
+
 // Every rank calls it and gets the largest of all their numbers; it is a barrier too.
 int64_t LargestOf(Endpoint* endpoint, int64_t mine, double deadline_s);
 

@@ -61,7 +61,9 @@ const std::vector<std::string> kPipeline = {"predict",  "--model", "llama3-8b", 
 
 std::vector<BadInput> All() {
   return {
-      {"TruncatedYaml", {"--model", DataPath("truncated.yaml")}, {"truncated.yaml:6:1", "flow"}},
+      {"TruncatedYaml",
+       {"--model", DataPath("truncated.yaml")},
+       {"truncated.yaml:5:8", "this '[' is never closed"}},
       {"MissingDevice",
        {"topo", DataPath("missing-device.yaml")},
        {"missing-device.yaml:11", "gpu9"}},

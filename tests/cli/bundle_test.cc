@@ -153,7 +153,7 @@ TEST_F(Bundles, QuietOpenAndDiffSayTheAnswerInOneLine) {
   EXPECT_NE(open.find(": the same figures"), std::string::npos) << open;
   const std::string diff = line({"diff", before, after, "--quiet"});
   EXPECT_EQ(diff.rfind("Step ", 0), 0u) << diff;
-  EXPECT_NE(diff.find("most by --micro-batch"), std::string::npos) << diff;
+  EXPECT_NE(diff.find("most by --micro-batch: "), std::string::npos) << diff;
 }
 
 // Flag by flag one question would be asked for minutes on its way to the other.

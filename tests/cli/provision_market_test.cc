@@ -117,6 +117,43 @@ TEST(ProvisionDiff, SaysWhichOffersMovedAndWhy) {
                                       HasSubstr("--straggler: not given before, 1.1 now")));
 }
 
+// What an offer is compared by is what the answer tells of it, whatever the limits.
+TEST(ProvisionDiff, TheHeadlineIsTheRowOfItsOffer) {
+  const std::string folder = ScratchFolder();
+  const std::vector<std::string> words =
+      With(kMarket, {"--offers", "nebius-h100,crusoe-h100", "--deadline"});
+  const std::vector<std::vector<std::string>> limits = {
+      {"30d", "--budget", "1kUSD"}, {"2h", "--budget", "1kUSD"}, {"30d"}};
+  for (const std::vector<std::string>& limit : limits) {
+    RunPlan(With(With(words, limit), {"--bundle", folder + "/old.json"}));
+    RunPlan(With(With(words, limit), {"--straggler", "1.1", "--bundle", folder + "/new.json"}));
+    const std::vector<std::string> diff = {"diff", folder + "/old.json", folder + "/new.json"};
+    const json answer = JsonOf(diff);
+    for (const char* side : {"old", "new"}) {
+      int same = 0;
+      for (const json& row : answer[side]["rows"])
+        same += row["name"] == answer[side]["name"] && row["nodes"] == answer[side]["nodes"] &&
+                row["time_s"] == answer[side]["time_s"];
+      EXPECT_EQ(same, 1) << limit.front() << " " << side;
+    }
+    const std::string line = RunPlan(With(diff, {"--quiet"})).out;
+    EXPECT_THAT(line, testing::ContainsRegex("most by --straggler: \\+[0-9.]+ (d|s)")) << line;
+  }
+}
+
+TEST(ProvisionOpen, TellsTheRunsAndTheFrontier) {
+  const std::string bundle = ScratchFolder() + "/run.json";
+  ASSERT_EQ(
+      RunPlan(With(kMarket, {"--offers", "nebius-h100,crusoe-h100", "--bundle", bundle})).code, 0);
+  const std::string text = Folded(RunPlan({"open", bundle}).out);
+  EXPECT_THAT(text, AllOf(HasSubstr("then cheapest: crusoe-h100, "),
+                          HasSubstr("now cheapest: crusoe-h100, "),
+                          HasSubstr(" kUSD; a step takes "), HasSubstr("fastest: "),
+                          HasSubstr("Days against dollars, now"), HasSubstr("The same figures.")));
+  EXPECT_THAT(RunPlan({"open", bundle, "--quiet"}).out,
+              testing::ContainsRegex("^cheapest: crusoe-h100, .*fastest: .*: the same figures\n$"));
+}
+
 TEST(ProvisionDiff, ComparesSeveralTopologies) {
   const std::string folder = ScratchFolder();
   const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d,aws-p5",
@@ -204,6 +241,26 @@ TEST(PlacementWords, BestSaysHowItIsPlaced) {
   EXPECT_LT(placed, text.find("step time")) << text;
   EXPECT_THAT(text.substr(placed, 120), HasSubstr(" instead of "));
   EXPECT_THAT(RunPlan(With(job, {"--quiet"})).out, HasSubstr("; with "));
+}
+
+// `plan` said that none of the first layouts can have it.
+TEST(PlacementWords, AnOrderThatIsNoneNamesItsNode) {
+  const std::vector<std::string> search = {"--model", "gpt2-medium", "--topology", "aws-p4d",
+                                           "--nodes", "3",           "--refine",   "0"};
+  const std::vector<std::string> predict = {
+      "predict", "--model", "gpt2-medium", "--topology", "aws-p4d", "--nodes",
+      "3",       "--dp",    "24",          "--tp",       "1"};
+  const std::vector<std::pair<std::string, std::string>> orders = {
+      {"0,0,1", "names node 0 twice"},
+      {"tp-cp-dp-pp:0..3", "names node 3, the cluster has nodes 0 to 2"},
+      {"2,0", "names 2 of 3 nodes: node 1 is missing"}};
+  for (const auto& [order, reason] : orders) {
+    for (const auto& words : {search, predict}) {
+      const Outcome refused = RunPlan(With(words, {"--global-batch", "24", "--placement", order}));
+      EXPECT_EQ(refused.code, 2) << order;
+      EXPECT_THAT(Folded(refused.err), AllOf(HasSubstr(reason), HasSubstr("each of nodes 0 to 2")));
+    }
+  }
 }
 
 TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {

@@ -135,6 +135,16 @@ TEST(Provision, ReplayAgreesWithTheFormula) {
   EXPECT_NEAR(best["replay"]["mean_s"].get<double>() / best["time_s"].get<double>(), 1, 0.02);
 }
 
+// Days of a job that shrinks, not of one that stops; what a stop costs is the group's absence more than the pause.
+TEST(Provision, ReplayOfAnElasticRunAgreesWithTheFormula) {
+  const json answer = JsonOf({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
+                              "aws-p4d", "--nodes", "8", "--as-of", "2026-11-22", "--replay", "300",
+                              "--failures", "50", "--recovery", "elastic"});
+  const json& best = answer["answers"][answer["cheapest"].get<std::size_t>()];
+  EXPECT_NEAR(best["replay"]["mean_s"].get<double>() / best["time_s"].get<double>(), 1, 0.02);
+  EXPECT_GT(best["replay"]["sd_s"].get<double>(), 0);
+}
+
 struct Refused {
   const char* name;
   std::vector<std::string> words;
@@ -182,6 +192,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"NoPriceOfTheKind",
                 {"provision", "--model", "llama3-8b", "--offers", "oci-h100", "--kind", "spot"},
                 {"no offer is left", "only on-demand prices are known"}},
+        Refused{"HalfAToken",
+                {"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "1", "--tokens", "1.5"},
+                {"--tokens: 1.5 is no whole number"}},
         Refused{"FewerTokensThanAStep",
                 {"provision", "--model", "llama3-8b", "--tokens", "1000"},
                 {"less than a step"}},

@@ -78,7 +78,12 @@ TEST(Yaml, TakesByteOrderMarkCarriageReturnsAndComments) {
 }
 
 TEST(Yaml, RefusesTruncatedText) {
-  EXPECT_THAT(ErrorsOf("a: [1, 2\n"), HasSubstr("error: YAML syntax: "));
+  EXPECT_THAT(ErrorsOf("a: [1, 2\n"), HasSubstr("f:1:4: error: this '[' is never closed"));
+  // Where it opens, not the empty line at which the parser gives up.
+  EXPECT_EQ(ErrorsOf("a: {b: 1\nc:\n  - {d: 1}\n\n\n"),
+            "f:1:4: error: this '{' is never closed\n  a: {b: 1\n     ^\n");
+  EXPECT_THAT(ErrorsOf("a: x [y # it's {\nb: 'it''s ['\nc: [1, {d: 2}, \"]\"\n\n"),
+              HasSubstr("f:3:4: error: this '[' is never closed"));
   EXPECT_EQ(ErrorsOf("{\"a\": {\"b\": 1"),
             "f:1:7: error: this '{' is never closed\n  {\"a\": {\"b\": 1\n        ^\n");
   EXPECT_THAT(ErrorsOf("{\"a\": [1}\n"), HasSubstr("f:1:9: error: this '}' cannot close a '['"));

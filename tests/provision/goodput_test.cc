@@ -175,6 +175,35 @@ TEST(ElasticGoodput, AgreesWithASimulation) {
 }
 
 // A step that shrinks with what is there: nothing fails, nothing is lost.
+// Its days and their spread, which the pauses alone would make a tenth of what it is.
+TEST(ElasticGoodput, TheTimeOfAJobAgreesWithASimulation) {
+  struct Case {
+    ElasticModel model;
+    double days;
+  };
+  for (const auto& [model, days] :
+       {Case{Elastic(128, 4, 3.8, 24, 60, 10), 60}, Case{Elastic(512, 2, 6.5, 12, 60, 5), 60},
+        Case{Elastic(64, 1, 20, 48, 120, 30), 60},
+        // Shorter than a repair.
+        Case{Elastic(64, 2, 20, 72, 60, 10), 2}, Case{Elastic(128, 1, 20, 24, 60, 10), 1.5}}) {
+    const Seconds work(days * 86400);
+    const JobTime time = ElasticTimeOf(model, work);
+    Random random(11);
+    constexpr int kJobs = 2000;
+    double sum = 0, squares = 0, stops = 0;
+    for (int i = 0; i < kJobs; ++i) {
+      const SimulatedJob job = SimulateElasticJob(model, work, &random);
+      sum += job.time.value, squares += job.time.value * job.time.value;
+      stops += static_cast<double>(job.stops);
+    }
+    const double mean = sum / kJobs;
+    EXPECT_NEAR(mean / time.mean.value, 1, 0.005) << model.nodes;
+    EXPECT_NEAR(stops / kJobs / time.stops, 1, 0.03) << model.nodes;
+    EXPECT_NEAR(std::sqrt(squares / kJobs - mean * mean) / time.deviation.value, 1, 0.1)
+        << model.nodes;
+  }
+}
+
 TEST(ElasticGoodput, IsOneWithoutFailures) {
   EXPECT_DOUBLE_EQ(ElasticGoodput(Elastic(128, 4, 0, 24, 60, 10)), 1);
 }

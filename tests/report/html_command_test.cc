@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <tuple>
 
 #include "tests/cli/run_plan.h"
 #include "tests/report/page_reader.h"
@@ -79,7 +78,8 @@ std::vector<Command> Commands() {
       {"plan of a run", Joined(kJob, {{"--tokens", "30B", "--deadline", "90d"}}), training},
       {"plan of topologies",
        {"--model", "gpt2-xl", "--topology", "aws-p4d,dgx-h100", "--nodes", "1"},
-       {"answer", "ranking", "breakdown"}},
+       {"answer", "ranking", "breakdown", "timeline", "memory-over-time", "cluster", "memory",
+        "scaling"}},
       {"plan of topologies for a run",
        {"--model", "gpt2-xl", "--topology", "aws-p4d,dgx-h100,aws-p5", "--nodes", "1,2", "--tokens",
         "30B", "--deadline", "20d", "--budget", "9kUSD"},
@@ -194,40 +194,6 @@ TEST(Html, BarsAreAsLongAsTheirTerms) {
   EXPECT_LT(*scales.rbegin() / *scales.begin(), 1.001);
 }
 
-TEST(Html, TheTimelineHasEveryPassOfEveryStage) {
-  const json& answer = Pages()[1].second.answer;
-  const json& timeline = answer["timeline"];
-  ASSERT_EQ(timeline["joined"], 0);
-  const auto micro_batches = answer["prediction"]["micro_batches"].get<std::size_t>();
-  std::set<int> stages;
-  for (const json& lane : timeline["lanes"]) {
-    double last = 0;
-    std::size_t forward = 0, backward = 0;
-    for (const json& span : lane["spans"]) {
-      EXPECT_GE(span["start_s"].get<double>(), last - 1e-12);
-      if (lane["compute"]) last = span["end_s"];
-      EXPECT_LE(span["end_s"].get<double>(), timeline["seconds"].get<double>() + 1e-12);
-      forward += span["phase"] == "forward";
-      backward += span["phase"] == "backward";
-    }
-    if (!lane["compute"]) continue;
-    stages.insert(lane["stage"].get<int>());
-    EXPECT_EQ(forward, micro_batches);
-    EXPECT_EQ(backward, micro_batches);
-  }
-  EXPECT_EQ(stages.size(), 4u);
-  std::size_t marks = 0, spans = 0;
-  for (const json& lane : timeline["lanes"]) spans += lane["spans"].size();
-  for (const PageMark& mark : MarksOf(Pages()[1].second.html)) {
-    if (mark.section != "timeline" || mark.tag != "rect") continue;
-    ++marks;
-    const std::string& value = mark.attributes.at("data-v");
-    const double x = std::stod(mark.attributes.at("x")) / 1e4 * timeline["seconds"].get<double>();
-    EXPECT_NEAR(x, std::stod(value), 1e-6 * timeline["seconds"].get<double>());
-  }
-  EXPECT_EQ(marks, spans);
-}
-
 const std::pair<Command, Made>& PageOf(const std::string& name) {
   return *std::ranges::find(Pages(), name, [](const auto& page) { return page.first.name; });
 }
@@ -287,61 +253,6 @@ TEST(Html, TopologiesForARunHaveTheirFrontier) {
   // Their lines and names.
   EXPECT_THAT(made.html, HasSubstr("deadline</text>"));
   EXPECT_THAT(made.html, HasSubstr("budget</text>"));
-}
-
-// The page of a run shows each op of its trace, at the same time on every rank.
-TEST(Html, TheTimelineOfARunIsItsTrace) {
-  const std::string trace = ScratchFolder() + "/trace.json";
-  const Made made = MakePage(
-      {"", Joined({"run"}, {kTiny, {"--comm", "local", "--steps", "3", "--trace", trace}}), {}});
-  const json& timeline = made.answer["timeline"];
-  EXPECT_EQ(timeline["step"], 3);
-  EXPECT_EQ(timeline["ranks"], 2);
-  EXPECT_EQ(timeline["joined"], 0);
-  using Op = std::tuple<int, std::string, std::string, int, int64_t>;  // to the nanosecond
-  std::multiset<Op> traced, drawn;
-  const auto nanoseconds = [](double seconds) { return std::llround(1e9 * seconds); };
-  const json events = json::parse(ReadText(trace))["traceEvents"];
-  for (const json& event : events) {
-    if (event["ph"] != "X") continue;
-    traced.emplace(event["pid"], event["name"], event["args"]["phase"],
-                   event["args"]["micro_batch"], nanoseconds(1e-6 * event["dur"].get<double>()));
-  }
-  std::set<int> ranks;
-  for (const json& lane : timeline["lanes"]) {
-    ranks.insert(lane["rank"].get<int>());
-    for (const json& span : lane["spans"]) {
-      const double start = span["start_s"], end = span["end_s"];
-      EXPECT_GE(start, 0);
-      EXPECT_LE(end, timeline["seconds"].get<double>() + 1e-12);
-      drawn.emplace(lane["rank"], span["name"], span["phase"], span["micro_batch"],
-                    nanoseconds(end - start));
-    }
-  }
-  EXPECT_EQ(ranks, (std::set<int>{0, 1}));
-  EXPECT_EQ(drawn, traced);
-  std::size_t marks = 0;
-  for (const PageMark& mark : MarksOf(made.html))
-    marks += mark.section == "timeline" && mark.tag == "rect";
-  EXPECT_EQ(marks, drawn.size());
-  EXPECT_THAT(made.html, HasSubstr("Step 3 as it ran: a lane for each rank"));
-}
-
-// Thousands of ops a rank and many ranks: passes, then the first and the last of them.
-TEST(Html, TheTimelineOfALargeRunStaysSmall) {
-  const Made made = MakePage({"",
-                              {"run", "--model", "linear-20-1", "--dp", "4", "--global-batch",
-                               "2048", "--micro-batch", "1", "--steps", "1", "--comm", "local"},
-                              {}});
-  const json& timeline = made.answer["timeline"];
-  std::size_t spans = 0;
-  for (const json& lane : timeline["lanes"]) spans += lane["spans"].size();
-  EXPECT_GT(spans, 100u);
-  EXPECT_LT(spans, 4900u);
-  EXPECT_GT(timeline["joined"].get<int>(), 1000);
-  EXPECT_THAT(made.html, HasSubstr("in the middle of their lanes are joined"));
-  EXPECT_LT(made.html.size(), 2'000'000u);
-  EXPECT_EQ(Differences(made.html, made.answer), "");
 }
 
 TEST(Html, APerturbedStepIsNoDifferenceOfTheEngines) {

@@ -110,13 +110,58 @@ TEST(Timeline, SaysWhatItDoesNotDraw) {
   Json answer = Prediction("m");
   answer["timeline"] = Json::parse(R"({"seconds": 1.9, "stages": 1, "joined": 0, "lanes": [{"stage":
     0, "rank": 0, "stream": "compute", "compute": true, "spans": [{"start_s": 0, "end_s": 1.9,
-    "name": "mm", "phase": "forward", "micro_batch": 0, "passes": 1}]}]})");
+    "name": "mm", "phase": "forward", "micro_batch": 0, "passes": 1, "busy_s": 1.9}]}]})");
   EXPECT_THAT(Page(answer), Not(HasSubstr("Not drawn")));
   answer["prediction"]["breakdown"]["fixed_s"] = 0.1;
   EXPECT_THAT(Page(answer), HasSubstr("Not drawn: fixed costs, 100 ms of 2.00 s."));
   EXPECT_THAT(Page(answer), Not(HasSubstr("Simulated for this figure")));
   answer["prediction"]["engine"] = "closed";
   EXPECT_THAT(Page(answer), HasSubstr("Simulated for this figure"));
+}
+
+std::string ClassIn(const std::string& page, const std::string& pointer) {
+  static const std::regex kClass("class=(c[0-9]+)");
+  const std::size_t at = page.find("data-p=\"" + pointer + "\"");
+  EXPECT_NE(at, std::string::npos) << pointer;
+  const std::size_t tag = page.rfind('<', at);
+  std::smatch match;
+  const std::string text = page.substr(tag, at - tag);
+  return std::regex_search(text, match, kClass) ? match[1].str() : "none";
+}
+
+// The red of the bubble was that of the reductions of gradients, too.
+TEST(Timeline, HasTheColoursOfTheBreakdown) {
+  Json answer = Prediction("m");
+  Json& terms = answer["prediction"]["breakdown"];
+  terms["data_exposed_s"] = terms["pipeline_exposed_s"] = terms["optimizer_s"] = 0.1;
+  const std::map<std::string, std::string> same = {{"forward", "compute_s"},
+                                                   {"grad_reduce", "data_exposed_s"},
+                                                   {"pipeline", "pipeline_exposed_s"},
+                                                   {"optimizer", "optimizer_s"},
+                                                   {"grad_norm", "optimizer_s"}};
+  const std::vector<std::string> own = {"backward", "weight_grad",  "recompute", "mixed",
+                                        "setup",    "param_gather", "input"};
+  Json spans = Json::array();
+  std::vector<std::string> phases = own;
+  for (const auto& [phase, term] : same) phases.push_back(phase);
+  for (const std::string& phase : phases)
+    spans.push_back({{"start_s", 0}, {"end_s", 1}, {"name", "x"}, {"phase", phase}, {"busy_s", 1}});
+  answer["timeline"] = {{"seconds", 2}, {"stages", 1}, {"joined", 0}};
+  answer["timeline"]["lanes"].push_back({{"stage", 0}, {"compute", true}, {"spans", spans}});
+  const std::string page = Page(answer);
+  std::set<std::string> of_terms, of_phases;
+  for (const auto& [term, value] : terms.items())
+    of_terms.insert(ClassIn(page, "/prediction/breakdown/" + term));
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    const std::string span = "/timeline/lanes/0/spans/" + std::to_string(i);
+    if (const auto term = same.find(phases[i]); term != same.end()) {
+      EXPECT_EQ(ClassIn(page, span), ClassIn(page, "/prediction/breakdown/" + term->second))
+          << phases[i];
+      continue;
+    }
+    EXPECT_FALSE(of_terms.contains(ClassIn(page, span))) << phases[i];
+    EXPECT_TRUE(of_phases.insert(ClassIn(page, span)).second) << phases[i];
+  }
 }
 
 TEST(MemoryOverTime, HasRoundTicksAndNamesTheLimit) {

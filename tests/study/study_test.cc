@@ -190,6 +190,21 @@ TEST(Front, IsOfPricesWhereEveryRowHasOne) {
   EXPECT_THAT(DefaultFront(points), ElementsAre(1, 5));
 }
 
+// As one writes it who knows the flags alone.
+TEST(Study, AFlagOutsideOfItsSectionIsSentThere) {
+  const std::string path = testing::TempDir() + "/flat.yaml";
+  std::ofstream(path) << "model: gpt2-xl\ntp: [1, 2]\ntq: 3\n";
+  try {
+    Study::Read({"STUDY.yaml", path, true, {}});
+    ADD_FAILURE() << "no error";
+  } catch (const InputError& error) {
+    const std::string text = Render(error.diagnostics(), false);
+    EXPECT_THAT(text, HasSubstr("flat.yaml:1:8: error: 'model' stands under 'job:'"));
+    EXPECT_THAT(text, HasSubstr("flat.yaml:2:5: error: 'tp' stands under 'layout:'"));
+    EXPECT_THAT(text, HasSubstr("flat.yaml:3:1: error: unknown key 'tq'"));
+  }
+}
+
 TEST(Study, AListInAListIsOneValue) {
   const std::string file = testing::TempDir() + "/list_in_list.yaml";
   std::ofstream(file)

@@ -179,7 +179,8 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                "split norms and residuals along the sequence", Words::kList, {"on", "off"});
   flags->Value(&placement, "--placement", "ORDER|search",
                "where ranks are: axes from the innermost (tp-cp-dp-pp, the default, or "
-               "tp-cp-pp-dp), nodes in the order of ranks (0..3,8..11,4..7); search: the fastest",
+               "tp-cp-pp-dp), nodes in the order of ranks (0..3,8..11,4..7), or both with a colon "
+               "between them (tp-cp-pp-dp:0..3,8..11,4..7); search: the fastest",
                Words::kList, {"search", "tp-cp-dp-pp", "tp-cp-pp-dp"});
 }
 

@@ -19,6 +19,7 @@ using sim::At;
 
 constexpr std::size_t kLeastStagesShown = 4;
 constexpr double kLongMessage = 0.02;  // of the step
+constexpr double kLeastWait = 0.1;     // of one that is drawn
 
 // The calls of a stream as spans: a call is one pass over a block.
 class Passes {
@@ -26,12 +27,12 @@ class Passes {
   Passes(const sim::Simulation& simulation, std::size_t stage)
       : simulation_(simulation),
         stage_(stage),
+        shown_wait_(kShownWait * simulation.result().seconds),
         ops_(simulation.plan(), simulation.tasks(), simulation.pricer(), stage) {}
 
   const sim::TaskOps& ops() const { return ops_; }
 
   std::vector<TimelineSpan> Of(std::size_t rank, std::size_t stream, bool compute) const {
-    const sim::StageTasks& tasks = simulation_.tasks().stages[stage_];
     std::vector<TimelineSpan> spans;
     int32_t call = -1;
     std::map<ir::Phase, double> by_phase;
@@ -42,23 +43,26 @@ class Passes {
       spans.back().phase = ir::kPhaseWords[At(static_cast<int>(longest->first))];
       by_phase.clear();
     };
-    for (const int32_t id : tasks.on_stream[stream]) {
+    for (const int32_t id : StageOf().on_stream[stream]) {
       const sim::TaskSpan& span = simulation_.timeline()[rank][At(id)];
       const std::span<const ir::Instance> instances = ops_.Of(id);
+      const bool message = StageOf().tasks[At(id)].line >= 0;
       for (std::size_t i = 0; i < instances.size(); ++i) {
         const ir::Instance& at = instances[i];
         const double begin = ops_.Begin(id, span, i), end = ops_.End(id, span, i);
+        const double met = message ? std::clamp(span.met, begin, end) : begin;
         // A stream of messages has one span for each; messages between kernels belong to their pass.
-        const bool message = compute && simulation_.tasks().stages[stage_].tasks[At(id)].line >= 0;
-        // A long one, such as one that waits for a slow rank, is no part of a pass.
-        const bool alone = message && end - begin > kLongMessage * simulation_.result().seconds;
-        if (at.call != call || !compute || alone) {
+        const bool alone = message && (!compute || StandsOut(begin, met, end));
+        const bool waited = !spans.empty() && WaitsBehind(spans.back(), begin);
+        if (at.call != call || alone || waited) {
           close();
           call = alone ? -1 : at.call;
-          spans.push_back({begin, end, NameOf(at, !compute || alone), "", at.micro_batch});
+          spans.push_back({begin, end, NameOf(at, alone), "", at.micro_batch});
+          if (alone) spans.back().met = met;
         }
         spans.back().end = std::max(spans.back().end, end);
-        by_phase[ops_.OpOf(at).phase] += end - begin;
+        spans.back().busy += end - met;
+        by_phase[ops_.OpOf(at).phase] += end - met;
       }
     }
     close();
@@ -66,6 +70,19 @@ class Passes {
   }
 
  private:
+  const sim::StageTasks& StageOf() const { return simulation_.tasks().stages[stage_]; }
+
+  // A message that is long, or waits long for its partners, such as for a slow rank, is no part of a pass.
+  bool StandsOut(double begin, double met, double end) const {
+    return end - begin > kLongMessage * simulation_.result().seconds || met - begin > shown_wait_;
+  }
+
+  // Nor does a pass go on behind a long wait for another stream, or one that is longer than its work so far.
+  bool WaitsBehind(const TimelineSpan& pass, double begin) const {
+    const double gap = begin - pass.end;
+    return gap > shown_wait_ || (gap > pass.busy && gap > kLeastWait * shown_wait_);
+  }
+
   std::string NameOf(const ir::Instance& at, bool message) const {
     if (message) return std::string(ir::Info(ops_.OpOf(at).kind).name);
     return ops_.program().blocks[At(at.block)].name;
@@ -73,6 +90,7 @@ class Passes {
 
   const sim::Simulation& simulation_;
   const std::size_t stage_;
+  const double shown_wait_;
   const sim::TaskOps ops_;
 };
 

@@ -15,7 +15,7 @@ namespace orrery::report {
 
 // Adds to `json`:
 //   "timeline"          {seconds, stages, joined, lanes: [{stage, rank, stream, compute, spans: [{start_s, end_s, name,
-//                       phase, micro_batch, passes}]}]}: one lane per stage and stream. Of very many stages some, of very
+//                       phase, micro_batch, passes, busy_s, met_s}]}]}: one lane per stage and stream. `busy_s`: without the waits within it; `met_s`, of a message: until then it waits for its partners. Of very many stages some, of very
 //                       many passes the first and the last; those in between are one span of so many `passes`, `joined` in
 //                       all.
 //   "memory_over_time"  [{stage, rank, peak_bytes, peak_at_s, seconds, time_s, total_bytes, series: [{name, bytes}]}]: bytes of the plan's tensors; in each

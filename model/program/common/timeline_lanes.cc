@@ -19,7 +19,9 @@ std::vector<TimelineSpan> Joined(std::vector<TimelineSpan> spans, std::size_t mo
   for (std::size_t i = edge + 1; i < last; ++i) {
     middle.end = std::max(middle.end, spans[i].end);
     middle.passes += spans[i].passes;
+    middle.busy += spans[i].busy;
   }
+  middle.met = -1;
   middle.phase = "mixed";
   middle.micro_batch = -1;
   spans.erase(spans.begin() + static_cast<std::ptrdiff_t>(edge),
@@ -69,7 +71,9 @@ nlohmann::ordered_json LanesJson(std::vector<TimelineLane> lanes, std::size_t mo
                               {"name", span.name},
                               {"phase", span.phase},
                               {"micro_batch", span.micro_batch},
-                              {"passes", span.passes}});
+                              {"passes", span.passes},
+                              {"busy_s", span.busy}});
+      if (span.met >= 0) out["spans"].back()["met_s"] = span.met;
     }
     json.push_back(std::move(out));
   }

@@ -13,11 +13,15 @@ namespace orrery::report {
 constexpr std::size_t kMostLanesShown = 16;  // stages or ranks
 constexpr std::size_t kMostSpans = 2400;     // of all lanes of passes, and of all of messages
 
+constexpr double kShownWait = 0.002;  // of the step: shorter waits are part of their pass
+
 struct TimelineSpan {
   double start = 0, end = 0;
   std::string name, phase;
   int32_t micro_batch = -1;
   int passes = 1;
+  double busy = 0;  // of it the stream works or sends; the rest are waits within it
+  double met = -1;  // of a message: its last partner has come; -1: no message, or not known
 };
 
 struct TimelineLane {

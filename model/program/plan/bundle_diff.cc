@@ -81,9 +81,7 @@ MovedBy Movement(const std::string& what, const std::string& before, const std::
   if (from.dollars && to.dollars) moved.dollars = *to.dollars - *from.dollars;
   if (to.layout != from.layout) moved.layout = to.layout;
   if (to.name != from.name || to.nodes != from.nodes)
-    moved.now = to.nodes.empty()
-                    ? to.name
-                    : fmt::format("{}, {} node{}", to.name, to.nodes, to.nodes == "1" ? "" : "s");
+    moved.now = to.nodes.empty() ? to.name : PlaceOf(to);
   moved.others = OthersMoved(from, to);
   for (const BreakdownTerm& term : BreakdownTerms()) {
     const double by = PartOf(to, term.key) - PartOf(from, term.key);

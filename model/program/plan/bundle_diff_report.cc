@@ -36,14 +36,6 @@ std::string Percent(double before, double now) {
   return fmt::format("{:+.1f} %", 100 * (now / before - 1));
 }
 
-// "32 + 1 nodes, 20.2 d, 1.09 MUSD"
-std::string RowWords(const HeadlineRow& row) {
-  std::string text =
-      row.nodes.empty() ? "" : row.nodes + (row.nodes == "1" ? " node, " : " nodes, ");
-  text += row.run_seconds ? report::Days(Seconds(*row.run_seconds)) : Format(Seconds(row.seconds));
-  return row.dollars ? fmt::format("{}, {}", text, report::Money(Dollars(*row.dollars))) : text;
-}
-
 // "Run 20.2 d before, 18.1 d now (-10.4 %); ..." and "Step 1.44 s before, ..."; "": no run.
 std::string RunWords(const BundleDiff& diff) {
   const Headline &was = diff.before, &is = diff.after;
@@ -71,9 +63,7 @@ std::string First(const BundleDiff& diff) {
   text += "\n";
   const bool moved = was.name != is.name || was.nodes != is.nodes || was.layout != is.layout;
   const auto of = [](const Headline& one) {
-    if (one.name.empty()) return one.layout;
-    return fmt::format("{}, {} node{}: {}", one.name, one.nodes, one.nodes == "1" ? "" : "s",
-                       one.layout);
+    return one.name.empty() ? one.layout : PlaceOf(one) + ": " + one.layout;
   };
   if (moved)
     text += fmt::format("  before  {}\n  now     {}\n", report::Fold(of(was), 10),
@@ -175,7 +165,8 @@ std::string DiffText(const BundleDiff& diff) {
 std::string DiffBrief(const BundleDiff& diff) {
   const std::string run = RunWords(diff);
   std::string text = run.empty() ? StepWords(diff) : run;
-  if (!diff.moved.empty()) text += fmt::format("; most by {}", diff.moved.front().what);
+  if (!diff.moved.empty())
+    text += fmt::format("; most by {}: {}", diff.moved.front().what, Movement(diff.moved.front()));
   return text;
 }
 

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 
+#include "model/base/text.h"
+#include "model/program/plan/run_report.h"
+
 namespace orrery::cli {
 namespace {
 
@@ -84,37 +87,62 @@ std::optional<Headline> RunOf(const ordered_json& row) {
   if (spares > 0) headline->nodes += fmt::format(" + {:.0f}", spares);
   headline->run_seconds = NumberIn(row, "time_s");
   headline->dollars = NumberIn(row, "cost_usd");
+  headline->beyond = TextIn(row, "beyond_limits");
   return headline;
 }
 
-// Answers are in order of cost.
-std::optional<Headline> ProvisionOf(const ordered_json& answer, const ordered_json& answers) {
-  const ordered_json* frontier = ArrayIn(answer, "frontier");
-  if (frontier == nullptr) return std::nullopt;
-  const auto told = static_cast<std::size_t>(
-      NumberIn(answer, "cheapest").value_or(frontier->back().get<double>()));
-  if (told >= answers.size()) return std::nullopt;
-  std::optional<Headline> headline = RunOf(answers[told]);
-  if (!headline) return std::nullopt;
-  std::vector<bool> within;  // of the rows
+// Answers are in order of cost, so that an offer's first run in time is its cheapest, and the headline is its offer's row.
+std::vector<HeadlineRow> RunsByOffer(const ordered_json& answers, std::optional<double> deadline) {
+  std::vector<HeadlineRow> rows;
+  const auto in_time = [&](const HeadlineRow& run) {
+    return !deadline || run.run_seconds <= *deadline;
+  };
   for (const ordered_json& row : answers) {
     const std::optional<Headline> run = RunOf(row);
     if (!run) continue;
-    const bool keeps = TextIn(row, "beyond_limits").empty();
-    const auto known = std::ranges::find(headline->rows, run->name, &HeadlineRow::name);
-    if (known == headline->rows.end()) {
-      headline->rows.push_back(*run);
-      within.push_back(keeps);
-      continue;
+    const auto known = std::ranges::find(rows, run->name, &HeadlineRow::name);
+    if (known == rows.end()) {
+      rows.push_back(*run);
+    } else if (!in_time(*known) && run->run_seconds < known->run_seconds) {
+      *known = *run;
     }
-    const auto place = static_cast<std::size_t>(known - headline->rows.begin());
-    const bool faster = !within[place] && run->run_seconds < known->run_seconds;
-    if (!within[place] && (keeps || faster)) *known = *run, within[place] = keeps;
   }
+  return rows;
+}
+
+std::optional<Headline> ProvisionOf(const ordered_json& answer, const ordered_json& answers) {
+  const ordered_json* frontier = ArrayIn(answer, "frontier");
+  if (frontier == nullptr) return std::nullopt;
+  const auto run_at = [&](double index) {
+    const auto at = static_cast<std::size_t>(index);
+    return at < answers.size() ? RunOf(answers[at]) : std::nullopt;
+  };
+  std::optional<Headline> headline =
+      run_at(NumberIn(answer, "cheapest").value_or(frontier->back().get<double>()));
+  if (!headline) return std::nullopt;
+  const auto question = answer.find("question");
+  headline->rows = RunsByOffer(
+      answers, question == answer.end() ? std::nullopt : NumberIn(*question, "deadline_s"));
+  for (const ordered_json& at : *frontier) {
+    if (const auto run = run_at(at.get<double>())) headline->frontier.push_back(*run);
+  }
+  if (const auto fastest = NumberIn(answer, "fastest")) headline->fastest = run_at(*fastest);
   return headline;
 }
 
 }  // namespace
+
+std::string PlaceOf(const HeadlineRow& row) {
+  if (row.name.empty()) return "";
+  return fmt::format("{}, {} node{}", row.name, row.nodes, row.nodes == "1" ? "" : "s");
+}
+
+std::string RowWords(const HeadlineRow& row) {
+  std::string text =
+      row.nodes.empty() ? "" : row.nodes + (row.nodes == "1" ? " node, " : " nodes, ");
+  text += row.run_seconds ? report::Days(Seconds(*row.run_seconds)) : Format(Seconds(row.seconds));
+  return row.dollars ? fmt::format("{}, {}", text, report::Money(Dollars(*row.dollars))) : text;
+}
 
 std::optional<Headline> HeadlineOf(const ordered_json& answer) {
   if (const auto one = answer.find("prediction"); one != answer.end() && one->is_object())

@@ -16,13 +16,23 @@ struct HeadlineRow {
   std::string layout;
   double seconds = 0;                          // of the step
   std::optional<double> run_seconds, dollars;  // of the run; empty: none is asked for, no price
+  std::string beyond;                          // "too late, over the budget"; "": within the limits
 };
 
 struct Headline : HeadlineRow {
   nlohmann::ordered_json breakdown;
-  // Each offer's cheapest run within the limits, else its fastest; each topology's first row. Empty: there is one alone.
+  // Each offer's cheapest run in time, else its fastest; each topology's first row. The headline is one of them. Empty:
+  // there is one alone.
   std::vector<HeadlineRow> rows;
+  // Of `plan provision`: days against dollars, cheapest first, and its fastest run within the limits.
+  std::vector<HeadlineRow> frontier;
+  std::optional<HeadlineRow> fastest;
 };
+
+// "nebius-b200, 32 + 1 nodes"; "" without a name.
+std::string PlaceOf(const HeadlineRow& row);
+// "32 + 1 nodes, 20.2 d, 1.09 MUSD"; without a run the time of the step.
+std::string RowWords(const HeadlineRow& row);
 
 // Of an answer of `plan`, `predict`, `simulate` or `provision`; nullopt: nothing fits, or another answer.
 std::optional<Headline> HeadlineOf(const nlohmann::ordered_json& answer);

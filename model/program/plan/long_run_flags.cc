@@ -245,6 +245,14 @@ LongRun ReadLongRun(const LongRunFlags& flags) {
   run.conditions = DefaultConditions();
   Conditions& conditions = run.conditions;
   conditions.tokens = ReadTokens(flags.tokens, &diagnostics).value_or(0);
+  // Texts such as 1.4T come to a whole number but for rounding.
+  if (const double whole = std::round(conditions.tokens);
+      std::abs(conditions.tokens - whole) > 1e-12 * whole)
+    diagnostics.Error(flags.tokens.where,
+                      fmt::format("--tokens: {} is no whole number", flags.tokens.text),
+                      "tokens are counted: such as 2T, 300B or 1.4e12");
+  else
+    conditions.tokens = whole;
   run.tokens_given = flags.tokens.given;
   run.deadline = ReadDeadline(flags.deadline, run.today, &diagnostics);
   run.budget = ReadQuantity<Dollars>(flags.budget, &diagnostics);

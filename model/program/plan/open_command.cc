@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // `plan open`.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/base/text.h"
 #include "model/price/breakdown.h"
 #include "model/program/common/program.h"
+#include "model/program/common/table.h"
 #include "model/program/common/version.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/headline.h"
 #include "model/program/plan/recompute.h"
+#include "model/program/plan/run_report.h"
 
 namespace orrery::cli {
 namespace {
@@ -38,7 +42,7 @@ bool IsFigure(const std::string& key) {
 // What --html adds to the answer for its page, and a recomputation without a page lacks.
 bool IsOfPage(const std::string& key) {
   return key == "picture" || key == "timeline" || key == "memory_over_time" || key == "cluster" ||
-         key == "not_pictured";
+         key == "not_pictured" || key == "scaling";
 }
 
 // Paths of the figures that differ, most `most`; how many there are.
@@ -79,6 +83,69 @@ int Differing(const ordered_json& was, const ordered_json& is, const std::string
   return was == is ? 0 : note(": another text");
 }
 
+constexpr std::size_t kMostRows = 18;  // of the frontier
+
+// "nebius-b200, 32 + 1 nodes, 20.2 d, 1.09 MUSD; a step takes 6.19 s: tp 1, ..."; without a run "6.19 s: tp 1, ...".
+std::string RunWords(const HeadlineRow& row) {
+  const std::string step = fmt::format("{}: {}", Format(Seconds(row.seconds)), row.layout);
+  if (!row.run_seconds) return row.name.empty() ? step : PlaceOf(row) + ", " + step;
+  return fmt::format("{}{}{}; a step takes {}", row.name.empty() ? "" : row.name + ", ",
+                     RowWords(row), row.beyond.empty() ? "" : ", " + row.beyond, step);
+}
+
+bool SameRun(const HeadlineRow& a, const HeadlineRow& b) {
+  return a.name == b.name && a.nodes == b.nodes;
+}
+
+// What the answer says first: of `plan provision` its cheapest and its fastest run.
+std::vector<std::string> AnswerLines(const Headline& answer) {
+  if (answer.frontier.empty()) return {RunWords(answer)};
+  const bool alone = answer.fastest && SameRun(*answer.fastest, answer);
+  const bool late = answer.beyond.find("too late") != std::string::npos;
+  std::vector<std::string> lines = {(late    ? "nothing is in time, fastest: "
+                                     : alone ? "cheapest and fastest: "
+                                             : "cheapest: ") +
+                                    RunWords(answer)};
+  if (answer.fastest && !alone) lines.push_back("fastest: " + RunWords(*answer.fastest));
+  return lines;
+}
+
+// Days against dollars; "" of a step.
+std::string FrontierText(const Headline& answer) {
+  const std::vector<HeadlineRow>& frontier = answer.frontier;
+  if (frontier.empty()) return "";
+  report::Table table(
+      {{"", true}, {"offer"}, {"nodes", true}, {"days", true}, {"cost", true}, {""}});
+  const auto told =
+      std::ranges::find_if(frontier, [&](const auto& row) { return SameRun(row, answer); });
+  const std::vector<std::size_t> shown = report::ShownRows(
+      frontier.size(), kMostRows, static_cast<std::size_t>(told - frontier.begin()));
+  for (const std::size_t at : shown) {
+    const HeadlineRow& row = frontier[at];
+    table.Row({std::to_string(at + 1), row.name, row.nodes,
+               row.run_seconds ? report::Days(Seconds(*row.run_seconds)) : "-",
+               row.dollars ? report::Money(Dollars(*row.dollars)) : "-", row.beyond});
+  }
+  std::string text = "\nDays against dollars, now\n" + table.Text();
+  if (shown.size() < frontier.size())
+    text += fmt::format("  {} of {} rows (--json)\n", shown.size(), frontier.size());
+  return text + "\n";
+}
+
+std::string ThenAndNow(const std::optional<Headline>& was, const std::optional<Headline>& is) {
+  std::string text;
+  const auto add = [&](const char* when, const std::optional<Headline>& answer) {
+    if (!answer) return;
+    for (const std::string& line : AnswerLines(*answer)) {
+      text += fmt::format("  {:<4}  {}\n", when, report::Fold(line, 8));
+      when = "";
+    }
+  };
+  add("then", was);
+  add("now", is);
+  return is ? text + FrontierText(*is) : text;
+}
+
 }  // namespace
 
 Description DescribeOpen() { return OpenFlags().set.Describe(); }
@@ -102,8 +169,7 @@ Answer RunOpen(const CommandLine& line, std::size_t first) {
   const auto was = HeadlineOf(bundle.answer), is = HeadlineOf(again.answer);
   std::string text =
       fmt::format("{}\nanswered by {}, with {} files\n", question, by, bundle.files.size());
-  if (was) text += fmt::format("  then  {}  {}\n", Format(Seconds(was->seconds)), was->layout);
-  if (is) text += fmt::format("  now   {}  {}\n", Format(Seconds(is->seconds)), is->layout);
+  text += ThenAndNow(was, is);
   const bool answers = again.answer.contains("schema") && again.code != 2 && again.code != 1;
   if (!answers) {
     text += "This program cannot answer it:\n";
@@ -124,7 +190,7 @@ Answer RunOpen(const CommandLine& line, std::size_t first) {
                       : differing == 1 ? "one figure differs"
                                        : fmt::format("{} figures differ", differing);
   if (const auto& shown = is ? is : was)
-    brief = fmt::format("{}, {}: {}", Format(Seconds(shown->seconds)), shown->layout, brief);
+    brief = fmt::format("{}: {}", fmt::join(AnswerLines(*shown), "; "), brief);
   Answer answer = Deliver(answers && differing == 0 ? ExitCode::kOk : ExitCode::kCheckFailed, text,
                           {{"schema", "orrery.open/1"},
                            {"question", question},

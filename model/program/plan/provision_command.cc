@@ -132,8 +132,13 @@ report::Replay ReplayRow(const Row& row, const Conditions& conditions, int64_t r
   const Seconds work = row.run.ideal * conditions.run.straggler.value;
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < runs; ++i) {
-    const double time = conditions.run.setup.value +
-                        SimulateJob(row.run.stops, row.run.interval, work, &random).time.value;
+    const double time =
+        conditions.run.setup.value +
+        (row.run.elastic
+             ? SimulateElasticJob(row.run.shrinking, work / row.run.written, &random).time +
+                   row.run.stops.background
+             : SimulateJob(row.run.stops, row.run.interval, work, &random).time)
+            .value;
     sum += time;
     squares += time * time;
   }
@@ -153,7 +158,7 @@ void Explain(const ProvisionFlags& flags, const Question& question, const Market
   if (!result.frontier.empty() && chosen.empty()) chosen.insert(result.frontier.back());
   for (const std::size_t i : chosen) {
     answer->margin_costs.emplace_back(i, MarginCost(question, market, result.rows[i]));
-    if (replays > 0 && !result.rows[i].run.elastic)
+    if (replays > 0)
       answer->replays.emplace_back(i, ReplayRow(result.rows[i], answer->run->conditions, replays));
   }
   answer->all = flags.all.given;
@@ -184,9 +189,6 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   question.nodes = ReadNodeCounts(flags.nodes, kMostNodes, &diagnostics);
   diagnostics.ThrowIfAny();
   LongRun run = ReadLongRun(flags.run);
-  if (replays > 0 && run.conditions.recovery.elastic)
-    throw InputError({{flags.replay.where, "--replay replays restarts, and an elastic run has none",
-                       "another --recovery, or no --replay"}});
   Market market(flags.job, flags.offers, kinds, margin);
   const report::Job& job = market.jobs.front();
   if (!run.tokens_given) run.conditions.tokens = DefaultTokens(flags.run, job);

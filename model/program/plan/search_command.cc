@@ -289,6 +289,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
             {"order", order}};
     if (run.tokens_given) json["frontier"] = report::FrontierOf(all, run);
     for (const report::Compared& one : all) json["topologies"].push_back(OneJson(one, run));
+    if (flags.html.given) AddPicture(best, &json["topologies"][first_of_all]);
   }
   const bool answered =
       std::ranges::any_of(all, [&](const auto& one) { return Answers(one, run); });

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <set>
 
+#include "model/hardware/node_order.h"
 #include "model/program/common/terminal.h"
 #include "model/provision/batch_range.h"
 #include "model/twin/explain.h"
@@ -85,6 +86,20 @@ void ChooseBatches(double tokens, report::Job* job) {
                    range.least, range.most)});
 }
 
+// An order of nodes that is none is refused before the search, with the reason.
+void RequireNodeOrder(const LayoutFlags& layout, const report::Job& job) {
+  const auto& given = job.request.fixed.placement;
+  if (!given) return;
+  std::vector<int64_t> counts = job.request.nodes;
+  if (counts.empty()) counts = {job.request.topology.nodes};
+  AtFlag(layout.placement, [&] {
+    for (const int64_t count : counts) {
+      const ClusterSummary cluster = JobOf(job.request, job.profiles, count, 1).cluster;
+      CheckNodeOrder(given->nodes, cluster.nodes, cluster.domain_nodes);
+    }
+  });
+}
+
 }  // namespace
 
 SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
@@ -94,6 +109,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   job.request.fixed = layout.Read();
   if (!job.request.fixed.schedule) job.request.fixed.schedules = settings.schedules;
   CheckStatedFacts(layout, job.request.fixed, job);
+  RequireNodeOrder(layout, job);
   job.request.objective = settings.objective;
   job.request.input = settings.input;
   job.request.run_tokens = settings.tokens;

@@ -99,6 +99,18 @@ bool IsRange(const std::string& text, std::smatch* match) {
   return std::regex_match(text, *match, kRange);
 }
 
+// Flags stand under the name of their section.
+void RefuseAtTop(const Node& root, const std::vector<Flag*>& flags, const char* section,
+                 Diagnostics* diagnostics) {
+  for (const Flag* flag : flags) {
+    const std::string key = KeyOf(*flag);
+    if (key == "layout" || !root.Has(key)) continue;  // a section has that name
+    root.Child(key);                                  // known, though not here
+    diagnostics->Error(root.where(key), fmt::format("'{}' stands under '{}:'", key, section),
+                       "plan sweep --template prints a study");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> StudyValues(const Flag& flag, Diagnostics* diagnostics) {
@@ -155,9 +167,12 @@ Study Study::Read(const Flag& file) {
   Study study;
   root.String("description", "");
   for (const bool of_job : {true, false}) {
-    const auto section = root.Find(of_job ? "job" : "layout");
+    const char* const name = of_job ? "job" : "layout";
+    const auto section = root.Find(name);
+    const std::vector<Flag*> flags = of_job ? study.base_.job.All() : study.base_.layout.All();
+    RefuseAtTop(root, flags, name, &diagnostics);
     if (!section) continue;
-    for (const Flag* flag : of_job ? study.base_.job.All() : study.base_.layout.All()) {
+    for (const Flag* flag : flags) {
       const std::string key = KeyOf(*flag);
       if (!section->Has(key)) continue;
       Flag given{flag->name, "", true, section->where(key)};

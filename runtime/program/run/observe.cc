@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "model/price/op_term.h"
+#include "model/program/common/timeline_lanes.h"
 #include "runtime/program/run/console.h"
 #include "runtime/program/run/measured_timeline.h"
 
@@ -103,13 +104,23 @@ void RankObserver::GatherTrace(const exec::Executor& executor) {
 void RankObserver::GatherTimeline(const exec::Executor& executor) {
   std::vector<comm::ClockOffset> clocks;
   const int64_t origin = Origin(exec::StepBegin(last_), &clocks);
+  const exec::RankImage& image = executor.image();
+  // Of very many ranks a few are drawn, whose partners are not all known.
+  const bool meetings_known = endpoint_->size() <= static_cast<int64_t>(report::kMostLanesShown);
+  std::string latest;
+  if (meetings_known) {
+    const auto arrivals =
+        comm::GatherText(endpoint_, ArrivalsAtMessages(image, last_.spans, origin), job_.timeout_s);
+    latest = comm::TextToAll(endpoint_, LatestArrivals(arrivals), job_.timeout_s);
+  }
   const bool drawn = IsDrawn(part_.rank, endpoint_->size());
   const auto lanes = comm::GatherText(
-      endpoint_, drawn ? MeasuredLanes(executor.image(), last_.spans, origin) : "", job_.timeout_s);
+      endpoint_, drawn ? MeasuredLanes(image, last_.spans, origin, latest) : "", job_.timeout_s);
   if (part_.rank != 0) return;
   double error = 0;
   for (const comm::ClockOffset& clock : clocks) error = std::max(error, clock.error_s);
-  observer_->timeline = MeasuredTimeline(lanes, last_.step, job_.plan.programs.size(), error);
+  observer_->timeline =
+      MeasuredTimeline(lanes, last_.step, job_.plan.programs.size(), error, meetings_known);
 }
 
 }  // namespace orrery::cli
