@@ -258,6 +258,7 @@ class Fold : private LayerPrices {
     double in_pass = 0;  // of it, inside the last backward pass: a host that issues it gets ahead
     double own = 0;      // of it, or beside it, messages of the stage that the breakdown is of
     double pipeline = 0, bubble = 0;  // of those terms, what that stage waits for reductions
+    double beside = 0;                // its transfers beside them, when its passes have ended
   };
   Reduced ReducedByFormulas(double parameters) const;
   double HostAhead(double forward, double backward) const;
@@ -268,12 +269,27 @@ class Fold : private LayerPrices {
   struct Reducing {
     double from = 0,
            to = 0;  // behind the end of all passes: a stage's own end, when it has reduced
-    double pipeline = 0, bubble = 0;  // of the watched stage: as Reduced
+    double pipeline = 0, bubble = 0, beside = 0;  // of the watched stage: as Reduced
   };
   Reducing ReducingOf(int stage) const;
   const AwaitedShares& Awaited() const {
     return outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   }
+  // gathers.cc: of weights for the next step.
+  struct NextGathers {
+    double all = 0;  // seconds
+    double awaited =
+        0;  // of them, behind the update; the others go beside the next step's forward passes,
+    double late = 0;  // by so much too late
+    double bytes = 0;
+    double left() const { return all - awaited; }
+  };
+  NextGathers GathersAtEnd(double parameters, double layers) const;
+  double LateInPass(double left) const;
+  double LateInWalk(const NextGathers& gathers, int chunks) const;
+  double BytesGathered(double parameters, double layers) const;
+  double BesideGathers() const;
+  double WaitedBeside(const NextGathers& gathers, StepTime* time) const;
   double KernelsOfUpdate(double parameters, double layers) const;
   void AddUpdate(StepTime* time) const;
   void AddCodes(double layers, StepTime* time) const;

@@ -82,6 +82,7 @@ bool ScheduleClock::Walk(double latest) {
         rings_[pass.stage].gathered = begin + std::max(0.0, gathers_[pass.work].gather - ahead);
     }
     const double start = std::max(std::max(clock.free, arrival), clock.issued);
+    if (pass.first) first_[pass.work / 3] = start;
     const double begun = waits ? start : clock.issued;
     clock.issued = begun + host;
     const double ran = std::max(clock.issued, begun + behind);
@@ -186,6 +187,7 @@ bool ScheduleClock::Run(double most) {
   const bool ahead = !gathers_.empty();
   if (ahead) rings_.assign(p, {});
   latest_.assign(works_.size(), {});
+  first_.assign(times_.passes.size(), 0);
   done_.resize(graph_->passes.size());
   left_.resize(graph_->passes.size());
   arrived_.resize(graph_->passes.size());

@@ -243,10 +243,16 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
     end = std::max(end, chunks.back().pass.to);
   }
   const double reduction = Reduction(trained), each = reduction / std::max(1.0, trained);
-  if (!outline_.reduction_overlaps) return {end, end + reduction};
+  Reducing reducing{end, end + reduction};
+  // Behind its own passes a stage waits for its reduction, whatever else travels.
+  const auto book_tail = [&] {
+    if (parts_ && stage == watched_)
+      reducing.beside = form_.clock.IdleBetween(end, std::min(reducing.to, 0.0)).pipeline;
+    return reducing;
+  };
+  if (!outline_.reduction_overlaps) return book_tail();
   std::ranges::sort(chunks, {}, [](const Chunk& chunk) { return chunk.pass.from; });
   const double rate = Rate(), beside = (1 - Awaited().reductions) * each;
-  Reducing reducing{end, 0};
   const auto travel = [&](double from, double seconds) {
     const double room = rate * std::max(0.0, end - from);  // while kernels run
     const double to = seconds < room ? from + seconds / rate : std::max(from, end) + seconds - room;
@@ -269,7 +275,7 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
     now = travel(std::max(now, pass.to), beside * last);
   }
   reducing.to = std::max(now, end) + (reduction - beside * trained);
-  return reducing;
+  return book_tail();
 }
 
 Fold::Reduced Fold::ReducedBehindWalk() const {
@@ -285,6 +291,7 @@ Fold::Reduced Fold::ReducedBehindWalk() const {
     reduced.own = reducing.to - reducing.from;
     reduced.pipeline = reducing.pipeline;
     reduced.bubble = reducing.bubble;
+    reduced.beside = reducing.beside;
   }
   return reduced;
 }
@@ -345,7 +352,9 @@ void Fold::AddUpdate(StepTime* time) const {
                           : walks_ ? Reduced{LeastReduced(), 0}
                                    : ReducedByFormulas(parameters);
   // A stage with less to reduce waits for the others; one whose passes end early reduces meanwhile.
-  double waits = reduced.exposed - reduced.own;
+  const double beside = std::min(reduced.beside, time->pipeline);
+  time->pipeline -= beside;
+  double waits = reduced.exposed - reduced.own + beside;
   if (waits < 0) {
     const double idle = std::min(-waits, time->bubble);
     time->bubble -= idle;
@@ -358,32 +367,17 @@ void Fold::AddUpdate(StepTime* time) const {
   time->pipeline -= of_pipeline;
   double exposed = reduced.own + of_bubble + of_pipeline;
   double all = Reduction(parameters);
-  double gather = 0, awaited_gather = 0, in_forward = 0;
-  if (outline_.gathers_at_end && sharded_) {
-    const double coded = fullest_layers * table_.coded_parameters;
-    gather = data_->all_gather.InBuckets((parameters - coded) * outline_.weight_bytes +
-                                         coded * kCodeBytes);
-    if (outline_.end_gather_overlaps) {
-      // On one communicator they take turns with collectives of the sequence.
-      const PassTime& pass = table_.layer.forward;
-      const double turns = one_communicator_ ? pass.context + pass.context_hidden : 0.0;
-      in_forward = Beyond((1 - Awaited().gathers) * gather,
-                          stage_.layers * std::max(0.0, BesideLayer(pass, forward_) - turns));
-    }
-    awaited_gather =
-        outline_.end_gather_overlaps ? Awaited().gathers * gather + in_forward : gather;
-  }
-  time->host -= std::min(time->host, HostAhead(in_forward, reduced.in_pass));
+  const NextGathers gathers = GathersAtEnd(parameters, fullest_layers);
+  double awaited_gather = gathers.awaited + gathers.late;
+  time->host -= std::min(time->host, HostAhead(gathers.late, reduced.in_pass));
   if (outline_.states_on_host > 0) {
     awaited_gather = UpdateThroughHost(parameters, awaited_gather, time);
   } else {
     time->optimizer = KernelsOfUpdate(parameters, stage_.layers);
   }
   exposed += awaited_gather;
-  all += gather;
-  // A stage that waits for its first pass waits for the rest of that gather.
-  const double filling = std::min({fill_, gather - awaited_gather, time->bubble});
-  if (filling > 0) time->bubble -= filling, exposed += filling;
+  all += gathers.all;
+  exposed += WaitedBeside(gathers, time) - gathers.late;
   time->data += exposed;
   time->data_hidden += all - exposed;
   if (outline_.stages > 1) time->data_hidden -= HeldBack(here_.layers, outline_.chunks);
