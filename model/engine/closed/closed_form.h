@@ -62,16 +62,25 @@ struct DataMessages {
   // Seconds of a few bytes among: replicas and stages; ranks that share a replica's weights; the same where states are
   // sharded; those of one stage. 0: one rank.
   double loss = 0, norm = 0, norm_of_shards = 0, norm_of_tensors = 0;
+  // By stage, where their groups cross other uplinks: this is then what the slowest stage has, and `fastest` no more than any
+  // of them. Empty: all are alike.
+  std::vector<const DataMessages*> of_stage;
+  const DataMessages* fastest = nullptr;
+
+  const DataMessages& Of(int stage) const {
+    return of_stage.empty() ? *this : *of_stage[static_cast<std::size_t>(stage)];
+  }
 };
 
 // Transfers between stages, prepared once per (pp, inner ranks).
 struct StageMessages {
-  PreparedMessage inside, between,
-      across;  // of a node, nodes, and through uplinks that are slower than NICs
-  double hops_inside = 0, hops_between = 0, hops_across = 0;  // neighbouring stages of each kind
-  std::vector<char> through;  // by stage: the hop to the next one is across; empty: none is
-  double on_node = 1;         // neighbouring stages on one node
-  PreparedMessage tied;       // first and last stage add up a table's gradients
+  PreparedMessage inside, between;           // of a node, nodes
+  double hops_inside = 0, hops_between = 0;  // neighbouring stages of each kind, and not through
+  std::vector<PreparedMessage> narrow;       // of each kind of uplinks that are slower than NICs
+  // By stage: the hop to the next one, of the last one to the first, is through uplinks `narrow` - 1; 0: of neither. Empty: none is.
+  std::vector<int> through;
+  double on_node = 1;    // neighbouring stages on one node
+  PreparedMessage tied;  // first and last stage add up a table's gradients
 };
 
 struct DataAxes {
@@ -81,12 +90,12 @@ struct DataAxes {
 
   auto operator<=>(const DataAxes&) const = default;
 };
-// Settings differ in what uplinks leave to messages: of sharding groups and between them; between neighbouring stages, of which
-// `through` names those that uplinks are between, and from the last to the first.
+// Settings differ in what uplinks leave to messages: of sharding groups and between them; of reductions between the first and the
+// last stage. `hops`: by stage, how much longer uplinks take than NICs; empty: none does.
 DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_groups,
                          const DataAxes& axes);
 StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
-                            const std::vector<char>& through, int pp, int inner);
+                            const std::vector<double>& hops, int pp, int inner);
 
 // Prices that do not depend on the layout. Not for concurrent use.
 struct ClosedForm {

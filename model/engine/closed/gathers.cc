@@ -27,16 +27,16 @@ double Fold::LateInPass(double left) const { return Beyond(left, stage_.layers *
 // Where passes are walked: each chunk's first forward pass waits for its own layers, and starts when the schedule lets it. What
 // comes behind a pass that is late is as late, so that the latest one counts. `chunks`: the first ones of each stage. Of
 // passes that are not walked yet: the first one alone, which starts at once.
-double Fold::LateInWalk(const NextGathers& gathers, int chunks) const {
-  const double per_byte = gathers.all / std::max(1.0, gathers.bytes);
-  const double layer = per_byte * BytesGathered(table_.TrainedOfLayer(), 1);
-  const double ends =
-      per_byte * table_.TrainedOfEnds(table_.embedding_parameters) * outline_.weight_bytes;
+double Fold::LateInWalk(double bytes, int chunks) const {
+  const double layer_bytes = BytesGathered(table_.TrainedOfLayer(), 1);
+  const double ends = table_.TrainedOfEnds(table_.embedding_parameters) * outline_.weight_bytes;
   const double beside = BesideGathers();
   const int stages = walked_ ? outline_.stages : 1;
   double late = 0;
   for (int stage = 0; stage < stages; ++stage) {
-    double ready = (stage == 0 ? ends : 0.0) - gathers.awaited;
+    const NextGathers gathers = GathersOf(stage, bytes);
+    const double per_byte = gathers.all / std::max(1.0, bytes), layer = per_byte * layer_bytes;
+    double ready = (stage == 0 ? per_byte * ends : 0.0) - gathers.awaited;
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, chunk);
       const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
@@ -50,15 +50,24 @@ double Fold::LateInWalk(const NextGathers& gathers, int chunks) const {
   return late;
 }
 
-Fold::NextGathers Fold::GathersAtEnd(double parameters, double layers) const {
+Fold::NextGathers Fold::GathersOf(int stage, double bytes) const {
   NextGathers gathers;
-  if (!outline_.gathers_at_end || !sharded_) return gathers;
-  gathers.bytes = BytesGathered(parameters, layers);
-  gathers.all = data_->all_gather.InBuckets(gathers.bytes);
+  gathers.bytes = bytes;
+  gathers.all = data_->Of(stage).all_gather.InBuckets(bytes);
   gathers.awaited = outline_.end_gather_overlaps ? Awaited().gathers * gathers.all : gathers.all;
-  if (gathers.left() <= 0) return gathers;
+  return gathers;
+}
+
+// Of the stage of the breakdown. All stages take those of the fullest one.
+Fold::NextGathers Fold::GathersAtEnd(double parameters, double layers) const {
+  if (!outline_.gathers_at_end || !sharded_) return {};
+  const double bytes = BytesGathered(parameters, layers);
+  NextGathers gathers = GathersOf(Watched(), bytes);
+  for (int stage = 0; stage < static_cast<int>(data_->of_stage.size()); ++stage)
+    gathers.waits = std::max(gathers.waits, GathersOf(stage, bytes).awaited - gathers.awaited);
+  if (!outline_.end_gather_overlaps) return gathers;
   gathers.late =
-      !walks_ ? LateInPass(gathers.left()) : LateInWalk(gathers, walked_ ? outline_.chunks : 1);
+      !walks_ ? LateInPass(gathers.left()) : LateInWalk(bytes, walked_ ? outline_.chunks : 1);
   return gathers;
 }
 
@@ -75,9 +84,10 @@ double Fold::WaitedBeside(const NextGathers& gathers, StepTime* time) const {
   if (!parts_ || gathers.left() <= 0) return gathers.late;
   double until = kForEver, put_off = 0, data = 0;
   for (int chunk = 0; chunk < outline_.chunks && until == kForEver; ++chunk) {
-    const double start = form_.clock.FirstPass(
-        VirtualStage(outline_.order.in_a_v, outline_.stages, watched_, chunk));
-    const double late = LateInWalk(gathers, chunk + 1) - put_off;
+    const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, watched_, chunk);
+    // When what it waits for was sent, or was to start.
+    const double start = form_.clock.FirstPass(place) - HopInto(place);
+    const double late = LateInWalk(gathers.bytes, chunk + 1) - put_off;
     const double travels = gathers.left() - start - put_off;
     if (travels <= late) until = start + std::min(0.0, travels);
     data += std::clamp(travels, 0.0, late);

@@ -7,11 +7,10 @@
 
 namespace orrery {
 double ScheduleClock::Transfer(int one, int other) const {
-  if (times_.through != nullptr) {
-    const int ends = times_.stages - 1;
+  if (!times_.hops.empty()) {
     const bool neighbours = std::abs(one - other) == 1;
-    if ((*times_.through)[static_cast<std::size_t>(neighbours ? std::min(one, other) : ends)])
-      return times_.across;
+    return times_
+        .hops[static_cast<std::size_t>(neighbours ? std::min(one, other) : times_.stages - 1)];
   }
   return one / times_.on_node == other / times_.on_node ? times_.inside : times_.between;
 }

@@ -51,9 +51,9 @@ struct PipelineTimes {
   bool host_waits =
       true;         // for what it receives or loads; the backward pass of the head receives nothing
   int on_node = 1;  // neighbouring stages on one node
-  double inside = 0, between = 0, across = 0;  // seconds of a transfer, as StageMessages
-  const std::vector<char>* through =
-      nullptr;      // by stage: the hop to the next one; null: none is across
+  double inside = 0, between = 0;  // seconds of a transfer, as StageMessages
+  // By stage, instead: of one to the next stage, of the last one to the first. Empty: as they say.
+  std::vector<double> hops;
   int watched = 0;  // stage whose time is accounted for
 
   bool operator==(const PipelineTimes&) const = default;

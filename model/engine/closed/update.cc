@@ -227,6 +227,7 @@ double Fold::Rate() const {
 // gradients are there when the last micro-batch's pass has left it, the last one's (and the embedding's) when that pass
 // ends; the share that the framework waits for follows all passes.
 Fold::Reducing Fold::ReducingOf(int stage) const {
+  const With messages(*this, stage);
   struct Chunk {
     int place;
     ScheduleClock::Interval pass;
@@ -283,7 +284,8 @@ Fold::Reduced Fold::ReducedBehindWalk() const {
   for (int stage = 0; stage < outline_.stages; ++stage) {
     // Stages between the first and the last one end before the first and have no more to reduce.
     const bool ends = stage == 0 || stage + 1 == outline_.stages || stage == watched_;
-    if (!ends && !outline_.order.fills_bubble && outline_.middle_layers <= outline_.first_layers)
+    if (!ends && !outline_.order.fills_bubble && data_->of_stage.empty() &&
+        outline_.middle_layers <= outline_.first_layers)
       continue;
     const Reducing reducing = ReducingOf(stage);
     reduced.exposed = std::max(reduced.exposed, reducing.to);
@@ -346,6 +348,8 @@ double Fold::UpdateThroughHost(double parameters, double gathers, StepTime* time
 }
 
 void Fold::AddUpdate(StepTime* time) const {
+  const bool bounds = walks_ && !walked_ && data_->fastest != nullptr;
+  const With messages(*this, bounds ? *data_->fastest : *data_);
   const auto [parameters, fullest_layers] = FullestTrained();
   const double gradients = parameters * outline_.gradient_bytes;
   const Reduced reduced = walked_  ? ReducedBehindWalk()
@@ -366,7 +370,7 @@ void Fold::AddUpdate(StepTime* time) const {
   time->bubble += waits - of_bubble;
   time->pipeline -= of_pipeline;
   double exposed = reduced.own + of_bubble + of_pipeline;
-  double all = Reduction(parameters);
+  double all = With(*this, Watched()).fold().Reduction(parameters);
   const NextGathers gathers = GathersAtEnd(parameters, fullest_layers);
   double awaited_gather = gathers.awaited + gathers.late;
   time->host -= std::min(time->host, HostAhead(gathers.late, reduced.in_pass));
@@ -378,6 +382,7 @@ void Fold::AddUpdate(StepTime* time) const {
   exposed += awaited_gather;
   all += gathers.all;
   exposed += WaitedBeside(gathers, time) - gathers.late;
+  time->bubble += gathers.waits;
   time->data += exposed;
   time->data_hidden += all - exposed;
   if (outline_.stages > 1) time->data_hidden -= HeldBack(here_.layers, outline_.chunks);
