@@ -209,7 +209,8 @@ class Fold : private LayerPrices {
   double HopInto(int virtual_stage) const;  // on the way of forward passes
   double WayOfStages() const;               // of transfers from the first stage to the last
   double SlowestHop() const;
-  double HandingOver(const Turn& turn, const Work& work, double inside, double between) const;
+  double HandingOver(const Turn& turn, const Turn& other, const Work& work, double inside,
+                     double between) const;
   std::pair<double, double> LongestRound(double sum, double pass, double busiest, double inside,
                                          double between) const;
   double SlowestChunks(const Turn& longest) const;
@@ -248,7 +249,7 @@ class Fold : private LayerPrices {
            (stage.first || (stage.last && table_.tied) ? units_of_embedding_ : 0.0) +
            (stage.last ? units_of_head_ : 0.0);
   }
-  double Beyond(double message, double pass) const;
+  double Beyond(double message, double pass, double lap) const;
   double Reduction(double parameters) const;
   double HeldBack(double layers, double passes) const;
   double BesideLayer(const PassTime& pass, double busy) const;
@@ -349,8 +350,10 @@ class Fold : private LayerPrices {
   Work work_;           // of the busiest, where it is the only one
   double fill_ = 0;     // what it waits for its first pass
   double saved_ = 0;    // SavedOnTheWay()
-  double tails_ = 0;    // among the time of `tensor`
-  int watched_ = 0;     // of a walk, the stage of the breakdown
+  // Of interleaved chunks: seconds of a micro-batch in one chunk of all stages, with its transfers.
+  double lap_forward_ = 0, lap_backward_ = 0;
+  double tails_ = 0;  // among the time of `tensor`
+  int watched_ = 0;   // of a walk, the stage of the breakdown
 };
 
 }  // namespace orrery::closed

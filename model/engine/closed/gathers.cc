@@ -22,7 +22,9 @@ double Fold::BesideGathers() const {
 }
 
 // `left`: seconds that go beside the passes of the busiest stage.
-double Fold::LateInPass(double left) const { return Beyond(left, stage_.layers * BesideGathers()); }
+double Fold::LateInPass(double left) const {
+  return Beyond(left, stage_.layers * BesideGathers(), lap_forward_);
+}
 
 // Where passes are walked: each chunk's first forward pass waits for its own layers, and starts when the schedule lets it. What
 // comes behind a pass that is late is as late, so that the latest one counts. `chunks`: the first ones of each stage. Of
@@ -30,6 +32,7 @@ double Fold::LateInPass(double left) const { return Beyond(left, stage_.layers *
 double Fold::LateInWalk(double bytes, int chunks) const {
   const double layer_bytes = BytesGathered(table_.TrainedOfLayer(), 1);
   const double ends = table_.TrainedOfEnds(table_.embedding_parameters) * outline_.weight_bytes;
+  const double head = table_.TrainedOfEnds(table_.head_parameters) * outline_.weight_bytes;
   const double beside = BesideGathers();
   const int stages = walked_ ? outline_.stages : 1;
   double late = 0;
@@ -45,6 +48,9 @@ double Fold::LateInWalk(double bytes, int chunks) const {
       late = std::max(late, ready + layer - start);
       ready += layers * layer;
       late = std::max(late, ready - start - (layers - 1) * beside);
+      // The head reads its weights right behind the last chunk.
+      if (walked_ && place + 1 == static_cast<int>(outline_.layout->size()))
+        late = std::max(late, ready + per_byte * head - start - layers * beside);
     }
   }
   return late;

@@ -44,6 +44,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   const bool looped = v > 1 && !outline_.order.in_a_v;
   double own = 2.0 * hop, others = 2.0 * (way - hop);
   if (looped) {
+    lap_forward_ = all.forward / v + way + slowest;
+    lap_backward_ = (sum - all.forward) / v + way + slowest;
     own += (v - 1) * (p + 2) * hop;
     others += (v - 1) * (2.0 * (way + slowest) - (p + 2) * hop);
   }
@@ -55,7 +57,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     own += part * seconds;
     others += (1 - part) * seconds;
   };
-  const double handed = HandingOver(longest, work, inside, between);
+  const Turn other{all.seconds - longest.seconds, 0, all.forward - longest.forward};  // of two
+  const double handed = HandingOver(longest, other, work, inside, between);
   const double uneven = (M_ - 1) * (slowest_chunks - busiest);
   others += uneven;
   add_rounds((M_ - 1) * std::max(0.0, handed - slowest_chunks), 2.0 * hop);
@@ -146,7 +149,10 @@ double Fold::SlowestChunks(const Turn& longest) const {
 
 // What a host that waits lets through: it posts the receive of a pass when the pass before it starts, so that a pass
 // starts no earlier than a transfer after that. Seconds of the busiest stage per micro-batch.
-double Fold::HandingOver(const Turn& turn, const Work& work, double inside, double between) const {
+// Of two stages the first waits for gradients alone, behind its own forward passes, and the last for tensors, behind both of its.
+// `other`: of these, the stage that is not the busiest.
+double Fold::HandingOver(const Turn& turn, const Turn& other, const Work& work, double inside,
+                         double between) const {
   if (!form_.host_waits) return turn.seconds;
   const double v = outline_.chunks;
   const double forward = turn.forward / v, backward = (turn.seconds - turn.forward) / v;
@@ -158,8 +164,12 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
     return v *
            (std::max(forward, host_forward + behind) + std::max(backward, host_backward + before));
   };
-  if (v == 1 && outline_.stages == 2)
-    return std::max(of(slowest, 0), host_forward + host_backward + slowest);
+  if (v == 1 && outline_.stages == 2) {
+    const Turn& first = stage_.first ? turn : other;
+    return std::max({turn.seconds, host_forward + host_backward + slowest,
+                     std::max(first.forward, work.forward.host + slowest) +
+                         std::max(first.seconds - first.forward, work.backward.host)});
+  }
   const bool narrow = !narrow_.empty();
   if ((stages_.hops_between == 0 && !narrow) || stages_.on_node == 1) return of(slowest, slowest);
   if (narrow) return std::max(of(inside, slowest), of(slowest, inside));

@@ -38,12 +38,12 @@ void Fold::AddCodes(double layers, StepTime* time) const {
 }
 
 // What is longer than the passes beside it. With interleaved chunks the passes of all but the last micro-batches of
-// a round are still to come when the first chunk has its gradients (or until the last one wants its weights); one
-// chunk in v has its own pass only.
-double Fold::Beyond(double message, double pass) const {
+// a round are still to come when the first chunk has its gradients (or until the last one wants its weights), and no less than
+// a lap of a micro-batch through all stages; one chunk in v has its own pass only.
+double Fold::Beyond(double message, double pass, double lap) const {
   const double chunks = outline_.chunks;
-  const double round = chunks > 1 ? std::min<double>(M_, outline_.stages) : 1.0;
-  const double beside = pass * (round * (chunks - 1.0) + 1.0) / chunks;
+  const double round = chunks > 1 ? std::min<double>(M_, outline_.stages) * pass / chunks : 0.0;
+  const double beside = std::max(round, lap) * (chunks - 1.0) + pass / chunks;
   return std::max(std::max(0.0, message - beside), (message - pass) / chunks);
 }
 
@@ -85,7 +85,7 @@ double Fold::ExposedReduction(const ReducedParts& parts, double share, double pa
     const double left = LeftWhenIssued(pass);
     beyond = std::max(beside - left, beside - head - std::min(left, pass - first));
   } else {
-    beyond = Beyond(beside, pass);
+    beyond = Beyond(beside, pass, lap_backward_);
     if (outline_.chunks == 1) beyond = std::max(beyond, beside - head - (pass - first));
   }
   return parts.all - beside + std::clamp(beyond, 0.0, beside);
