@@ -297,7 +297,7 @@ class Fold : private LayerPrices {
   NextGathers GathersAtEnd(double parameters, double layers) const;
   NextGathers GathersOf(int stage, double bytes) const;
   double LateInPass(double left) const;
-  double LateInWalk(double bytes, int chunks) const;
+  double LateInWalk(const NextGathers& own, int chunks) const;
   double BytesGathered(double parameters, double layers) const;
   double BesideGathers() const;
   double WaitedBeside(const NextGathers& gathers, StepTime* time) const;

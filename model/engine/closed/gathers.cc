@@ -27,27 +27,31 @@ double Fold::LateInPass(double left) const {
 }
 
 // Where passes are walked: each chunk's first forward pass waits for its own layers, and starts when the schedule lets it. What
-// comes behind a pass that is late is as late, so that the latest one counts. `chunks`: the first ones of each stage. Of
+// comes behind a pass that is late is as late, so that the latest one counts. `own`: of the stage of the breakdown. `chunks`: the first ones of each stage. Of
 // passes that are not walked yet: the first one alone, which starts at once.
-double Fold::LateInWalk(double bytes, int chunks) const {
+double Fold::LateInWalk(const NextGathers& own, int chunks) const {
   const double layer_bytes = BytesGathered(table_.TrainedOfLayer(), 1);
   const double ends = table_.TrainedOfEnds(table_.embedding_parameters) * outline_.weight_bytes;
-  const double head = table_.TrainedOfEnds(table_.head_parameters) * outline_.weight_bytes;
+  const bool copies = table_.tied && !outline_.order.in_a_v;  // of the table, on the last stage
+  const double head =
+      table_.TrainedOfEnds(table_.head_parameters) * outline_.weight_bytes + (copies ? ends : 0.0);
   const double beside = BesideGathers();
   const int stages = walked_ ? outline_.stages : 1;
   double late = 0;
   for (int stage = 0; stage < stages; ++stage) {
-    const NextGathers gathers = GathersOf(stage, bytes);
-    const double per_byte = gathers.all / std::max(1.0, bytes), layer = per_byte * layer_bytes;
+    const NextGathers gathers = data_->of_stage.empty() ? own : GathersOf(stage, own.bytes);
+    const double per_byte = gathers.all / std::max(1.0, own.bytes), layer = per_byte * layer_bytes;
     double ready = (stage == 0 ? per_byte * ends : 0.0) - gathers.awaited;
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, chunk);
       const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
-      if (layers == 0) continue;
       const double start = walked_ ? form_.clock.FirstPass(place) : 0.0;
-      late = std::max(late, ready + layer - start);
-      ready += layers * layer;
-      late = std::max(late, ready - start - (layers - 1) * beside);
+      if (place == 0) late = std::max(late, ready - start);  // the embedding
+      if (layers > 0) {
+        late = std::max(late, ready + layer - start);
+        ready += layers * layer;
+        late = std::max(late, ready - start - (layers - 1) * beside);
+      }
       // The head reads its weights right behind the last chunk.
       if (walked_ && place + 1 == static_cast<int>(outline_.layout->size()))
         late = std::max(late, ready + per_byte * head - start - layers * beside);
@@ -73,7 +77,7 @@ Fold::NextGathers Fold::GathersAtEnd(double parameters, double layers) const {
     gathers.waits = std::max(gathers.waits, GathersOf(stage, bytes).awaited - gathers.awaited);
   if (!outline_.end_gather_overlaps) return gathers;
   gathers.late =
-      !walks_ ? LateInPass(gathers.left()) : LateInWalk(bytes, walked_ ? outline_.chunks : 1);
+      !walks_ ? LateInPass(gathers.left()) : LateInWalk(gathers, walked_ ? outline_.chunks : 1);
   return gathers;
 }
 
@@ -93,7 +97,7 @@ double Fold::WaitedBeside(const NextGathers& gathers, StepTime* time) const {
     const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, watched_, chunk);
     // When what it waits for was sent, or was to start.
     const double start = form_.clock.FirstPass(place) - HopInto(place);
-    const double late = LateInWalk(gathers.bytes, chunk + 1) - put_off;
+    const double late = LateInWalk(gathers, chunk + 1) - put_off;
     const double travels = gathers.left() - start - put_off;
     if (travels <= late) until = start + std::min(0.0, travels);
     data += std::clamp(travels, 0.0, late);
