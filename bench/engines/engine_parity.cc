@@ -87,11 +87,12 @@ double EnginePair::WorstTerm(const BreakdownTerm** worst) const {
   return most;
 }
 
-EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime& closed) {
+EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime& closed,
+                         bool contention) {
   const Cluster cluster = ClusterOf(job);
   const ir::Plan plan = LowerLegal(job, layout);
   sim::SimulationOptions options;
-  options.contention = false;
+  options.contention = contention;
   options.merge_alike = true;
   sim::Simulation simulation(plan, cluster, job.prices(), options);
   EnginePair pair;

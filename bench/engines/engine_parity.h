@@ -38,8 +38,9 @@ struct EnginePair {
   double WorstTerm(const BreakdownTerm** term = nullptr) const;
 };
 
-// One layout of a job, simulated without contention.
-EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime& closed);
+// One layout of a job, simulated.
+EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime& closed,
+                         bool contention = false);
 
 // Calls `visit` for so many random jobs (random_jobs.h) from number `from` on, but for those that take more than `effort` to
 // simulate.

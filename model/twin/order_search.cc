@@ -117,7 +117,7 @@ class OrderSearch {
     for (unsigned k = 0; k < kPlacedKinds; ++k) {
       const auto kind = static_cast<PlacedKind>(k);
       loads_[k].assign(2 * uplinks_.size(), 0.0);
-      through_[k].assign(static_cast<std::size_t>(traffic_.stages()), 0);
+      through_[k].assign(static_cast<std::size_t>(traffic_.stages()) * uplinks_.size(), 0);
       for (const PlacedTraffic::Edge& edge : traffic_.edges(kind)) {
         const bool later = edge.from > edge.to;
         ends_[static_cast<std::size_t>(std::max(edge.from, edge.to))].push_back(
@@ -204,29 +204,30 @@ class OrderSearch {
         if (to.shares[p] == 0) loads[2 * p] += sign * end.count * from.shares[p];
         if (from.shares[p] == 0) loads[2 * p + 1] += sign * end.count * to.shares[p];
         if ((to.shares[p] == 0) != (from.shares[p] == 0))
-          through_[end.kind][static_cast<std::size_t>(end.hop)] += sign > 0 ? 1 : -1;
+          through_[end.kind][static_cast<std::size_t>(end.hop) * uplinks_.size() + p] +=
+              sign > 0 ? 1 : -1;
       }
     }
   }
 
-  // Of all orders that begin with the first `placed` nodes, no more than any of them takes.
-  double Least(int placed) {
-    Stretches stretches;
+  // Of what is placed already: no message is stretched less when the others are.
+  Stretches LeastStretches() const {
+    std::array<std::vector<double>, kPlacedKinds> loads;
     for (unsigned k = 0; k < kPlacedKinds; ++k) {
       const double busiest = traffic_.busiest(static_cast<PlacedKind>(k));
-      if (busiest <= 0) continue;
-      for (std::size_t p = 0; p < uplinks_.size(); ++p) {
+      for (std::size_t p = 0; p < uplinks_.size() && busiest > 0; ++p) {
         const double most = std::max(loads_[k][2 * p], loads_[k][2 * p + 1]);
-        stretches[k] =
-            std::max(stretches[k], most / uplinks_[p].rate.value * node_rate_.value / busiest);
+        loads[k].push_back(most / uplinks_[p].rate.value * node_rate_.value / busiest);
       }
     }
-    for (const PlacedKind kind : {kStageMessages, kEndMessages}) {
-      if (stretches[kind] <= 1) continue;
-      stretches.through.resize(through_[kind].size());
-      for (std::size_t hop = 0; hop < through_[kind].size(); ++hop)
-        stretches.through[hop] = stretches.through[hop] || through_[kind][hop] > 0;
-    }
+    return traffic_.Stretched(loads, [&](PlacedKind kind, std::size_t stage, std::size_t part) {
+      return through_[kind][stage * uplinks_.size() + part] > 0;
+    });
+  }
+
+  // Of all orders that begin with the first `placed` nodes, no more than any of them takes.
+  double Least(int placed) {
+    const Stretches stretches = LeastStretches();
     if (slowdown_.empty()) return splits_.Least(stretches, {}, best_);
     std::vector<double> slow(static_cast<std::size_t>(nodes_),
                              *std::ranges::min_element(slowdown_));
@@ -307,7 +308,7 @@ class OrderSearch {
   std::vector<std::vector<double>> alike_;  // by uplinks: equal where they are interchangeable
   std::vector<std::vector<End>> ends_;      // by place: edges with places before it
   std::array<std::vector<double>, kPlacedKinds> loads_;  // out of and into each part
-  std::array<std::vector<int>, kPlacedKinds> through_;   // by hop: edges that leave a part
+  std::array<std::vector<int>, kPlacedKinds> through_;   // by stage and part: edges that leave it
   std::vector<int> touched_;                             // by uplinks: nodes placed
   std::vector<std::size_t> at_;                          // class by place
   double best_ = 0;

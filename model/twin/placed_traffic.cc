@@ -3,6 +3,7 @@
 #include "model/twin/placed_traffic.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 namespace orrery {
@@ -22,27 +23,31 @@ PlacedTraffic::PlacedTraffic(const Strategy& s, int gpus_per_node)
     return static_cast<int>((outer * inner + context * s.tp + tensor) / gpus_per_node);
   };
   Edges edges;
-  std::vector<NodeEdges> hops(static_cast<std::size_t>(stages_));
-  // The places of `size` ranks that differ in what `at` is given.
-  const auto group = [&edges](int size, PlacedKind rings, PlacedKind trees, const auto& at) {
+  std::vector<Edges> of_stage(static_cast<std::size_t>(stages_));
+  // The places of `size` ranks of a stage that differ in what `at` is given.
+  const auto group = [&](int stage, int size, PlacedKind rings, PlacedKind trees, const auto& at) {
     if (size < 2) return;
     std::vector<int> nodes(static_cast<std::size_t>(size));
     for (int i = 0; i < size; ++i) nodes[static_cast<std::size_t>(i)] = at(i);
-    edges[rings].AddRing(nodes);
-    edges[trees].AddTrees(nodes);
+    for (Edges* const one : {&edges, &of_stage[static_cast<std::size_t>(stage)]}) {
+      (*one)[rings].AddRing(nodes);
+      (*one)[trees].AddTrees(nodes);
+    }
   };
   std::vector<std::set<Cell>> cells(static_cast<std::size_t>(places_));
   for (int stage = 0; stage < s.pp; ++stage) {
     for (int d = 0; d < replicas_; ++d) {
       for (int c = 0; c < s.cp; ++c) {
-        group(s.tp, kTensorMessages, kTensorTrees, [&](int t) { return place(d, stage, c, t); });
+        group(stage, s.tp, kTensorMessages, kTensorTrees,
+              [&](int t) { return place(d, stage, c, t); });
         for (int t = 0; t < s.tp; ++t) {
           const int here = place(d, stage, c, t);
           cells[static_cast<std::size_t>(here)].insert({d, stage});
           // The way back from the last stage, of chunks, leaves a part no more often than these hops enter it or leave it.
           if (stage + 1 < s.pp) {
             edges[kStageMessages].AddHop(here, place(d, stage + 1, c, t));
-            hops[static_cast<std::size_t>(stage)].AddHop(here, place(d, stage + 1, c, t));
+            of_stage[static_cast<std::size_t>(stage)][kStageMessages].AddHop(
+                here, place(d, stage + 1, c, t));
           }
           if (stage + 1 < s.pp || s.pp < 2) continue;
           edges[kEndMessages].AddHop(here, place(d, 0, c, t));
@@ -50,51 +55,92 @@ PlacedTraffic::PlacedTraffic(const Strategy& s, int gpus_per_node)
         }
       }
       for (int t = 0; t < s.tp; ++t)
-        group(s.cp, kTensorMessages, kTensorTrees, [&](int c) { return place(d, stage, c, t); });
+        group(stage, s.cp, kTensorMessages, kTensorTrees,
+              [&](int c) { return place(d, stage, c, t); });
     }
     for (int t = 0; t < s.tp; ++t) {
       for (int o = 0; o < s.dp_outer; ++o) {
-        group(s.dp * s.cp, kDataMessages, kDataTrees,
+        group(stage, s.dp * s.cp, kDataMessages, kDataTrees,
               [&](int i) { return place(o * s.dp + i / s.cp, stage, i % s.cp, t); });
       }
       for (int i = 0; i < s.dp * s.cp; ++i) {
-        group(s.dp_outer, kGroupMessages, kGroupTrees,
+        group(stage, s.dp_outer, kGroupMessages, kGroupTrees,
               [&](int o) { return place(o * s.dp + i / s.cp, stage, i % s.cp, t); });
       }
     }
   }
   for (const std::set<Cell>& of_place : cells)
     cells_.emplace_back(of_place.begin(), of_place.end());
-  for (unsigned kind = 0; kind < kPlacedKinds; ++kind)
-    edges_[kind] = edges[kind].edges(s.pp - 1), busiest_[kind] = edges[kind].busiest();
-  edges_[kStageMessages].clear();
-  for (int stage = 0; stage + 1 < stages_; ++stage)
-    std::ranges::move(hops[static_cast<std::size_t>(stage)].edges(stage),
-                      std::back_inserter(edges_[kStageMessages]));
+  for (unsigned kind = 0; kind < kPlacedKinds; ++kind) {
+    busiest_[kind] = edges[kind].busiest();
+    const bool whole = kind < kDataMessages || kind == kEndMessages;  // tables of layers are one
+    if (whole) edges_[kind] = edges[kind].edges(s.pp - 1);
+    for (int stage = 0; !whole && stage < stages_; ++stage)
+      std::ranges::move(of_stage[static_cast<std::size_t>(stage)][kind].edges(stage),
+                        std::back_inserter(edges_[kind]));
+  }
+}
+
+Stretches PlacedTraffic::Stretched(
+    const std::array<std::vector<double>, kPlacedKinds>& loads,
+    const std::function<bool(PlacedKind, std::size_t, std::size_t)>& leaves) const {
+  Stretches stretches;
+  for (unsigned kind = 0; kind < kPlacedKinds; ++kind) {
+    for (const double load : loads[kind]) stretches[kind] = std::max(stretches[kind], load);
+  }
+  const auto stages = static_cast<std::size_t>(stages_);
+  if (stages < 2) return stretches;
+  const auto find = [&](PlacedKind kind, std::span<const double> of, const auto& at) {
+    for (std::size_t part = 0; part < of.size(); ++part) {
+      for (std::size_t stage = 0; of[part] > 1 && stage < stages; ++stage) {
+        double& most = at(stage);
+        if (of[part] > most && leaves(kind, stage, part)) most = of[part];
+      }
+    }
+  };
+  if (stretches[kStageMessages] > 1) {
+    stretches.hops.assign(stages, 1);
+    for (const PlacedKind kind : {kStageMessages, kEndMessages})
+      find(kind, loads[kStageMessages],
+           [&](std::size_t stage) -> double& { return stretches.hops[stage]; });
+  }
+  for (unsigned kind = kDataMessages; kind < kStageMessages; ++kind) {
+    if (stretches[kind] <= 1) continue;
+    if (stretches.stages.empty()) stretches.stages.assign(stages, StageStretches::Free());
+    find(static_cast<PlacedKind>(kind), loads[kind], [&](std::size_t stage) -> double& {
+      return stretches.stages[stage][kind - kDataMessages];
+    });
+  }
+  stretches.Simplify();
+  return stretches;
 }
 
 Stretches PlacedTraffic::StretchesOf(std::span<const int32_t> order,
                                      const std::vector<Uplinks>& uplinks,
                                      BytesPerSecond node_rate) const {
-  Stretches stretches;
+  std::array<std::vector<double>, kPlacedKinds> loads;
+  std::array<std::vector<char>, kPlacedKinds> leaves;  // by stage and part
   for (unsigned kind = 0; kind < kPlacedKinds; ++kind) {
     if (busiest_[kind] <= 0) continue;
     for (const Uplinks& part : uplinks)
-      stretches[kind] =
-          std::max(stretches[kind], Crossing(edges_[kind], order, part) / part.rate.value *
-                                        node_rate.value / busiest_[kind]);
-  }
-  for (const PlacedKind kind : {kStageMessages, kEndMessages}) {
-    if (stretches[kind] <= 1) continue;
-    stretches.through.resize(static_cast<std::size_t>(stages_));
+      loads[kind].push_back(Crossing(edges_[kind], order, part) / part.rate.value *
+                            node_rate.value / busiest_[kind]);
+    leaves[kind].resize(static_cast<std::size_t>(stages_) * uplinks.size());
     for (const Edge& edge : edges_[kind]) {
-      char& through = stretches.through[static_cast<std::size_t>(edge.hop)];
-      through = through || std::ranges::any_of(uplinks, [&](const Uplinks& part) {
-                  return Crosses(edge, order, part);
-                });
+      for (std::size_t part = 0; part < uplinks.size(); ++part) {
+        char& leaves_it = leaves[kind][static_cast<std::size_t>(edge.hop) * uplinks.size() + part];
+        leaves_it = leaves_it || Crosses(edge, order, uplinks[part]);
+      }
     }
   }
-  return stretches;
+  return Stretched(loads, [&](PlacedKind kind, std::size_t stage, std::size_t part) {
+    return leaves[kind][stage * uplinks.size() + part] != 0;
+  });
+}
+
+void Stretches::Simplify() {
+  if (std::ranges::all_of(stages, [&](const auto& one) { return one == stages.front(); }))
+    stages.clear();
 }
 
 std::vector<std::vector<double>> PlacedTraffic::SlowReplicas(std::span<const double> slowdown,

@@ -106,26 +106,35 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
   return TableOr(found->second);
 }
 
+const DataMessages* StepPredictor::Data(const DataAxes& axes, const StageStretches& of,
+                                        const std::vector<StageStretches>& stages) {
+  const auto [found, fresh] = data_.try_emplace({axes, of, stages});
+  DataMessages& data = found->second;
+  if (!fresh) return &data;
+  const auto at = [&](unsigned kind) { return of[kind - kDataMessages]; };
+  data = PrepareData(Prices({at(kDataMessages), at(kDataTrees)}),
+                     Prices({at(kGroupMessages), at(kGroupTrees)}), axes);
+  StageStretches fastest = of;
+  for (const StageStretches& stage : stages) {
+    data.of_stage.push_back(Data(axes, stage, {}));
+    for (std::size_t kind = 0; kind < stage.size(); ++kind)
+      fastest[kind] = std::min(fastest[kind], stage[kind]);
+  }
+  if (!stages.empty()) data.fastest = Data(axes, fastest, {});
+  return &data;
+}
+
 const DataMessages* StepPredictor::Data(const DataAxes& axes, const Stretches& stretches) {
-  const UplinkStretch data{stretches[kDataMessages], stretches[kDataTrees]};
-  const UplinkStretch groups{stretches[kGroupMessages], stretches[kGroupTrees]};
-  const auto key = std::tuple(axes, data, groups);
-  auto found = data_.find(key);
-  if (found == data_.end())
-    found = data_.emplace(key, PrepareData(Prices(data), Prices(groups), axes)).first;
-  return &found->second;
+  StageStretches of;
+  std::copy_n(stretches.of.begin() + kDataMessages, of.size(), of.begin());
+  return Data(axes, of, stretches.stages);
 }
 
 const StageMessages* StepPredictor::Stages(int pp, int inner, const Stretches& stretches) {
-  // Of two ranks a tree is a ring.
-  const double hops = stretches[kStageMessages], ends = stretches[kEndMessages];
-  const auto key = std::tuple(pp, inner, hops, ends, stretches.through);
-  auto found = stages_.find(key);
-  if (found == stages_.end())
-    found = stages_
-                .emplace(key, PrepareStages(Prices({hops, hops}), Prices({ends, ends}),
-                                            stretches.through, pp, inner))
-                .first;
+  const double ends = stretches[kEndMessages];  // of two ranks a tree is a ring
+  const auto [found, fresh] = stages_.try_emplace({pp, inner, ends, stretches.hops});
+  if (fresh)
+    found->second = PrepareStages(Prices({1, 1}), Prices({ends, ends}), stretches.hops, pp, inner);
   return &found->second;
 }
 

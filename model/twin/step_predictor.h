@@ -61,6 +61,8 @@ class StepPredictor {
   Stretches StretchesOf(const Strategy& strategy, std::span<const int32_t> order) const;
   const Stretches& OfDefault(int tensor, int context, int data, int groups);
   const DataMessages* Data(const DataAxes& axes, const Stretches& stretches);
+  const DataMessages* Data(const DataAxes& axes, const StageStretches& of,
+                           const std::vector<StageStretches>& stages);
   const StageMessages* Stages(int pp, int inner, const Stretches& stretches);
   CostSetting Prices(const UplinkStretch& stretch) const;
   StepPredictor& Stretched(const UplinkStretch& stretch);
@@ -72,8 +74,8 @@ class StepPredictor {
   using Tables = std::map<MicroBatchKey, std::variant<LayerTable, Refusal>>;
   Tables tables_;
   const Tables::value_type* last_ = nullptr;  // that was looked up: searches ask for one many times
-  std::map<std::tuple<DataAxes, UplinkStretch, UplinkStretch>, DataMessages> data_;
-  std::map<std::tuple<int, int, double, double, std::vector<char>>, StageMessages> stages_;
+  std::map<std::tuple<DataAxes, StageStretches, std::vector<StageStretches>>, DataMessages> data_;
+  std::map<std::tuple<int, int, double, std::vector<double>>, StageMessages> stages_;
   std::map<std::array<int, 4>, Stretches>
       of_default_;                // by ranks of each axis, in the order of nodes
   std::vector<Uplinks> uplinks_;  // that can hold messages up

@@ -15,6 +15,8 @@
 //              Also (M - 1) times what exceeds max S: the slowest stage of each chunk, added up; what a waiting host hands
 //              over; v > 1: a lap of all stages / p; one forward, one backward: a way back / the micro-batches under way.
 //              A host that waits does so in each chunk: the sum over its passes of the later one of device and host.
+//              Uplinks that are narrower than NICs: each hop takes what those take that it crosses itself, each stage's
+//              groups of the data axes what theirs take; one price for all made steps 5 to 18 % longer than simulated.
 //              Pass by pass (schedule_time.h) where stages or chunks differ, where weight gradients fill bubbles, and where
 //              messages or a host hold the busiest stage up
 //   reduction  r beside the last backward pass B: l + x (r - l) + max(0, (1 - x) (r - l) - B), l: that of the last layer
@@ -23,7 +25,8 @@
 //              when its last gradient leaves it, the backward passes of the stages before i ahead of the end. Where the
 //              schedule is walked, stage by stage and chunk by chunk beside the last micro-batch's passes (of weight
 //              gradients, where those are put off). After the passes: r. Gather g of weights for the next step beside its
-//              forward pass F, without messages that take turns with it: x g + max(0, (1 - x) g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their
+//              forward pass F, without messages that take turns with it: x g + max(0, (1 - x) g - F). Where the schedule is walked, a
+//              chunk's first pass waits for its own layers from when it starts: the latest of all. Where tensor-parallel groups span nodes, B and F are the kernels alone: their
 //              messages hold the NICs meanwhile
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards
 //   offload    updates by the CPU: units pass through gradients down d, update a, weights up u, gathers g in order, each
@@ -62,16 +65,25 @@ struct DataMessages {
   // Seconds of a few bytes among: replicas and stages; ranks that share a replica's weights; the same where states are
   // sharded; those of one stage. 0: one rank.
   double loss = 0, norm = 0, norm_of_shards = 0, norm_of_tensors = 0;
+  // By stage, where their groups cross other uplinks: this is then what the slowest stage has, and `fastest` no more than any
+  // of them. Empty: all are alike.
+  std::vector<const DataMessages*> of_stage;
+  const DataMessages* fastest = nullptr;
+
+  const DataMessages& Of(int stage) const {
+    return of_stage.empty() ? *this : *of_stage[static_cast<std::size_t>(stage)];
+  }
 };
 
 // Transfers between stages, prepared once per (pp, inner ranks).
 struct StageMessages {
-  PreparedMessage inside, between,
-      across;  // of a node, nodes, and through uplinks that are slower than NICs
-  double hops_inside = 0, hops_between = 0, hops_across = 0;  // neighbouring stages of each kind
-  std::vector<char> through;  // by stage: the hop to the next one is across; empty: none is
-  double on_node = 1;         // neighbouring stages on one node
-  PreparedMessage tied;       // first and last stage add up a table's gradients
+  PreparedMessage inside, between;           // of a node, nodes
+  double hops_inside = 0, hops_between = 0;  // neighbouring stages of each kind, and not through
+  std::vector<PreparedMessage> narrow;       // of each kind of uplinks that are slower than NICs
+  // By stage: the hop to the next one, of the last one to the first, is through uplinks `narrow` - 1; 0: of neither. Empty: none is.
+  std::vector<int> through;
+  double on_node = 1;    // neighbouring stages on one node
+  PreparedMessage tied;  // first and last stage add up a table's gradients
 };
 
 struct DataAxes {
@@ -81,12 +93,12 @@ struct DataAxes {
 
   auto operator<=>(const DataAxes&) const = default;
 };
-// Settings differ in what uplinks leave to messages: of sharding groups and between them; between neighbouring stages, of which
-// `through` names those that uplinks are between, and from the last to the first.
+// Settings differ in what uplinks leave to messages: of sharding groups and between them; of reductions between the first and the
+// last stage. `hops`: by stage, how much longer uplinks take than NICs; empty: none does.
 DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_groups,
                          const DataAxes& axes);
 StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
-                            const std::vector<char>& through, int pp, int inner);
+                            const std::vector<double>& hops, int pp, int inner);
 
 // Prices that do not depend on the layout. Not for concurrent use.
 struct ClosedForm {

@@ -20,9 +20,8 @@ constexpr double kMasterBytes = 4, kCodeBytes = 1;  // of a weight held in 8 bit
 // says of weights and gradients.
 struct LayerPrices {
   bool sharded_ = false, fetches_ = false, scatters_ = false;
-  double inside_ = 0, between_ = 0,
-         across_ =
-             0;  // seconds of a transfer between stages: in a node, between nodes, through uplinks
+  double inside_ = 0,
+         between_ = 0;  // seconds of a transfer between stages: in a node, between nodes
   PassTime gathered_forward_, gathered_backward_;  // of one layer's gathered weights: casts, hooks
   // Of one layer: kernels and messages inside of it; of the backward pass, those that the schedule puts off; kernels that
   // sharding adds; gathers and scatters.
@@ -59,6 +58,7 @@ class Fold : private LayerPrices {
         stages_(stages),
         M_(micro_batches) {
     PriceLayer();
+    PriceHops();
   }
   // With the prices of another one whose table, messages and treatment of weights and gradients are the same.
   Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
@@ -70,7 +70,9 @@ class Fold : private LayerPrices {
         outline_(outline),
         data_(&data),
         stages_(stages),
-        M_(micro_batches) {}
+        M_(micro_batches) {
+    PriceHops();
+  }
   const LayerPrices& prices() const { return *this; }
 
   // `parts`: of what the busiest stage waits for; else all of it is said to be messages.
@@ -201,13 +203,19 @@ class Fold : private LayerPrices {
 
   // pipeline.cc: seconds by which messages hold the busiest stage up.
   double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time);
-  double WayOfStages() const;  // seconds of transfers from the first stage to the last
+  void PriceHops();
+  // Seconds of a transfer from a stage to the next one, or of the last stage to the first.
+  double Hop(int stage) const;
+  double HopInto(int virtual_stage) const;  // on the way of forward passes
+  double WayOfStages() const;               // of transfers from the first stage to the last
   double SlowestHop() const;
-  double HandingOver(const Turn& turn, const Work& work, double inside, double between) const;
+  double HandingOver(const Turn& turn, const Turn& other, const Work& work, double inside,
+                     double between) const;
   std::pair<double, double> LongestRound(double sum, double pass, double busiest, double inside,
                                          double between) const;
   double SlowestChunks(const Turn& longest) const;
   PassSeconds PassOf(const Stage& chunk) const;
+  void FindPasses(PipelineTimes* times);
   void FindSlots(PipelineTimes* times) const;
   // At most what a pass saves where its first gather goes beside the pass before.
   double GatherAhead() const {
@@ -223,6 +231,7 @@ class Fold : private LayerPrices {
   Early EarlyBackward(double layers) const;
   double SavedOnTheWay() const;
   bool FindHeaviest(Work* work);
+  int Watched() const;  // the stage of the breakdown
   void WatchHeaviest(Work* work, StepTime* time);
   void WatchInstead(Work work, StepTime* time);
   bool WalkPasses(Work work, bool parts, StepTime* time, double most = kForEver);
@@ -240,7 +249,7 @@ class Fold : private LayerPrices {
            (stage.first || (stage.last && table_.tied) ? units_of_embedding_ : 0.0) +
            (stage.last ? units_of_head_ : 0.0);
   }
-  double Beyond(double message, double pass) const;
+  double Beyond(double message, double pass, double lap) const;
   double Reduction(double parameters) const;
   double HeldBack(double layers, double passes) const;
   double BesideLayer(const PassTime& pass, double busy) const;
@@ -258,6 +267,7 @@ class Fold : private LayerPrices {
     double in_pass = 0;  // of it, inside the last backward pass: a host that issues it gets ahead
     double own = 0;      // of it, or beside it, messages of the stage that the breakdown is of
     double pipeline = 0, bubble = 0;  // of those terms, what that stage waits for reductions
+    double beside = 0;                // its transfers beside them, when its passes have ended
   };
   Reduced ReducedByFormulas(double parameters) const;
   double HostAhead(double forward, double backward) const;
@@ -268,12 +278,29 @@ class Fold : private LayerPrices {
   struct Reducing {
     double from = 0,
            to = 0;  // behind the end of all passes: a stage's own end, when it has reduced
-    double pipeline = 0, bubble = 0;  // of the watched stage: as Reduced
+    double pipeline = 0, bubble = 0, beside = 0;  // of the watched stage: as Reduced
   };
   Reducing ReducingOf(int stage) const;
   const AwaitedShares& Awaited() const {
     return outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   }
+  // gathers.cc: of weights for the next step.
+  struct NextGathers {
+    double all = 0;  // seconds
+    double awaited =
+        0;  // of them, behind the update; the others go beside the next step's forward passes,
+    double late = 0;   // by so much too late
+    double waits = 0;  // behind the update, for those of slower stages
+    double bytes = 0;
+    double left() const { return all - awaited; }
+  };
+  NextGathers GathersAtEnd(double parameters, double layers) const;
+  NextGathers GathersOf(int stage, double bytes) const;
+  double LateInPass(double left) const;
+  double LateInWalk(const NextGathers& own, int chunks) const;
+  double BytesGathered(double parameters, double layers) const;
+  double BesideGathers() const;
+  double WaitedBeside(const NextGathers& gathers, StepTime* time) const;
   double KernelsOfUpdate(double parameters, double layers) const;
   void AddUpdate(StepTime* time) const;
   void AddCodes(double layers, StepTime* time) const;
@@ -295,19 +322,38 @@ class Fold : private LayerPrices {
   void AwaitActivations(const Stage& stage, Work* work) const;
   double CopiesOf(const Stage& stage) const;
 
+  // While it lives, messages of the data axes are those of a stage, or others.
+  class With {
+   public:
+    With(const Fold& fold, const DataMessages& other) : fold_(fold), all_(fold.data_) {
+      fold_.data_ = &other;
+    }
+    With(const Fold& fold, int stage) : With(fold, fold.data_->Of(stage)) {}
+    ~With() { fold_.data_ = all_; }
+    With(const With&) = delete;
+    const Fold& fold() const { return fold_; }
+
+   private:
+    const Fold& fold_;
+    const DataMessages* const all_;
+  };
+
   const ClosedForm& form_;
   const LayerTable& table_;
   const PlanOutline& outline_;
-  const DataMessages* data_;
+  mutable const DataMessages* data_;
   const StageMessages& stages_;
+  std::vector<double> narrow_;  // seconds of a transfer, by kind of StageMessages::narrow
   const double M_;
   bool walks_ = false, walked_ = false, parts_ = false;
   Stage stage_, here_;  // the busiest; that of the breakdown
   Work work_;           // of the busiest, where it is the only one
   double fill_ = 0;     // what it waits for its first pass
   double saved_ = 0;    // SavedOnTheWay()
-  double tails_ = 0;    // among the time of `tensor`
-  int watched_ = 0;     // of a walk, the stage of the breakdown
+  // Of interleaved chunks: seconds of a micro-batch in one chunk of all stages, with its transfers.
+  double lap_forward_ = 0, lap_backward_ = 0;
+  double tails_ = 0;  // among the time of `tensor`
+  int watched_ = 0;   // of a walk, the stage of the breakdown
 };
 
 }  // namespace orrery::closed

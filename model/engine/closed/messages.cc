@@ -62,10 +62,8 @@ DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_
 }
 
 StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
-                            const std::vector<char>& through, int pp, int inner) {
+                            const std::vector<double>& hops, int pp, int inner) {
   const MessagePrices prices(setting);
-  CostSetting free = setting;
-  if (!through.empty()) free.stretch = {1, 1};
   const int local = setting.cluster->domain_gpus();
   StageMessages stages;
   if (pp < 2) return stages;
@@ -78,13 +76,20 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
                       GroupShape{2, per_node, std::clamp(inner, 1, local)});
   };
   if (stages.hops_inside > 0) stages.inside = send(prices, 2);
-  if (stages.hops_between > 0) stages.between = send(MessagePrices(free), 1);
-  if (std::ranges::find(through, 1) != through.end()) {
-    stages.through = through;
-    stages.hops_across = static_cast<double>(std::count(through.begin(), through.end() - 1, 1));
-    stages.hops_between -= stages.hops_across;
-    stages.across = send(prices, 1);
+  if (stages.hops_between > 0) stages.between = send(prices, 1);
+  std::vector<double> kinds;
+  for (std::size_t stage = 0; stage < hops.size(); ++stage) {
+    stages.through.push_back(0);
+    if (hops[stage] <= 1) continue;
+    const auto kind = std::ranges::find(kinds, hops[stage]);
+    stages.through.back() = static_cast<int>(kind - kinds.begin()) + 1;
+    if (stage + 1 < hops.size())
+      --(stages.hops_between > 0 ? stages.hops_between : stages.hops_inside);
+    if (kind != kinds.end()) continue;
+    kinds.push_back(hops[stage]);
+    stages.narrow.push_back(send(prices.With({hops[stage], hops[stage]}), 1));
   }
+  if (kinds.empty()) stages.through.clear();
   // Between the first and the last stage, which are on one node where all stages are.
   stages.tied =
       MessagePrices(ends).Prepare(MessageRole::kStep, Collective::kAllReduce,

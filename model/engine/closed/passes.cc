@@ -33,8 +33,15 @@ bool Fold::WalkedPasses(double most, StepTime* passes) {
 bool Fold::ByFormula(StepTime* passes) {
   Work work;
   *passes = Passes(&work);
-  if (walks_) BoundPasses(work, passes);
-  return walks_;
+  if (!walks_) return false;
+  if (data_->fastest != nullptr && (fetches_ || scatters_)) {
+    Fold least(form_, table_, outline_, *data_->fastest, stages_, M_);
+    *passes = least.Passes(&work);
+    least.BoundPasses(work, passes);
+  } else {
+    BoundPasses(work, passes);
+  }
+  return true;
 }
 
 double Fold::Total(StepTime passes, const DataMessages& data) {
@@ -145,7 +152,8 @@ StepTime Fold::Passes(Work* of_busiest) {
       held_up += later;
     }
     const bool host_bound = issuing > busiest.seconds;
-    walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven(outline_, M_)) &&
+    walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven(outline_, M_) ||
+              !narrow_.empty()) &&
              CanWalk(outline_, M_);
   }
   return time;

@@ -44,6 +44,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   const bool looped = v > 1 && !outline_.order.in_a_v;
   double own = 2.0 * hop, others = 2.0 * (way - hop);
   if (looped) {
+    lap_forward_ = all.forward / v + way + slowest;
+    lap_backward_ = (sum - all.forward) / v + way + slowest;
     own += (v - 1) * (p + 2) * hop;
     others += (v - 1) * (2.0 * (way + slowest) - (p + 2) * hop);
   }
@@ -55,7 +57,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     own += part * seconds;
     others += (1 - part) * seconds;
   };
-  const double handed = HandingOver(longest, work, inside, between);
+  const Turn other{all.seconds - longest.seconds, 0, all.forward - longest.forward};  // of two
+  const double handed = HandingOver(longest, other, work, inside, between);
   const double uneven = (M_ - 1) * (slowest_chunks - busiest);
   others += uneven;
   add_rounds((M_ - 1) * std::max(0.0, handed - slowest_chunks), 2.0 * hop);
@@ -90,13 +93,40 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   return rounds + uneven;
 }
 
+void Fold::PriceHops() {
+  for (const PreparedMessage& kind : stages_.narrow)
+    narrow_.push_back(kind.Time(table_.boundary_bytes));
+}
+
+double Fold::Hop(int stage) const {
+  if (!stages_.through.empty() && stages_.through[static_cast<std::size_t>(stage)] > 0)
+    return narrow_[static_cast<std::size_t>(stages_.through[static_cast<std::size_t>(stage)] - 1)];
+  const auto node = [&](int of) { return std::floor(of / stages_.on_node); };
+  return node(stage) == node((stage + 1) % outline_.stages) ? inside_ : between_;
+}
+
+double Fold::HopInto(int virtual_stage) const {
+  if (virtual_stage == 0) return 0;
+  const auto stage_of = [&](int place) {
+    return ChunkAt(outline_.order.in_a_v, outline_.stages, place).stage;
+  };
+  const int from = stage_of(virtual_stage - 1), to = stage_of(virtual_stage);
+  if (from == to) return 0;
+  return Hop(to == (from + 1) % outline_.stages ? from : to);
+}
+
 double Fold::WayOfStages() const {
-  return stages_.hops_inside * inside_ + stages_.hops_between * between_ +
-         stages_.hops_across * across_;
+  double way = stages_.hops_inside * inside_ + stages_.hops_between * between_;
+  for (int stage = 0; stage + 1 < static_cast<int>(stages_.through.size()); ++stage) {
+    if (stages_.through[static_cast<std::size_t>(stage)] > 0) way += Hop(stage);
+  }
+  return way;
 }
 
 double Fold::SlowestHop() const {
-  return stages_.hops_across > 0 ? across_ : stages_.hops_between > 0 ? between_ : inside_;
+  double slowest = stages_.hops_between > 0 ? between_ : inside_;
+  for (const double hop : narrow_) slowest = std::max(slowest, hop);
+  return slowest;
 }
 
 // The stages of a chunk run side by side, and p micro-batches of one chunk follow each other: a stage that is slower in
@@ -119,7 +149,10 @@ double Fold::SlowestChunks(const Turn& longest) const {
 
 // What a host that waits lets through: it posts the receive of a pass when the pass before it starts, so that a pass
 // starts no earlier than a transfer after that. Seconds of the busiest stage per micro-batch.
-double Fold::HandingOver(const Turn& turn, const Work& work, double inside, double between) const {
+// Of two stages the first waits for gradients alone, behind its own forward passes, and the last for tensors, behind both of its.
+// `other`: of these, the stage that is not the busiest.
+double Fold::HandingOver(const Turn& turn, const Turn& other, const Work& work, double inside,
+                         double between) const {
   if (!form_.host_waits) return turn.seconds;
   const double v = outline_.chunks;
   const double forward = turn.forward / v, backward = (turn.seconds - turn.forward) / v;
@@ -131,11 +164,15 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
     return v *
            (std::max(forward, host_forward + behind) + std::max(backward, host_backward + before));
   };
-  if (v == 1 && outline_.stages == 2)
-    return std::max(of(slowest, 0), host_forward + host_backward + slowest);
-  if (stages_.hops_between + stages_.hops_across == 0 || stages_.on_node == 1)
-    return of(slowest, slowest);
-  if (stages_.hops_across > 0) return std::max(of(inside, slowest), of(slowest, inside));
+  if (v == 1 && outline_.stages == 2) {
+    const Turn& first = stage_.first ? turn : other;
+    return std::max({turn.seconds, host_forward + host_backward + slowest,
+                     std::max(first.forward, work.forward.host + slowest) +
+                         std::max(first.seconds - first.forward, work.backward.host)});
+  }
+  const bool narrow = !narrow_.empty();
+  if ((stages_.hops_between == 0 && !narrow) || stages_.on_node == 1) return of(slowest, slowest);
+  if (narrow) return std::max(of(inside, slowest), of(slowest, inside));
   return std::max(of(inside, between), of(between, inside));
 }
 
@@ -239,6 +276,14 @@ bool Fold::FindHeaviest(Work* work) {
   return true;
 }
 
+int Fold::Watched() const {
+  if (here_.index >= 0) return here_.index;
+  if (here_.first) return 0;
+  const bool ends = here_.last || (outline_.order.in_a_v && here_.layers == outline_.last_layers &&
+                                   outline_.last_layers > outline_.middle_layers);
+  return ends ? outline_.stages - 1 : outline_.fullest;
+}
+
 void Fold::WatchHeaviest(Work* work, StepTime* time) {
   if (!FindHeaviest(work)) return;
   const double data = time->data, offload = time->offload;
@@ -304,6 +349,29 @@ void Fold::FindSlots(PipelineTimes* times) const {
   }
 }
 
+// Passes hold messages whose groups cross other uplinks on each stage.
+void Fold::FindPasses(PipelineTimes* times) {
+  const std::vector<int>& layout = *outline_.layout;
+  times->passes.resize(layout.size());
+  const DataMessages& all = *data_;
+  const bool by_stage = !all.of_stage.empty() && (fetches_ || scatters_);
+  const LayerPrices prices = by_stage ? this->prices() : LayerPrices{};
+  for (std::size_t i = 0; i < layout.size(); ++i) {
+    const bool first = i == 0, last = i + 1 == layout.size();
+    const int stage = ChunkAt(outline_.order.in_a_v, outline_.stages, static_cast<int>(i)).stage;
+    if (i > 1 && !last && layout[i] == layout[i - 1] && outline_.slowdown == nullptr && !by_stage &&
+        all.of_stage.empty()) {
+      times->passes[i] = times->passes[i - 1];
+      continue;
+    }
+    const With messages(*this, stage);
+    if (by_stage) static_cast<LayerPrices&>(*this) = {}, PriceLayer();
+    times->passes[i] = PassOf({static_cast<double>(layout[i]), first, last, 1, SlowdownOf(stage),
+                               -1, outline_.MoreRecomputed(outline_.recompute, layout[i])});
+  }
+  if (by_stage) static_cast<LayerPrices&>(*this) = prices;
+}
+
 // Pass by pass, see schedule_time.h.
 bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   if (parts) WatchHeaviest(&work, time);
@@ -313,33 +381,16 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   times.stages = outline_.stages;
   times.chunks = outline_.chunks;
   times.micro_batches = static_cast<int>(M_);
-  const std::vector<int>& layout = *outline_.layout;
-  times.passes.resize(layout.size());
-  for (std::size_t i = 0; i < layout.size(); ++i) {
-    const bool first = i == 0, last = i + 1 == layout.size();
-    const double slowdown =
-        SlowdownOf(ChunkAt(outline_.order.in_a_v, outline_.stages, static_cast<int>(i)).stage);
-    if (i > 1 && !last && layout[i] == layout[i - 1] && outline_.slowdown == nullptr) {
-      times.passes[i] = times.passes[i - 1];
-    } else {
-      times.passes[i] = PassOf({static_cast<double>(layout[i]), first, last, 1, slowdown, -1,
-                                outline_.MoreRecomputed(outline_.recompute, layout[i])});
-    }
-  }
+  FindPasses(&times);
   FindSlots(&times);
   times.host_waits = form_.host_waits;
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = inside_;
   times.between = between_;
-  times.across = across_;
-  times.through = stages_.through.empty() ? nullptr : &stages_.through;
-  const bool ends = here_.last || (outline_.order.in_a_v && here_.layers == outline_.last_layers &&
-                                   outline_.last_layers > outline_.middle_layers);
-  times.watched = here_.index >= 0 ? here_.index
-                  : here_.first    ? 0
-                  : ends           ? outline_.stages - 1
-                                   : outline_.fullest;
-  watched_ = times.watched;
+  times.hops.clear();
+  for (int stage = 0; !narrow_.empty() && stage < outline_.stages; ++stage)
+    times.hops.push_back(Hop(stage));
+  watched_ = times.watched = Watched();
   const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = time->offload = 0;
   time->tensor -= tails_;
@@ -415,11 +466,12 @@ std::pair<double, double> Fold::LongestRound(double sum, double pass, double bus
   const auto consider = [&](double i) {
     if (i < 0 || i > p - 2) return;
     const double crossing = std::floor((p - 1) / on_node) - std::floor(i / on_node);
-    double through = 0;
-    for (double hop = i; hop < p - 1 && !stages_.through.empty(); ++hop)
-      through += stages_.through[static_cast<std::size_t>(hop)];
-    const double messages = 2.0 * ((crossing - through) * between + through * across_ +
-                                   (p - 1 - i - crossing) * inside);
+    double way = crossing * between + (p - 1 - i - crossing) * inside;
+    if (!narrow_.empty()) {
+      way = 0;
+      for (int hop = static_cast<int>(i); hop + 1 < outline_.stages; ++hop) way += Hop(hop);
+    }
+    const double messages = 2.0 * way;
     const double stages = i == 0 ? sum : (p - i) * mean + (pass - mean);
     const double rounds = std::floor((M_ - 1) / (p - i));
     const double seconds = rounds * std::max(0.0, stages + messages - (p - i) * busiest);
@@ -429,7 +481,7 @@ std::pair<double, double> Fold::LongestRound(double sum, double pass, double bus
   consider(on_node - 1);
   consider(std::floor((p - 1) / on_node) * on_node - 1);
   for (std::size_t hop = 0; hop < stages_.through.size(); ++hop) {
-    if (stages_.through[hop]) consider(static_cast<double>(hop));
+    if (stages_.through[hop] > 0) consider(static_cast<double>(hop));
   }
   // A hop lets one message through at a time.
   const double slowest = SlowestHop();

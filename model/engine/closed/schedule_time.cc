@@ -7,11 +7,10 @@
 
 namespace orrery {
 double ScheduleClock::Transfer(int one, int other) const {
-  if (times_.through != nullptr) {
-    const int ends = times_.stages - 1;
+  if (!times_.hops.empty()) {
     const bool neighbours = std::abs(one - other) == 1;
-    if ((*times_.through)[static_cast<std::size_t>(neighbours ? std::min(one, other) : ends)])
-      return times_.across;
+    return times_
+        .hops[static_cast<std::size_t>(neighbours ? std::min(one, other) : times_.stages - 1)];
   }
   return one / times_.on_node == other / times_.on_node ? times_.inside : times_.between;
 }
@@ -82,6 +81,7 @@ bool ScheduleClock::Walk(double latest) {
         rings_[pass.stage].gathered = begin + std::max(0.0, gathers_[pass.work].gather - ahead);
     }
     const double start = std::max(std::max(clock.free, arrival), clock.issued);
+    if (pass.first) first_[pass.work / 3] = start;
     const double begun = waits ? start : clock.issued;
     clock.issued = begun + host;
     const double ran = std::max(clock.issued, begun + behind);
@@ -186,6 +186,7 @@ bool ScheduleClock::Run(double most) {
   const bool ahead = !gathers_.empty();
   if (ahead) rings_.assign(p, {});
   latest_.assign(works_.size(), {});
+  first_.assign(times_.passes.size(), 0);
   done_.resize(graph_->passes.size());
   left_.resize(graph_->passes.size());
   arrived_.resize(graph_->passes.size());

@@ -51,9 +51,9 @@ struct PipelineTimes {
   bool host_waits =
       true;         // for what it receives or loads; the backward pass of the head receives nothing
   int on_node = 1;  // neighbouring stages on one node
-  double inside = 0, between = 0, across = 0;  // seconds of a transfer, as StageMessages
-  const std::vector<char>* through =
-      nullptr;      // by stage: the hop to the next one; null: none is across
+  double inside = 0, between = 0;  // seconds of a transfer, as StageMessages
+  // By stage, instead: of one to the next stage, of the last one to the first. Empty: as they say.
+  std::vector<double> hops;
   int watched = 0;  // stage whose time is accounted for
 
   bool operator==(const PipelineTimes&) const = default;
@@ -82,7 +82,11 @@ class ScheduleClock {
   // Of the last answer: when the last pass of a virtual stage and kind (PassCall::Kind) ran, in seconds behind the end of
   // all stages (negative).
   Interval LastPass(int virtual_stage, int kind) const;
-  // Likewise, when a stage's host has issued all passes.
+  // Of the last answer: when the first micro-batch's forward pass of a virtual stage starts.
+  double FirstPass(int virtual_stage) const {
+    return first_[static_cast<std::size_t>(virtual_stage)];
+  }
+  // As LastPass(), when a stage's host has issued all passes.
   double Issued(int stage) const { return stages_[static_cast<std::size_t>(stage)].issued - end_; }
   // Of the last answer, with its parts: seconds of an interval, counted as LastPass() does, in which the watched stage waits for a
   // tensor that is not under way yet; of them those beside other messages between stages. Another message that travels
@@ -90,6 +94,8 @@ class ScheduleClock {
   ScheduleTime IdleBetween(double from, double to) const {
     return Between(from + end_, to + end_, true);
   }
+  // The same of the first so many seconds.
+  ScheduleTime IdleUntil(double to) const { return Between(0, to, true); }
   // Micro-batches that are walked: where forward passes all run first, no round could stand for the others.
   static double Walked(const PassRules& order, int stages, double micro_batches) {
     return order.forward_first ? micro_batches : std::min(micro_batches, 1.0 * kRounds * stages);
@@ -150,6 +156,7 @@ class ScheduleClock {
   std::vector<double>
       rest_;        // by stage: seconds until all stages end, from its next pass on, at least
   double end_ = 0;  // of all stages
+  std::vector<double> first_;     // by virtual stage: FirstPass()
   std::vector<Interval> latest_;  // by PassGraph::Pass::work: the last one of it
   // By pass: when it has ended, when what it makes has left, when its tensor has come.
   std::vector<double> done_, left_, arrived_;

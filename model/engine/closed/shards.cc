@@ -91,7 +91,6 @@ void Fold::PriceLayer() {
   scatters_ = outline_.scatters_gradients && sharded_;
   inside_ = stages_.inside.Time(table_.boundary_bytes);
   between_ = stages_.between.Time(table_.boundary_bytes);
-  across_ = stages_.across.Time(table_.boundary_bytes);
   const auto adding = [&](const LayerTime& t) { return outline_.accumulates ? t.accumulate : 0.0; };
   extra_ = ExtraKernels(table_.TrainedOfLayer() - table_.coded_parameters);
   if (table_.coded_parameters > 0) extra_ += ExtraKernels(table_.coded_parameters);

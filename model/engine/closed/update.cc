@@ -38,12 +38,12 @@ void Fold::AddCodes(double layers, StepTime* time) const {
 }
 
 // What is longer than the passes beside it. With interleaved chunks the passes of all but the last micro-batches of
-// a round are still to come when the first chunk has its gradients (or until the last one wants its weights); one
-// chunk in v has its own pass only.
-double Fold::Beyond(double message, double pass) const {
+// a round are still to come when the first chunk has its gradients (or until the last one wants its weights), and no less than
+// a lap of a micro-batch through all stages; one chunk in v has its own pass only.
+double Fold::Beyond(double message, double pass, double lap) const {
   const double chunks = outline_.chunks;
-  const double round = chunks > 1 ? std::min<double>(M_, outline_.stages) : 1.0;
-  const double beside = pass * (round * (chunks - 1.0) + 1.0) / chunks;
+  const double round = chunks > 1 ? std::min<double>(M_, outline_.stages) * pass / chunks : 0.0;
+  const double beside = std::max(round, lap) * (chunks - 1.0) + pass / chunks;
   return std::max(std::max(0.0, message - beside), (message - pass) / chunks);
 }
 
@@ -85,7 +85,7 @@ double Fold::ExposedReduction(const ReducedParts& parts, double share, double pa
     const double left = LeftWhenIssued(pass);
     beyond = std::max(beside - left, beside - head - std::min(left, pass - first));
   } else {
-    beyond = Beyond(beside, pass);
+    beyond = Beyond(beside, pass, lap_backward_);
     if (outline_.chunks == 1) beyond = std::max(beyond, beside - head - (pass - first));
   }
   return parts.all - beside + std::clamp(beyond, 0.0, beside);
@@ -227,6 +227,7 @@ double Fold::Rate() const {
 // gradients are there when the last micro-batch's pass has left it, the last one's (and the embedding's) when that pass
 // ends; the share that the framework waits for follows all passes.
 Fold::Reducing Fold::ReducingOf(int stage) const {
+  const With messages(*this, stage);
   struct Chunk {
     int place;
     ScheduleClock::Interval pass;
@@ -243,10 +244,16 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
     end = std::max(end, chunks.back().pass.to);
   }
   const double reduction = Reduction(trained), each = reduction / std::max(1.0, trained);
-  if (!outline_.reduction_overlaps) return {end, end + reduction};
+  Reducing reducing{end, end + reduction};
+  // Behind its own passes a stage waits for its reduction, whatever else travels.
+  const auto book_tail = [&] {
+    if (parts_ && stage == watched_)
+      reducing.beside = form_.clock.IdleBetween(end, std::min(reducing.to, 0.0)).pipeline;
+    return reducing;
+  };
+  if (!outline_.reduction_overlaps) return book_tail();
   std::ranges::sort(chunks, {}, [](const Chunk& chunk) { return chunk.pass.from; });
   const double rate = Rate(), beside = (1 - Awaited().reductions) * each;
-  Reducing reducing{end, 0};
   const auto travel = [&](double from, double seconds) {
     const double room = rate * std::max(0.0, end - from);  // while kernels run
     const double to = seconds < room ? from + seconds / rate : std::max(from, end) + seconds - room;
@@ -269,7 +276,7 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
     now = travel(std::max(now, pass.to), beside * last);
   }
   reducing.to = std::max(now, end) + (reduction - beside * trained);
-  return reducing;
+  return book_tail();
 }
 
 Fold::Reduced Fold::ReducedBehindWalk() const {
@@ -277,7 +284,8 @@ Fold::Reduced Fold::ReducedBehindWalk() const {
   for (int stage = 0; stage < outline_.stages; ++stage) {
     // Stages between the first and the last one end before the first and have no more to reduce.
     const bool ends = stage == 0 || stage + 1 == outline_.stages || stage == watched_;
-    if (!ends && !outline_.order.fills_bubble && outline_.middle_layers <= outline_.first_layers)
+    if (!ends && !outline_.order.fills_bubble && data_->of_stage.empty() &&
+        outline_.middle_layers <= outline_.first_layers)
       continue;
     const Reducing reducing = ReducingOf(stage);
     reduced.exposed = std::max(reduced.exposed, reducing.to);
@@ -285,6 +293,7 @@ Fold::Reduced Fold::ReducedBehindWalk() const {
     reduced.own = reducing.to - reducing.from;
     reduced.pipeline = reducing.pipeline;
     reduced.bubble = reducing.bubble;
+    reduced.beside = reducing.beside;
   }
   return reduced;
 }
@@ -339,13 +348,17 @@ double Fold::UpdateThroughHost(double parameters, double gathers, StepTime* time
 }
 
 void Fold::AddUpdate(StepTime* time) const {
+  const bool bounds = walks_ && !walked_ && data_->fastest != nullptr;
+  const With messages(*this, bounds ? *data_->fastest : *data_);
   const auto [parameters, fullest_layers] = FullestTrained();
   const double gradients = parameters * outline_.gradient_bytes;
   const Reduced reduced = walked_  ? ReducedBehindWalk()
                           : walks_ ? Reduced{LeastReduced(), 0}
                                    : ReducedByFormulas(parameters);
   // A stage with less to reduce waits for the others; one whose passes end early reduces meanwhile.
-  double waits = reduced.exposed - reduced.own;
+  const double beside = std::min(reduced.beside, time->pipeline);
+  time->pipeline -= beside;
+  double waits = reduced.exposed - reduced.own + beside;
   if (waits < 0) {
     const double idle = std::min(-waits, time->bubble);
     time->bubble -= idle;
@@ -357,33 +370,19 @@ void Fold::AddUpdate(StepTime* time) const {
   time->bubble += waits - of_bubble;
   time->pipeline -= of_pipeline;
   double exposed = reduced.own + of_bubble + of_pipeline;
-  double all = Reduction(parameters);
-  double gather = 0, awaited_gather = 0, in_forward = 0;
-  if (outline_.gathers_at_end && sharded_) {
-    const double coded = fullest_layers * table_.coded_parameters;
-    gather = data_->all_gather.InBuckets((parameters - coded) * outline_.weight_bytes +
-                                         coded * kCodeBytes);
-    if (outline_.end_gather_overlaps) {
-      // On one communicator they take turns with collectives of the sequence.
-      const PassTime& pass = table_.layer.forward;
-      const double turns = one_communicator_ ? pass.context + pass.context_hidden : 0.0;
-      in_forward = Beyond((1 - Awaited().gathers) * gather,
-                          stage_.layers * std::max(0.0, BesideLayer(pass, forward_) - turns));
-    }
-    awaited_gather =
-        outline_.end_gather_overlaps ? Awaited().gathers * gather + in_forward : gather;
-  }
-  time->host -= std::min(time->host, HostAhead(in_forward, reduced.in_pass));
+  double all = With(*this, Watched()).fold().Reduction(parameters);
+  const NextGathers gathers = GathersAtEnd(parameters, fullest_layers);
+  double awaited_gather = gathers.awaited + gathers.late;
+  time->host -= std::min(time->host, HostAhead(gathers.late, reduced.in_pass));
   if (outline_.states_on_host > 0) {
     awaited_gather = UpdateThroughHost(parameters, awaited_gather, time);
   } else {
     time->optimizer = KernelsOfUpdate(parameters, stage_.layers);
   }
   exposed += awaited_gather;
-  all += gather;
-  // A stage that waits for its first pass waits for the rest of that gather.
-  const double filling = std::min({fill_, gather - awaited_gather, time->bubble});
-  if (filling > 0) time->bubble -= filling, exposed += filling;
+  all += gathers.all;
+  exposed += WaitedBeside(gathers, time) - gathers.late;
+  time->bubble += gathers.waits;
   time->data += exposed;
   time->data_hidden += all - exposed;
   if (outline_.stages > 1) time->data_hidden -= HeldBack(here_.layers, outline_.chunks);

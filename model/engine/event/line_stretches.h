@@ -24,6 +24,7 @@ class LineStretches {
   // What it is given must outlive it.
   LineStretches(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster);
 
+  bool narrow() const { return !uplinks_.empty(); }  // else all are alike
   // Of one communicator, or of a pair. 0: nodes share scale-up domains, prices go by the summary of the cluster.
   UplinkStretch Of(int32_t line, std::span<const int64_t> members);
 

@@ -183,7 +183,7 @@ class TableBuilder {
     if (line.axis >= 0)
       shape.sharing = static_cast<int>(
           std::clamp<int64_t>(plan_.mesh.Stride(At(line.axis)), 1, cluster_.summary.domain_gpus()));
-    const UplinkStretch stretch = stretches_.Of(meeting.line, members);
+    const UplinkStretch stretch = StretchOf(meeting.line, members);
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -203,6 +203,21 @@ class TableBuilder {
       }
       table_.exchanges.push_back(exchange);
     }
+  }
+
+  // Copies that are not executed run in step with the executed one, which is as slow as the slowest of them.
+  UplinkStretch StretchOf(int32_t line, std::span<const int64_t> members) {
+    UplinkStretch most = stretches_.Of(line, members);
+    const Line& key = tasks_.lines[At(line)].line;
+    const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
+    if (!stretches_.narrow()) return most;
+    std::vector<int64_t> image(members.size());
+    for (const int64_t shift : Shifts(plan_.mesh, static_cast<AxisMask>(options_.merged & ~own))) {
+      for (std::size_t i = 0; i < members.size(); ++i) image[i] = members[i] + shift;
+      const UplinkStretch of = stretches_.Of(line, image);
+      most = {std::max(most.ring, of.ring), std::max(most.tree, of.tree)};
+    }
+    return most;
   }
 
   // Of a message in two parts, compute stands still for the awaited one, and the other costs it nothing.

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights that the update left sharded, gathered for the next step.
+//
+// Units follow each other in the order in which the next step reads them. Behind the update the software waits for the first
+// ones; the others go beside the next step's forward passes, and a pass waits for each of its layers.
+#include <algorithm>
+
+#include "model/engine/closed/fold.h"
+
+namespace orrery::closed {
+
+double Fold::BytesGathered(double parameters, double layers) const {
+  const double coded = layers * table_.coded_parameters;
+  return (parameters - coded) * outline_.weight_bytes + coded * kCodeBytes;
+}
+
+// Seconds of a layer's forward pass that hide a gather. On one communicator they take turns with collectives of the sequence.
+double Fold::BesideGathers() const {
+  const PassTime& pass = table_.layer.forward;
+  const double turns = one_communicator_ ? pass.context + pass.context_hidden : 0.0;
+  return std::max(0.0, BesideLayer(pass, forward_) - turns);
+}
+
+// `left`: seconds that go beside the passes of the busiest stage.
+double Fold::LateInPass(double left) const {
+  return Beyond(left, stage_.layers * BesideGathers(), lap_forward_);
+}
+
+// Where passes are walked: each chunk's first forward pass waits for its own layers, and starts when the schedule lets it. What
+// comes behind a pass that is late is as late, so that the latest one counts. `own`: of the stage of the breakdown. `chunks`: the first ones of each stage. Of
+// passes that are not walked yet: the first one alone, which starts at once.
+double Fold::LateInWalk(const NextGathers& own, int chunks) const {
+  const double layer_bytes = BytesGathered(table_.TrainedOfLayer(), 1);
+  const double ends = table_.TrainedOfEnds(table_.embedding_parameters) * outline_.weight_bytes;
+  const bool copies = table_.tied && !outline_.order.in_a_v;  // of the table, on the last stage
+  const double head =
+      table_.TrainedOfEnds(table_.head_parameters) * outline_.weight_bytes + (copies ? ends : 0.0);
+  const double beside = BesideGathers();
+  const int stages = walked_ ? outline_.stages : 1;
+  double late = 0;
+  for (int stage = 0; stage < stages; ++stage) {
+    const NextGathers gathers = data_->of_stage.empty() ? own : GathersOf(stage, own.bytes);
+    const double per_byte = gathers.all / std::max(1.0, own.bytes), layer = per_byte * layer_bytes;
+    double ready = (stage == 0 ? per_byte * ends : 0.0) - gathers.awaited;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, chunk);
+      const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
+      const double start = walked_ ? form_.clock.FirstPass(place) : 0.0;
+      if (place == 0) late = std::max(late, ready - start);  // the embedding
+      if (layers > 0) {
+        late = std::max(late, ready + layer - start);
+        ready += layers * layer;
+        late = std::max(late, ready - start - (layers - 1) * beside);
+      }
+      // The head reads its weights right behind the last chunk.
+      if (walked_ && place + 1 == static_cast<int>(outline_.layout->size()))
+        late = std::max(late, ready + per_byte * head - start - layers * beside);
+    }
+  }
+  return late;
+}
+
+Fold::NextGathers Fold::GathersOf(int stage, double bytes) const {
+  NextGathers gathers;
+  gathers.bytes = bytes;
+  gathers.all = data_->Of(stage).all_gather.InBuckets(bytes);
+  gathers.awaited = outline_.end_gather_overlaps ? Awaited().gathers * gathers.all : gathers.all;
+  return gathers;
+}
+
+// Of the stage of the breakdown. All stages take those of the fullest one.
+Fold::NextGathers Fold::GathersAtEnd(double parameters, double layers) const {
+  if (!outline_.gathers_at_end || !sharded_) return {};
+  const double bytes = BytesGathered(parameters, layers);
+  NextGathers gathers = GathersOf(Watched(), bytes);
+  for (int stage = 0; stage < static_cast<int>(data_->of_stage.size()); ++stage)
+    gathers.waits = std::max(gathers.waits, GathersOf(stage, bytes).awaited - gathers.awaited);
+  if (!outline_.end_gather_overlaps) return gathers;
+  gathers.late =
+      !walks_ ? LateInPass(gathers.left()) : LateInWalk(gathers, walked_ ? outline_.chunks : 1);
+  return gathers;
+}
+
+// Of the stage of the breakdown: while it waits, for its first passes or for tensors that nobody has sent, it waits for its own
+// gather as long as that travels. Returns the seconds that are data, and takes what it finds off the other terms. A chunk that
+// is later than the one before puts off what follows.
+double Fold::WaitedBeside(const NextGathers& gathers, StepTime* time) const {
+  if (!walked_) {
+    const double filling =
+        std::clamp(std::min(fill_, gathers.left() - gathers.late), 0.0, time->bubble);
+    time->bubble -= filling;
+    return gathers.late + filling;
+  }
+  if (!parts_ || gathers.left() <= 0) return gathers.late;
+  double until = kForEver, put_off = 0, data = 0;
+  for (int chunk = 0; chunk < outline_.chunks && until == kForEver; ++chunk) {
+    const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, watched_, chunk);
+    // When what it waits for was sent, or was to start.
+    const double start = form_.clock.FirstPass(place) - HopInto(place);
+    const double late = LateInWalk(gathers, chunk + 1) - put_off;
+    const double travels = gathers.left() - start - put_off;
+    if (travels <= late) until = start + std::min(0.0, travels);
+    data += std::clamp(travels, 0.0, late);
+    put_off += late;
+  }
+  time->bubble += gathers.late - data;
+  const ScheduleTime idle =
+      form_.clock.IdleUntil(until == kForEver ? gathers.left() - put_off : until);
+  const double bubble = std::min(idle.bubble, time->bubble);
+  const double pipeline = std::min(idle.pipeline, time->pipeline);
+  time->bubble -= bubble;
+  time->pipeline -= pipeline;
+  return data + bubble + pipeline;
+}
+
+}  // namespace orrery::closed
