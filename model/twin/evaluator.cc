@@ -321,7 +321,6 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
     }
   }
   Walk(visit, false);
-  if (mixed_ && split.pp > 1 && !options.after) ImproveShares(visit);
   TakeMemory(&visit);
   return std::move(visit.result);
 }

@@ -80,6 +80,9 @@ class Evaluator {
             const Job& job, MemoryModel& memory, ShapeCache* shapes = nullptr);
 
   SplitResult Run(const Split& split, int64_t split_index, const EvaluateOptions& options);
+  // Adds to the best of a split what moving layers between stages makes of the first of them, where their objective may fall
+  // below `below` that way. They stay, each behind what it became.
+  void MoveLayers(const Split& split, double below, SplitResult* result);
   // No strategy of the split has a lower objective; infinity: none is legal.
   double Bound(const Split& split);
   // Bytes that any strategy of these degrees needs at least, with what the machine itself needs; 0: nothing is known, or it is
@@ -149,7 +152,7 @@ class Evaluator {
   void Keep(Visit& visit, const Place& place, double seconds);
   Rank RankOf(double seconds, int64_t replicas, double memory, int64_t split,
               int64_t sequence) const;
-  // shares.cc: stages on different GPUs.
+  // shares.cc: how many layers each stage gets.
   const StageGpus& GpusOf(const Split& split);
   // LeastMemory() by shard; empty: small.
   const std::vector<double>& LeastByShard(const Split& split);
@@ -161,8 +164,8 @@ class Evaluator {
   void RunFitted(Visit& visit, Group& group);
   std::shared_ptr<const std::vector<int>> FittedLayout(const Visit& visit,
                                                        const Strategy& strategy);
-  void ImproveShares(Visit& visit);
-  std::optional<Entry> Improved(const Visit& visit, const Entry& entry);
+  bool MayGain(const Visit& visit, const Entry& entry, double below, ShareCounts* counts);
+  std::optional<Entry> Moved(const Visit& visit, const Entry& entry, ShareCounts* counts);
   // The least of what `of` says of the layer tables of a group, over its shards.
   template <class Of>
   double LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of);

@@ -15,19 +15,10 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A split that is still to be looked at, where no layout has a lower objective than `bound`.
-struct Open {
-  double bound;
-  int64_t place;  // of equal ones the first goes first
-  Split split;
-
-  static bool Later(const Open& a, const Open& b) {
-    return a.bound != b.bound ? a.bound > b.bound : a.place > b.place;
-  }
-};
+}  // namespace
 
 // Splits of a job at all its batches, least bound first.
-class Queue {
+class FastestLayouts::Queue {
  public:
   // `fits_in`: bytes; what surely needs more is left out.
   Queue(const SearchRequest& request, const FrameworkPreset& preset, const BatchSpan& batches,
@@ -61,6 +52,17 @@ class Queue {
   }
 
  private:
+  // A split that is still to be looked at, where no layout has a lower objective than `bound`.
+  struct Open {
+    double bound;
+    int64_t place;  // of equal ones the first goes first
+    Split split;
+
+    static bool Later(const Open& a, const Open& b) {
+      return a.bound != b.bound ? a.bound > b.bound : a.place > b.place;
+    }
+  };
+
   void Take(const Split& split) {
     job_.work.global_batch = split.global_batch();
     evaluator_.predictor().SetGlobalBatch(split.global_batch());
@@ -89,7 +91,10 @@ class Queue {
   int64_t pushed_ = 0;
 };
 
-}  // namespace
+struct FastestLayouts::Known {
+  Entry entry;
+  Split split;
+};
 
 FastestLayouts::FastestLayouts(const SearchRequest& request, const Profiles& profiles,
                                std::shared_ptr<MemoryModel> memory)
@@ -116,7 +121,8 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
   // The exact memory is asked for at the end, of the fastest alone. Where that does not fit, there may be many more such: a
   // second time through it is asked for before anything is ruled out.
   for (const bool exactly : {false, true}) {
-    std::optional<std::pair<Entry, Split>> best;
+    std::optional<Known> best;
+    std::vector<Known> fastest;  // in turn
     EvaluateOptions options;
     options.fits_in = fits_in;
     Queue queue = all;
@@ -134,6 +140,7 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
           return false;
         }
         best = {entry, split}, options.below = value;
+        fastest.push_back({entry, split});
         return true;
       };
       for (options.keep = 1;; options.keep *= 2) {
@@ -142,13 +149,71 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
       }
     }
     if (!best) return std::nullopt;
-    found.job.work.global_batch = best->second.global_batch();
+    found.job.work.global_batch = best->split.global_batch();
     found.seconds = options.below;
-    found.candidate = Complete(found.job, best->first);
-    if (found.candidate.memory->fits && !found.candidate.memory->nearly_full) return found;
-    fits[name(best->first, best->second)] = false;
+    found.candidate = Complete(found.job, best->entry);
+    if (found.candidate.memory->fits && !found.candidate.memory->nearly_full) {
+      constexpr std::size_t kLast = 3;
+      fastest.erase(fastest.begin(), fastest.end() - std::min(kLast, fastest.size()));
+      if (request_.shares) {
+        if (evaluator.predictor().narrow())
+          AddNearOnes(all, fits_in, found.seconds, &evaluator, &fastest);
+        found.job.work.global_batch = best->split.global_batch();
+        MoveLayers(fastest, reader, &evaluator, &found);
+      }
+      return found;
+    }
+    fits[name(best->entry, best->split)] = false;
   }
   ORRERY_CHECK(false, "a layout fits exactly and does not");
+}
+
+// What narrow uplinks cost is in no lower bound, and moving layers saves much of it: there each split that may be faster so is
+// looked at again, up to some way above the fastest.
+void FastestLayouts::AddNearOnes(Queue queue, double fits_in, double below, Evaluator* evaluator,
+                                 std::vector<Known>* near) const {
+  constexpr double kNear = 1.25;     // of the fastest
+  constexpr std::size_t kKinds = 6;  // of a split
+  EvaluateOptions options;
+  options.fits_in = fits_in, options.keep = kKinds, options.below = below * kNear;
+  for (int64_t i = 0; queue.Least() < below; ++i) {
+    const Split split = queue.Next();
+    if (split.pp == 1) continue;
+    const int inner = split.tp * split.cp * split.data;
+    if (evaluator->predictor().Stages(split.pp, inner)->hops_across <= 0) continue;
+    const SplitResult result = evaluator->Run(split, i, options);
+    for (const Entry& entry : result.best) near->push_back({entry, split});
+  }
+}
+
+void FastestLayouts::MoveLayers(const std::vector<Known>& near, double reader, Evaluator* evaluator,
+                                Found* found) const {
+  const int64_t batch = found->job.work.global_batch;
+  const auto take = [&](int64_t sequences) {
+    found->job.work.global_batch = sequences;
+    evaluator->predictor().SetGlobalBatch(sequences);
+  };
+  const auto fed = [&](const Split& split) {
+    return ObjectiveValue(Objective::kTime, FedIn({reader, 0}, found->job, split.data), found->job);
+  };
+  std::optional<Known> best;
+  double below = found->seconds;
+  for (const Known& one : near) {
+    take(one.split.global_batch());
+    if (fed(one.split) >= below) continue;
+    SplitResult result;
+    result.best = {one.entry};
+    evaluator->MoveLayers(one.split, below, &result);
+    if (result.best.front().rank.value >= below) continue;
+    best = {result.best.front(), one.split};
+    below = std::max(best->entry.rank.value, fed(one.split));
+  }
+  take(best ? best->split.global_batch() : batch);
+  if (!best) return;
+  Candidate candidate = Complete(found->job, best->entry);
+  if (!candidate.memory->fits || candidate.memory->nearly_full) return take(batch);
+  found->candidate = std::move(candidate);
+  found->seconds = below;
 }
 
 Candidate FastestLayouts::Complete(const Job& job, const Entry& entry) const {

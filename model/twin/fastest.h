@@ -2,7 +2,8 @@
 // The fastest layout of a job at one node count after another: what a search over clusters asks hundreds of times.
 //
 // Same answer as the first row of SearchOnly() at that node count and batch, except that plans above memory_nearly_full
-// never count: a run of weeks keeps the margin; where nodes differ, layers are moved between stages of fewer layouts. It takes a small part of the time, because splits are visited in the
+// never count: a run of weeks keeps the margin; and layers are moved between the stages of fewer layouts: the last few that were
+// the fastest on the way, and those near it where uplinks are narrow. It takes a small part of the time, because splits are visited in the
 // order of their lower bounds and everything above the best known time is skipped, where a search also keeps runners-up,
 // near misses and the best without a memory limit.
 #pragma once
@@ -44,6 +45,13 @@ class FastestLayouts {
 
  private:
   Candidate Complete(const Job& job, const Entry& entry) const;
+  class Queue;
+  struct Known;
+  void AddNearOnes(Queue queue, double fits_in, double below, Evaluator* evaluator,
+                   std::vector<Known>* near) const;
+  // The fastest of them with layers moved between its stages, in place of what was found, if that is slower.
+  void MoveLayers(const std::vector<Known>& near, double reader, Evaluator* evaluator,
+                  Found* found) const;
 
   const SearchRequest& request_;
   const Profiles& profiles_;

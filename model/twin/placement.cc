@@ -23,7 +23,8 @@ Strategy WithPlacement(const Strategy& layout, Placement placement) {
 }
 
 bool SplitsMatter(const Job& job, const Strategy& layout, const PlacementOptions& options) {
-  return options.layers && layout.pp > 1 && !SlowdownOf(job).empty();
+  return options.layers && layout.pp > 1 && job.framework->preset->uneven_chunks &&
+         job.model.family != Family::kMlp;
 }
 
 // Orders of axes, or the order that is given.

@@ -21,7 +21,8 @@ struct PlacementOptions {
   int64_t most = 20000;         // partial orders
   int64_t most_splits = 60000;  // steps priced
   bool order = true;            // other orders of axes and nodes; false: the default alone
-  bool layers = true;  // other splits of the layers, where stages differ; false: the layout's own
+  bool layers =
+      true;  // other splits of the layers, where the framework has them; false: the layout's own
   std::shared_ptr<const Placement> given;  // this order alone
   Engine engine = Engine::kAuto;           // of ChoosePlacement()
 };

@@ -36,7 +36,8 @@ Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& 
       prediction.peak_flops += (peaks[n].value - own_peak) * job.cluster.gpus_per_node;
   }
   prediction.dollars_per_second = job.price();
-  if (layout.pp > 1 && job.model.layers > 0 && StageGpusOf(job, layout).differ())
+  if (layout.pp > 1 && job.model.layers > 0 &&
+      (layout.layout != nullptr || StageGpusOf(job, layout).differ()))
     prediction.shares = LayersByStage(job.model, layout);
   prediction.SetTime(time);
   return prediction;

@@ -27,27 +27,60 @@ void Runner::Run(bool prune) {
   given_.assign(splits_.size(), 0);
   EvaluateOptions options;
   options.prune = prune;
-  std::atomic<std::size_t> next{0};
-  const auto work = [&](std::vector<std::unique_ptr<Evaluator>>& evaluators) {
-    for (std::size_t i = next++; i < splits_.size(); i = next++) {
-      results_[i] = evaluators[splits_[i].job]->Run(splits_[i], static_cast<int64_t>(i), options);
-      if (request_.progress)
-        request_.progress("searching",
-                          static_cast<double>(i + 1) / static_cast<double>(splits_.size()));
-    }
-  };
+  OverSplits("searching", [&](Evaluator& evaluator, std::size_t i) {
+    results_[i] = evaluator.Run(splits_[i], static_cast<int64_t>(i), options);
+  });
+  MergeCounts();
+}
+
+void Runner::OverSplits(const char* what,
+                        const std::function<void(Evaluator&, std::size_t)>& each) {
   int threads = request_.threads > 0 ? request_.threads
                                      : static_cast<int>(std::thread::hardware_concurrency());
   threads = std::clamp<int>(threads, 1, std::max<int>(1, static_cast<int>(splits_.size() / 4)));
+  of_threads_.resize(static_cast<std::size_t>(threads) - 1);
+  std::atomic<std::size_t> next{0};
   OnThreads(threads, [&](int thread) {
-    if (thread == 0) return work(evaluators_);
-    std::vector<std::unique_ptr<Evaluator>> own;
-    for (const Job& job : jobs_) {
-      own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, job, memory_));
+    const Evaluators& evaluators = EvaluatorsOf(thread);
+    for (std::size_t i = next++; i < splits_.size(); i = next++) {
+      each(*evaluators[splits_[i].job], i);
+      if (request_.progress)
+        request_.progress(what, static_cast<double>(i + 1) / static_cast<double>(splits_.size()));
     }
-    work(own);
   });
-  MergeCounts();
+}
+
+// Made when the thread first needs them.
+Runner::Evaluators& Runner::EvaluatorsOf(int thread) {
+  if (thread == 0) return evaluators_;
+  Evaluators& own = of_threads_[static_cast<std::size_t>(thread) - 1];
+  if (own.empty()) {
+    for (const Job& job : jobs_)
+      own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, job, memory_));
+  }
+  return own;
+}
+
+// All splits are done: what a row takes is known but for what moving layers saves, the same with any number of threads.
+void Runner::MoveLayers(std::size_t rows) {
+  constexpr std::size_t kBeyond = 3;  // of the rows: some may not fit by their exact memory
+  const double margin = limits_.capacity.value * limits_.nearly_full;
+  std::vector<double> values;
+  for (const SplitResult& result : results_) {
+    for (const Entry& entry : result.best) {
+      const Bytes total = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));
+      if (total.value > margin) continue;
+      values.push_back(entry.rank.value);
+      if (!variants()) break;
+    }
+  }
+  std::ranges::sort(values);
+  const double below = values.size() > rows + kBeyond ? values[rows + kBeyond]
+                                                      : std::numeric_limits<double>::infinity();
+  OverSplits("sharing layers", [&](Evaluator& evaluator, std::size_t i) {
+    evaluator.MoveLayers(splits_[i], below, &results_[i]);
+  });
+  for (const SplitResult& result : results_) counts_.shares += result.counts.shares;
 }
 
 void Runner::MergeCounts() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -18,6 +19,8 @@ class Runner {
 
   // Evaluates every split.
   void Run(bool prune = true);
+  // Behind Run(): moves layers between the stages of what may be among the best `rows` then.
+  void MoveLayers(std::size_t rows);
   // The next best strategy that fits with the margin of the framework's memory_nearly_full, by exact memory; nullopt: none
   // is left. Unless variants(), each split gives one.
   std::optional<Candidate> Next();
@@ -53,6 +56,10 @@ class Runner {
   void MakeSplits();
   void CountUndivided(const Split& degrees, int job);
   void MergeCounts();
+  using Evaluators = std::vector<std::unique_ptr<Evaluator>>;  // by job
+  Evaluators& EvaluatorsOf(int thread);
+  // Calls `each` of every split, on all threads.
+  void OverSplits(const char* what, const std::function<void(Evaluator&, std::size_t)>& each);
   // The best strategy of a split that was not given yet; null: none is left.
   const Entry* Head(std::size_t split);
   std::size_t FirstSplit(bool every);
@@ -68,9 +75,10 @@ class Runner {
   const Profiles& profiles_;
   const FrameworkPreset& preset_;
   MemoryLimits limits_;
-  mutable MemoryModel memory_;  // a cache
-  std::deque<Job> jobs_;        // (nodes, global batch); evaluators refer to them
-  std::vector<std::unique_ptr<Evaluator>> evaluators_;  // of the calling thread, by job
+  mutable MemoryModel memory_;         // a cache
+  std::deque<Job> jobs_;               // (nodes, global batch); evaluators refer to them
+  Evaluators evaluators_;              // of the calling thread
+  std::deque<Evaluators> of_threads_;  // of others
   std::vector<Split> splits_;
   std::vector<SplitResult> results_;
   std::vector<std::size_t> next_;      // by split: position in `best`

@@ -199,6 +199,7 @@ SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles) 
   SearchResult result;
   Runner runner(request, profiles);
   runner.Run();
+  runner.MoveLayers(Shown(request));
   RankCandidates(runner, Shown(request), &result);
   SettleAll(request, runner, &result.ranked);
   MarkTies(request, runner, &result);
@@ -214,6 +215,7 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
   runner.Run();
   const std::size_t rows =
       std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine)));
+  runner.MoveLayers(rows);
   runner.Prepare(rows, kComparisons + 1);
   RankCandidates(runner, rows, &result);
   if (result.feasible()) {

@@ -67,6 +67,7 @@ struct SearchRequest {
   int top = 5;            // ranked candidates wanted
   bool variants = false;  // rank every strategy; false: the best of each (tp, pp, dp, micro-batch)
   FixedAxes fixed;
+  bool shares = true;  // move layers between stages where it may gain; false: the space as it is
   bool flash_attention = true;
   std::optional<Bytes> memory_limit;         // per GPU; empty: the capacity in the GPU's profile
   std::optional<DollarsPerHour> node_price;  // empty: the topology's
@@ -88,7 +89,7 @@ Job JobOf(const SearchRequest& request, const Profiles& profiles);
 Job JobOf(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
           int64_t global_batch);
 
-// A candidate whose layers are shared by the GPUs of its stages, with as many on each instead.
+// A candidate whose stages hold as many layers as suits them, with the framework's split instead.
 struct EqualShares {
   double seconds = 0;  // simulated where the candidate is
   bool fits = false;
@@ -114,6 +115,21 @@ struct Rejection {
 
 inline constexpr char kOutOfMemory[] = "out of memory";
 
+// Layouts with stages whose framework lets them hold as many layers as anyone likes.
+struct ShareCounts {
+  int64_t moved = 0;     // layouts whose layers were moved between stages
+  int64_t priced = 0;    // steps
+  int64_t faster = 0;    // of those layouts
+  int64_t bounded = 0;   // whatever their shares, too slow for the rows by a lower bound
+  int64_t too_long = 0;  // more passes than are walked: formulas do not tell stages apart
+
+  ShareCounts& operator+=(const ShareCounts& other) {
+    moved += other.moved, priced += other.priced, faster += other.faster;
+    bounded += other.bounded, too_long += other.too_long;
+    return *this;
+  }
+};
+
 struct SearchCounts {
   int64_t space = 0;              // strategies in the space, before any rule
   int64_t illegal = 0;            // cannot be lowered
@@ -122,7 +138,8 @@ struct SearchCounts {
   int64_t evaluated = 0;          // closed form computed
   int64_t exact_memory = 0;       // lowered and laid out
   int64_t exact_over_memory = 0;  // of these, did not fit after all
-  double seconds = 0;             // wall
+  ShareCounts shares;
+  double seconds = 0;  // wall
 };
 
 // Where the winner gains and loses against another layout; seconds, positive: the winner is faster there.

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stages on different GPUs: their step, their memory, and how many layers each gets.
+// How many layers each stage gets: by its GPUs' speed and memory, and by what single layers gain elsewhere.
 #include <algorithm>
 #include <set>
 #include <string>
 
 #include "model/memory/software_memory.h"
+#include "model/twin/share_climb.h"
+#include "model/twin/time_bound.h"
 #include "model/twin/visit.h"
 
 namespace orrery {
 namespace {
 
-constexpr double kSameTime = 1e-9;        // relative: no gain
-constexpr std::size_t kMostImproved = 3;  // of the best of a split
+constexpr std::size_t kMostMoved = 3;  // kinds of layouts of a split
 
 using Shared = std::shared_ptr<const std::vector<int>>;
 
@@ -94,12 +95,9 @@ void Evaluator::RunFitted(Visit& visit, Group& group) {
   group.only = kNone;
 }
 
-// Balanced stages are not always the fastest: where few micro-batches go by, stages in front wait longer. A layer goes from
-// one stage to another as long as that makes the step shorter and fits as well.
-std::optional<Entry> Evaluator::Improved(const Visit& visit, const Entry& entry) {
-  Entry best = entry;
-  const std::vector<int> of_stages = LayersByStage(request_.model, entry.strategy);
-  std::vector<int64_t> held(of_stages.begin(), of_stages.end());
+// Balanced stages are not always the fastest: where few micro-batches go by, stages in front wait longer; where links are slow,
+// those beside a slow one; and where layers do not divide, full ones that stand next to each other.
+std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, ShareCounts* counts) {
   const DataMessages& data = *predictor_.DataOf(entry.strategy);
   const int communicators = Communicators(entry.strategy);
   const auto total = [&](double allocated) {
@@ -107,61 +105,91 @@ std::optional<Entry> Evaluator::Improved(const Visit& visit, const Entry& entry)
   };
   const double margin = limits_.capacity.value * limits_.nearly_full;
   const double limit = total(entry.allocated) <= margin ? margin : limits_.capacity.value;
-  for (bool moved = true; moved;) {
-    moved = false;
-    const std::vector<int64_t> from_here = held;
-    for (std::size_t from = 0; from < held.size(); ++from) {
-      for (std::size_t to = 0; to < held.size(); ++to) {
-        if (from == to || from_here[from] == 0) continue;
-        std::vector<int64_t> next = from_here;
-        --next[from], ++next[to];
-        Strategy s = entry.strategy;
-        s.layout = SpreadShares(next, s);
-        if (CheckStrategy(request_.model, job_.work, s)) continue;
-        const auto found = predictor_.Table(KeyOf(request_.model, s));
-        const auto* table = std::get_if<const LayerTable*>(&found);
-        if (table == nullptr) continue;
-        const PlanOutline outline =
-            OutlineOf(request_.model, job_.work, s, LayersOf(request_.model, s));
-        const double seconds = visit.mixed() ? SecondsOf(visit, **table, s, outline, data)
-                                             : sweep_.Seconds(**table, outline, data);
-        if (seconds >= best.seconds * (1 - kSameTime)) continue;
-        const double allocated =
-            visit.mixed_memory()
-                ? Equivalent(memory_.AllocatedByStage(s, visit.split.micro_batches), s,
-                             visit.limits)
-                : memory_.AllocatedBound(s, visit.split.micro_batches);
-        if (total(allocated) > limit) continue;
-        best.strategy = std::move(s);
-        best.seconds = seconds;
-        best.allocated = allocated;
-        held = std::move(next);
-        moved = true;
-      }
-    }
-  }
-  if (best.seconds >= entry.seconds * (1 - kSameTime)) return std::nullopt;
+  Entry best = entry;
+  Strategy& s = best.strategy;
+  ShareClimb climb;
+  climb.price = [&](const std::vector<int64_t>& held, double most) -> std::optional<double> {
+    s.layout = SpreadShares(held, s);
+    const auto found = predictor_.Table(KeyOf(request_.model, s));
+    const auto* table = std::get_if<const LayerTable*>(&found);
+    if (table == nullptr) return std::nullopt;
+    const PlanOutline outline =
+        OutlineOf(request_.model, job_.work, s, LayersOf(request_.model, s));
+    // A walk ends early where the passes alone take too long.
+    const std::optional<double> seconds = visit.mixed()
+                                              ? SecondsOf(visit, **table, s, outline, data)
+                                              : sweep_.Seconds(**table, outline, data, most);
+    return seconds && *seconds <= most ? seconds : std::nullopt;
+  };
+  climb.fits = [&](const std::vector<int64_t>& held) {
+    s.layout = SpreadShares(held, s);
+    if (CheckStrategy(request_.model, job_.work, s)) return false;
+    best.allocated =
+        visit.mixed_memory()
+            ? Equivalent(memory_.AllocatedByStage(s, visit.split.micro_batches), s, visit.limits)
+            : memory_.AllocatedBound(s, visit.split.micro_batches);
+    return total(best.allocated) <= limit;
+  };
+  climb.least = LeastLayers(s);
+  climb.unequal = entry.strategy.layout != nullptr || predictor_.StagesOf(s)->hops_across > 0 ||
+                  request_.model.layers % (int64_t{1} * s.pp * s.vpp) != 0;
+  const std::vector<int> of_stages = LayersByStage(request_.model, entry.strategy);
+  std::vector<int64_t> held(of_stages.begin(), of_stages.end());
+  best.seconds = climb.Run(&held, entry.seconds);
+  counts->priced += climb.priced;
+  if (best.seconds >= entry.seconds * (1 - kSameShares) || !climb.fits(held)) return std::nullopt;
   // Each has a place of its own in the enumeration, behind all others.
   constexpr int64_t kBehind = int64_t{1} << 40;
-  best.rank = RankOf(best.seconds, best.strategy.data_parallel(), best.allocated, entry.rank.split,
+  best.rank = RankOf(best.seconds, s.data_parallel(), best.allocated, entry.rank.split,
                      entry.rank.sequence + kBehind);
   return best;
 }
 
-// Of what a split is going to answer with. The others stay, each behind what it became.
-void Evaluator::ImproveShares(Visit& visit) {
-  if (request_.fixed.layout || !preset_.uneven_chunks || request_.model.family == Family::kMlp)
-    return;
-  std::vector<Entry>& best = visit.result.best;
-  std::set<std::string> known;
-  for (const Entry& entry : best) known.insert(DescribeLayout(entry.strategy));
-  std::vector<Entry> improved;
-  for (std::size_t i = 0; i < std::min(kMostImproved, best.size()); ++i) {
-    std::optional<Entry> one = Improved(visit, best[i]);
-    if (one && known.insert(DescribeLayout(one->strategy)).second)
-      improved.push_back(std::move(*one));
+// False: no shares of the layers can bring a layout's objective below `below`, or none are told apart.
+bool Evaluator::MayGain(const Visit& visit, const Entry& entry, double below, ShareCounts* counts) {
+  const Strategy& s = entry.strategy;
+  const auto micro_batches = static_cast<double>(visit.split.micro_batches);
+  PlanOutline outline = OutlineOf(request_.model, job_.work, s, LayersOf(request_.model, s));
+  if (!StepSweep::CanWalk(outline)) {
+    ++counts->too_long;
+    return false;
   }
-  best.insert(best.end(), improved.begin(), improved.end());
+  const auto found = predictor_.Table(KeyOf(request_.model, s));
+  const LayerTable& table = *std::get<const LayerTable*>(found);
+  double least = visit.mixed() ? 0 : LeastTime(table, s, micro_batches);
+  for (const std::vector<double>& slowdown : visit.SlowdownsOf(StagesWait(s)))
+    least = std::max(least, LeastTime(table, s, micro_batches, slowdown));
+  least += predictor_.closed_form().fixed;
+  if (ObjectiveValue(request_, least, job_, visit.split.data) < below) return true;
+  ++counts->bounded;
+  return false;
+}
+
+void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result) {
+  if (!request_.shares || request_.fixed.layout || !preset_.uneven_chunks || split.pp == 1 ||
+      request_.model.family == Family::kMlp || result->best.empty())
+    return;
+  const EvaluateOptions options;
+  Visit visit{split, 0, options, {}};
+  if (mixed_) visit.gpus = &GpusOf(split);
+  visit.limits = mixed_ ? LimitsOf(job_, *visit.gpus) : limits_;
+  sweep_.Start(*predictor_.Stages(split.pp, split.tp * split.cp * split.data));
+  ShareCounts& counts = result->counts.shares;
+  std::vector<Entry>& best = result->best;
+  std::set<std::string> kinds;  // whatever their layers
+  std::vector<Entry> faster;
+  for (const Entry& entry : best) {
+    if (kinds.size() == kMostMoved) break;
+    Strategy kind = entry.strategy;
+    kind.layout = nullptr;
+    if (!kinds.insert(DescribeLayout(kind)).second) continue;
+    if (!MayGain(visit, entry, below, &counts)) continue;
+    ++counts.moved;
+    std::optional<Entry> one = Moved(visit, entry, &counts);
+    counts.faster += one.has_value();
+    if (one) faster.push_back(std::move(*one));
+  }
+  best.insert(best.end(), faster.begin(), faster.end());
   std::ranges::sort(best, {}, &Entry::rank);
 }
 

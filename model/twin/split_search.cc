@@ -11,6 +11,7 @@
 #include "model/plan/lower/schedules.h"
 #include "model/twin/layouts.h"
 #include "model/twin/predict.h"
+#include "model/twin/share_climb.h"
 #include "model/twin/stage_gpus.h"
 
 namespace orrery {
@@ -48,7 +49,7 @@ SplitFit::SplitFit(const Job& job, const Strategy& layout)
     : job_(job),
       mixed_(job.topology != nullptr && !job.topology->gpu_memory.empty()),
       memory_(job.model, job.work, AllocationOf(*job.framework)) {
-  if (mixed_ || (layout.pp > 1 && !SlowdownOf(job).empty())) on_ = FitsByPlan(job, layout);
+  if (mixed_ || layout.pp > 1) on_ = FitsByPlan(job, layout);
 }
 
 bool SplitFit::operator()(const Strategy& split, std::span<const int32_t> order) {
@@ -244,24 +245,26 @@ class SplitSearch::Walk {
   int64_t most_priced_ = 0, branches_left_ = 0;
 };
 
-// A layer goes from one stage to another as long as that makes the step shorter.
 void SplitSearch::Climb(const Case& of, Found* found) {
   std::vector<int64_t> held;
   for (const int layers : LayersByStage(job_.model, With(found->layers))) held.push_back(layers);
-  for (bool moved = true; moved && budget_.left > 0;) {
-    moved = false;
-    const std::vector<int64_t> from_here = held;
-    for (std::size_t from = 0; from < held.size(); ++from) {
-      for (std::size_t to = 0; to < held.size(); ++to) {
-        if (from == to || from_here[from] == 0) continue;
-        std::vector<int64_t> next = from_here;
-        --next[from], ++next[to];
-        if (!Take(of, SpreadShares(next, variant_), found)) continue;
-        held = std::move(next);
-        moved = true;
-      }
-    }
-  }
+  ShareClimb climb;
+  climb.price = [&](const std::vector<int64_t>& next, double most) -> std::optional<double> {
+    const double seconds = Price(of, With(SpreadShares(next, variant_)));
+    return seconds <= most ? std::optional(seconds) : std::nullopt;
+  };
+  climb.fits = [&](const std::vector<int64_t>& next) {
+    const Strategy split = With(SpreadShares(next, variant_));
+    return !CheckStrategy(job_.model, job_.work, split) &&
+           (of.order == nullptr || fit_(split, *of.order));
+  };
+  climb.least = LeastLayers(variant_);
+  climb.unequal = true;
+  climb.most_priced = std::min(climb.most_priced, budget_.left);
+  const double seconds = climb.Run(&held, found->seconds);
+  if (seconds >= found->seconds * (1 - kSamePlacement)) return;
+  found->seconds = seconds;
+  found->layers = SpreadShares(held, variant_);
 }
 
 SplitSearch::Found SplitSearch::Find(const Case& of) {

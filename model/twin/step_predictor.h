@@ -52,6 +52,8 @@ class StepPredictor {
   const DataMessages* DataOf(const Strategy& strategy);
   const StageMessages* StagesOf(const Strategy& strategy);
   const ClosedForm& closed_form() const { return closed_form_; }
+  // Some nodes are below uplinks that can hold messages up.
+  bool narrow() const { return !uplinks_.empty(); }
 
  private:
   StepTime Slowest(const LayerTable& table, PlanOutline outline, const DataMessages& data,

@@ -270,7 +270,9 @@ TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {
                                         "8",       "--pp",           "2",           "--micro-batch",
                                         "4",       "--placement",    "search"};
   const char* words = "Other splits of the layers over the stages were not looked at";
-  EXPECT_THAT(Folded(RunPlan(job).out), HasSubstr(words));
+  EXPECT_THAT(Folded(RunPlan(With(job, {"--layout", "10,14"})).out), HasSubstr(words));
+  EXPECT_THAT(Folded(RunPlan(With(job, {"--framework", "megatron@2021"})).out), HasSubstr(words));
+  EXPECT_THAT(Folded(RunPlan(job).out), Not(HasSubstr(words)));
   EXPECT_THAT(Folded(RunPlan(With(job, {"--slow-node", "0:2"})).out), Not(HasSubstr(words)));
 }
 

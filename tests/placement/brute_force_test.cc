@@ -90,7 +90,7 @@ Least LeastOf(const Job& job, const Strategy& layout) {
   StepPredictor predictor(job);
   Least least;
   std::vector<std::shared_ptr<const std::vector<int>>> splits = {layout.layout};
-  if (layout.pp > 1 && !job.topology->slowdown.empty()) {
+  if (layout.pp > 1) {
     for (std::vector<int>& split : AllSplits(job.model.layers, std::size_t(layout.pp) * layout.vpp))
       splits.push_back(std::make_shared<const std::vector<int>>(std::move(split)));
   }

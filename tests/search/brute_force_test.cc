@@ -82,6 +82,7 @@ SearchRequest RequestOf(const Job& job) {
   request.framework = job.framework;
   request.top = 1'000'000;  // everything that fits
   request.variants = true;
+  request.shares = false;  // the space alone; moved layers have a test of their own
   return request;
 }
 
@@ -334,13 +335,13 @@ std::vector<std::vector<int>> AllLayouts(int layers, std::size_t chunks) {
   return all;
 }
 
-// With memory for everything. The search balances stages; where the bubble is a large part of the step a heavier stage in
-// the middle can be up to 1.6 % faster here. With several chunks, splits into very uneven ones up to 6 %.
-TEST(Layouts, NoOtherSplitOfTheLayersOverStagesIsMuchFaster) {
+// With memory for everything. The search balances stages and then moves layers: where the bubble is a large part of the step a
+// heavier stage in the middle is up to 1.6 % faster here.
+TEST(Layouts, NoOtherSplitOfTheLayersOverStagesIsFaster) {
   SearchRequest request = RequestOf(kJobs[0]);
   request.model.layers = 7;
   request.memory_limit = Bytes(1e12);
-  request.variants = true;
+  request.shares = true;
   const Profiles profiles = LoadProfiles(request);
   StepPredictor predictor(JobOf(request, profiles));
   const FrameworkPreset& preset = FindFramework(request.framework);
@@ -366,7 +367,7 @@ TEST(Layouts, NoOtherSplitOfTheLayersOverStagesIsMuchFaster) {
     }
     ASSERT_FALSE(result.ranked.empty());
     uneven += result.ranked[0].strategy.layout != nullptr;
-    EXPECT_LE(result.ranked[0].time.total, 1.02 * fastest)
+    EXPECT_LE(result.ranked[0].time.total, (1 + 1e-9) * fastest)
         << DescribeLayout(result.ranked[0].strategy);
   }
   EXPECT_GT(compared, 30);

@@ -28,6 +28,7 @@ SearchRequest RequestOf(const Question& question) {
   request.framework = question.framework;
   request.top = 1;
   request.threads = 1;
+  request.shares = false;  // layers move between stages of fewer layouts than those of a search
   return request;
 }
 

@@ -103,8 +103,11 @@ bool StepSweep::PassesAlike(const LayerTable& table, const PlanOutline& outline)
 }
 
 bool StepSweep::SurelyWalks(const PlanOutline& outline) {
-  return outline.stages > 1 && closed::Uneven(outline, outline.micro_batches) &&
-         closed::CanWalk(outline, outline.micro_batches);
+  return outline.stages > 1 && closed::Uneven(outline, outline.micro_batches) && CanWalk(outline);
+}
+
+bool StepSweep::CanWalk(const PlanOutline& outline) {
+  return closed::CanWalk(outline, outline.micro_batches);
 }
 
 double StepSweep::LeastOnce(const LayerTable& table, const PlanOutline& outline,

@@ -22,6 +22,8 @@ class StepSweep {
   // Passes of such an outline are always walked, whatever the prices. Reads layers, stages, chunks, micro-batches, order and
   // slowdown.
   static bool SurelyWalks(const PlanOutline& outline);
+  // Its passes are few enough to be walked: else formulas stand for them, which do not tell stages apart. Reads the same.
+  static bool CanWalk(const PlanOutline& outline);
   // Passes hold no messages of the data axes, and wait for none: they are those of all other shardings.
   static bool PassesAlike(const LayerTable& table, const PlanOutline& outline);
   // At least what a step that is walked takes beyond its passes, whatever those take. The outline needs layers and sharding.

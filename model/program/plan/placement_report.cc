@@ -81,9 +81,8 @@ std::string SplitsWords(std::span<const PlacedRow> rows) {
       std::ranges::any_of(rows, [](const PlacedRow& row) { return row.choice.found.splits; });
   if (!stages || looked) return "";
   return Dash(
-      "Other splits of the layers over the stages were not looked at: only nodes that differ in "
-      "speed, and no --layout, make it look. `plan` ranks balanced splits, too, where the "
-      "framework has them");
+      "Other splits of the layers over the stages were not looked at: the framework has one rule "
+      "for them, or --layout names one");
 }
 
 }  // namespace

@@ -331,8 +331,7 @@ std::string Details(const ProvisionAnswer& answer) {
   bullet(fmt::format("layout: {}",
                      DescribeLayout(row.candidate.strategy, row.candidate.micro_batches)));
   if (!row.candidate.shares.empty())
-    bullet(fmt::format("layers by stage: {}, by what its GPUs compute and hold",
-                       orrery::LayoutWords(row.candidate.shares)));
+    bullet("layers by stage: " + orrery::LayoutWords(row.candidate.shares));
   bullet(SoftwareWords(answer.TheJob()));
   text += RunDetails(row.run, answer.run->conditions, row.candidate.tokens_per_second);
   for (const auto& [of, ratio] : answer.margin_costs) {

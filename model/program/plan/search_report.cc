@@ -152,8 +152,8 @@ std::string Why(const SearchResult& result) {
   return text.empty() ? text : "\nWhy 1 wins\n" + text;
 }
 
-// What layers by the GPU of each stage gain.
-std::string Shares(const SearchResult& result) {
+// What it gains that stages hold as many layers as suits them.
+std::string Shares(const Job& job, const SearchResult& result) {
   std::string text;
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const Candidate& candidate = result.ranked[i];
@@ -165,7 +165,10 @@ std::string Shares(const SearchResult& result) {
                                candidate.simulated ? "simulated" : "in closed form",
                                candidate.equals->fits ? "" : "; equal shares do not fit"));
   }
-  return text.empty() ? text : "\nLayers by the GPUs of each stage\n" + text;
+  const bool mixed = !job.request.topology.slowdown.empty();
+  return text.empty()
+             ? text
+             : fmt::format("\nLayers by {}\n", mixed ? "the GPUs of each stage" : "stage") + text;
 }
 
 std::string NearMiss(const Candidate& miss) {
@@ -194,6 +197,13 @@ std::string Rejected(const SearchResult& result) {
     if (number > 0) text += fmt::format("{:>11}  {}\n", Grouped(number), Fold(words, 13));
   };
   row(predicted, "predicted");
+  if (const ShareCounts& shares = counts.shares; shares.moved > 0)
+    row(shares.moved,
+        fmt::format("of them with layers moved between stages, too ({} steps priced): {}",
+                    Grouped(shares.priced),
+                    shares.faster == 0 ? "none faster" : Grouped(shares.faster) + " faster so"));
+  if (const int64_t over = counts.shares.too_long; over > 0)
+    row(over, "of them with too many passes to tell stages apart: no layers moved");
   row(counts.bounded, "slower than the best plan by a lower bound on the step time");
   for (std::size_t i = 0; i < std::min(kMostRejections, result.rejections.size()); ++i) {
     const Rejection& rejection = result.rejections[i];
@@ -262,7 +272,13 @@ nlohmann::ordered_json CountsJson(const SearchCounts& counts) {
           {"bounded", counts.bounded},
           {"evaluated", counts.evaluated},
           {"exact_memory", counts.exact_memory},
-          {"exact_over_memory", counts.exact_over_memory}};
+          {"exact_over_memory", counts.exact_over_memory},
+          {"layers_moved",
+           {{"layouts", counts.shares.moved},
+            {"steps_priced", counts.shares.priced},
+            {"faster", counts.shares.faster},
+            {"bounded", counts.shares.bounded},
+            {"too_long", counts.shares.too_long}}}};
 }
 
 template <class List, class One>
@@ -305,8 +321,8 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
 std::string SearchText(const Job& job, const SearchResult& result, const std::string& placed) {
   std::string text = JobHeader(job);
   if (!result.feasible()) return text + NothingFits(job, result) + Rejected(result);
-  return text + Ranking(job, result, placed) + Shares(result) + Why(result) + NextLimit(result) +
-         Winner(job, result) + Rejected(result);
+  return text + Ranking(job, result, placed) + Shares(job, result) + Why(result) +
+         NextLimit(result) + Winner(job, result) + Rejected(result);
 }
 
 nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each stage gives a layer away and all are dealt again; then single layers move.
+#include "model/twin/share_climb.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "model/plan/lower/schedules.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kAny = std::numeric_limits<double>::max();
+constexpr double kLess = 1 - kSameShares;
+
+}  // namespace
+
+std::vector<int64_t> LeastLayers(const Strategy& s) {
+  std::vector<int64_t> least(static_cast<std::size_t>(s.pp), s.vpp);
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  for (const int chunk : {0, s.pp * s.vpp - 1})
+    --least[static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, chunk).stage)];
+  return least;
+}
+
+std::optional<double> ShareClimb::Price(const std::vector<int64_t>& held, double most) {
+  if (priced >= most_priced) return std::nullopt;
+  ++priced;
+  return price(held, most);
+}
+
+// Where several stages hold the others up, no move of a single layer helps. Each stage gives `each` layers away, and one after
+// the other goes to where the step grows least, of several to the stage with the fewest.
+bool ShareClimb::DealAgain(int64_t each, std::vector<int64_t>* held, double* seconds) {
+  std::vector<int64_t> next = *held;
+  int64_t left = 0;
+  for (std::size_t stage = 0; stage < next.size(); ++stage) {
+    const int64_t given = std::clamp<int64_t>(next[stage] - least[stage], 0, each);
+    next[stage] -= given, left += given;
+  }
+  double now = 0;
+  for (; left > 0; --left) {
+    double shortest = kAny;
+    std::size_t where = next.size();
+    for (std::size_t stage = 0; stage < next.size(); ++stage) {
+      ++next[stage];
+      const auto then = Price(next, shortest == kAny ? kAny : shortest * (1 + kSameShares));
+      --next[stage];
+      if (!then) continue;
+      const bool shorter = *then < shortest * kLess;
+      if (!shorter && where < next.size() && next[stage] >= next[where]) continue;
+      shortest = *then, where = stage;
+    }
+    if (where == next.size()) return false;
+    ++next[where];
+    now = shortest;
+  }
+  if (now >= *seconds * kLess || priced >= most_priced || !fits(next)) return false;
+  *held = std::move(next);
+  *seconds = now;
+  return true;
+}
+
+// A step with a layer less on one stage bounds what any move from there makes of it, and with a layer more on another what any
+// move there does: the moves with the least bounds come first, those whose bound is no gain are not priced.
+bool ShareClimb::MoveOne(std::vector<int64_t>* held, double* seconds) {
+  struct End {
+    double seconds;
+    std::size_t stage;
+    auto operator<=>(const End&) const = default;
+  };
+  std::vector<int64_t>& now = *held;
+  std::vector<End> from, to;
+  for (std::size_t stage = 0; stage < now.size(); ++stage) {
+    if (now[stage] <= least[stage]) continue;
+    --now[stage];
+    if (const auto less = Price(now, *seconds * kLess)) from.push_back({*less, stage});
+    ++now[stage];
+  }
+  if (from.empty()) return false;
+  for (std::size_t stage = 0; stage < now.size(); ++stage) {
+    ++now[stage];
+    if (const auto more = Price(now, kAny)) to.push_back({*more, stage});
+    --now[stage];
+  }
+  std::ranges::sort(from);
+  std::ranges::sort(to);
+  for (const End& one : from) {
+    std::optional<std::size_t> best;
+    for (const End& other : to) {
+      if (one.stage == other.stage) continue;
+      --now[one.stage], ++now[other.stage];
+      const auto then = Price(now, *seconds * kLess);
+      if (then && fits(now)) *seconds = *then, best = other.stage;
+      ++now[one.stage], --now[other.stage];
+    }
+    if (!best) continue;
+    --now[one.stage], ++now[*best];
+    return true;
+  }
+  return false;
+}
+
+double ShareClimb::Run(std::vector<int64_t>* held, double seconds) {
+  const auto stages = static_cast<int64_t>(held->size());
+  // A round prices about each x stages x stages steps.
+  const auto deal = [&](int64_t each) {
+    return unequal && each * stages * stages <= most_priced / 2 && DealAgain(each, held, &seconds);
+  };
+  for (bool any = true; any;) {
+    while (deal(1)) continue;
+    any = false;
+    while (MoveOne(held, &seconds)) any = true;
+    if (!any) any = deal(2);
+  }
+  return seconds;
+}
+
+}  // namespace orrery

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves layers between the stages of a pipeline while that makes the step shorter.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "model/plan/lower/strategy.h"
+
+namespace orrery {
+
+// Relative. Of two ways to share layers that differ by less, a node that is hardly slower would choose the other one; and
+// answers print three digits.
+inline constexpr double kSameShares = 2e-4;
+
+struct ShareClimb {
+  // Seconds of a step whose stages hold so many layers; none: more than `most`, or it cannot be priced. Stages together may
+  // hold fewer layers than the model, or one more: a step is no longer for having less to do.
+  std::function<std::optional<double>(const std::vector<int64_t>& held, double most)> price;
+  std::function<bool(const std::vector<int64_t>& held)> fits;  // stages may hold so many
+  std::vector<int64_t> least;  // layers that each stage keeps: LeastLayers()
+  bool unequal = false;        // links or layers: several stages may hold the others up together
+  int64_t most_priced = 2000;
+  int64_t priced = 0;  // steps
+
+  // `held`: layers of the stages of a step that takes `seconds`; what they become. Returns the seconds of that.
+  double Run(std::vector<int64_t>* held, double seconds);
+
+ private:
+  std::optional<double> Price(const std::vector<int64_t>& held, double most);
+  bool DealAgain(int64_t each, std::vector<int64_t>* held, double* seconds);
+  bool MoveOne(std::vector<int64_t>* held, double* seconds);
+};
+
+// A layer for each chunk of a stage, but for those of the embedding and the head.
+std::vector<int64_t> LeastLayers(const Strategy& strategy);
+
+}  // namespace orrery
