@@ -180,7 +180,7 @@ void FastestLayouts::AddNearOnes(Queue queue, double fits_in, double below, Eval
     const Split split = queue.Next();
     if (split.pp == 1) continue;
     const int inner = split.tp * split.cp * split.data;
-    if (evaluator->predictor().Stages(split.pp, inner)->hops_across <= 0) continue;
+    if (evaluator->predictor().Stages(split.pp, inner)->through.empty()) continue;
     const SplitResult result = evaluator->Run(split, i, options);
     for (const Entry& entry : result.best) near->push_back({entry, split});
   }

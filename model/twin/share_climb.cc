@@ -39,6 +39,7 @@ bool ShareClimb::DealAgain(int64_t each, std::vector<int64_t>* held, double* sec
     const int64_t given = std::clamp<int64_t>(next[stage] - least[stage], 0, each);
     next[stage] -= given, left += given;
   }
+  if (left == 0) return false;
   double now = 0;
   for (; left > 0; --left) {
     double shortest = kAny;

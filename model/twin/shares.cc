@@ -131,7 +131,7 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
     return total(best.allocated) <= limit;
   };
   climb.least = LeastLayers(s);
-  climb.unequal = entry.strategy.layout != nullptr || predictor_.StagesOf(s)->hops_across > 0 ||
+  climb.unequal = entry.strategy.layout != nullptr || !predictor_.StagesOf(s)->through.empty() ||
                   request_.model.layers % (int64_t{1} * s.pp * s.vpp) != 0;
   const std::vector<int> of_stages = LayersByStage(request_.model, entry.strategy);
   std::vector<int64_t> held(of_stages.begin(), of_stages.end());

@@ -74,7 +74,9 @@ TEST(NarrowUplinks, OneOrderHasOnePriceHoweverItIsSpelled) {
                        inside)
           << where;
       // With one replica, or one stage, both orders of axes are one.
-      if (one.layout.dp == 1 || one.layout.pp == 1) EXPECT_DOUBLE_EQ(inside, plain) << where;
+      if (one.layout.dp == 1 || one.layout.pp == 1) {
+        EXPECT_DOUBLE_EQ(inside, plain) << where;
+      }
       PlacementOptions options;
       options.order = options.layers = false;
       options.engine = Engine::kClosed;
