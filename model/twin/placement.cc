@@ -162,8 +162,8 @@ Prediction FastestOf(const Job& job, const PlacementFound& found, const Predicti
   double left = job.most_effort;
   for (std::size_t i = 0; i < candidates.size() && (i == 0 || left > 0); ++i) {
     const Prediction& placed = (*settled)(candidates[i]);
-    left -=
-        SimulationEffort(LowerLegal(job, candidates[i]), candidates[i], SlowdownOf(job).empty());
+    const ir::Plan plan = LowerLegal(job, candidates[i]);
+    left -= SimulationEffort(plan, candidates[i], sim::MergesReplicas(plan, ClusterOf(job)));
     if (placed.simulated.has_value() != simulates && (plain_counts || i > 0)) continue;
     if (fastest && placed.time.total >= fastest->time.total * (1 - kSamePlacement)) continue;
     fastest = placed;

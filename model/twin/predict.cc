@@ -139,7 +139,7 @@ double SimulationEffort(const ir::Plan& plan, const Strategy& layout, bool alike
 }
 
 void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction) {
-  const bool alike = cluster.spec.slowdown.empty();
+  const bool alike = sim::MergesReplicas(plan, cluster);
   const auto too_large = [&](double effort) {
     if (effort > job.most_effort) {
       prediction->not_simulated =

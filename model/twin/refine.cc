@@ -183,8 +183,8 @@ bool CandidateSimulator::Simulate(std::span<Candidate* const> candidates, bool r
   std::vector<std::pair<Candidate*, const Cluster*>> works;
   for (Candidate* candidate : candidates) {
     if (candidate->settled()) continue;
-    const double effort =
-        SimulationEffort(*candidate->plan, candidate->strategy, request_.topology.slowdown.empty());
+    const bool alike = sim::MergesReplicas(*candidate->plan, ClusterOf(candidate->nodes));
+    const double effort = SimulationEffort(*candidate->plan, candidate->strategy, alike);
     if (effort <= request_.most_effort) {  // else Settle() says so, at no cost
       if (!rows && effort > left_) {
         all = false;

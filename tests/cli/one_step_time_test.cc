@@ -195,6 +195,16 @@ TEST_F(OneStepTime, OfAPlanTooLargeToSimulate) {
     EXPECT_EQ(row[key], predicted[key]) << key;
 }
 
+TEST_F(OneStepTime, OfOneLine) {
+  const auto step = [](const char* command) {
+    const std::string line = RunPlan(Words{command, "--quiet"} + kJob + kCluster).out;
+    const std::size_t at = line.find(" ms");
+    EXPECT_NE(at, std::string::npos) << line;
+    return line.substr(line.rfind(' ', at - 1), at - line.rfind(' ', at - 1));
+  };
+  EXPECT_EQ(step("simulate"), step("predict"));
+}
+
 // A plan text in the place of the layout.
 class PlanText : public testing::Test {
  protected:

@@ -190,6 +190,22 @@ TEST(ShortSteps, ManyMicroBatchesAreSimulated) {
   }
 }
 
+// Stages of six GPUs on nodes of eight: some replicas send inside a node, others between them.
+TEST(Replicas, ThatLieOtherwiseAreExecutedThemselves) {
+  Setting setting({"six", "megatron", "aws-p4d", "gpt2-medium", 6,
+                   With(Make(1, 8, 6, 1), PipelineSchedule::k1F1B), 64, true});
+  const ir::Plan plan = LowerLegal(setting.job, setting.layout);
+  const Cluster cluster = ClusterOf(setting.job);
+  EXPECT_FALSE(sim::MergesReplicas(plan, cluster));
+  sim::SimulationOptions each;
+  each.merge_replicas = false;
+  const double seconds = sim::Simulation(plan, cluster, setting.job.prices(), each).Run();
+  EXPECT_NEAR(SimulateTotal(setting.job, setting.layout, plan, cluster), seconds, 1e-4 * seconds);
+  const Setting whole({"eight", "megatron", "aws-p4d", "gpt2-medium", 6,
+                       With(Make(1, 6, 8, 1), PipelineSchedule::k1F1B), 64, true});
+  EXPECT_TRUE(sim::MergesReplicas(LowerLegal(whole.job, whole.layout), ClusterOf(whole.job)));
+}
+
 // A schedule without a cycle has to be simulated whole, or not at all.
 TEST(ShortSteps, WithoutACycleTheWholeStepCounts) {
   Setting setting({"gpipe", "orrery", "dgx-a100-80", "gpt2-medium", 2,

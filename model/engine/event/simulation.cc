@@ -56,11 +56,32 @@ std::optional<Cluster> Placed(const ir::Plan& plan, const Cluster& cluster) {
   return placed;
 }
 
+// So many ranks are routed and compared one by one in a moment; of more the first replica stands for all.
+constexpr int64_t kMostUnlike = 128;
+
+// What of each stage lies on the nodes, or domains, that hold it is the same on all of them. Else replicas have other neighbours:
+// of 6 replicas of stages on nodes of 8 GPUs some send inside the node and share fewer NICs.
+bool SameNeighbours(const ir::Plan& plan, const Cluster& cluster,
+                    int64_t (Cluster::*place)(int64_t) const) {
+  std::map<int64_t, std::map<int, int64_t>> stages_on;
+  const std::size_t axis = At(plan.mesh.program_axis);
+  for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank)
+    ++stages_on[(cluster.*place)(rank)][plan.mesh.Coords(rank)[axis]];
+  std::map<int, const std::map<int, int64_t>*> of_stage;
+  for (const auto& [where, stages] : stages_on) {
+    for (const auto& [stage, ranks] : stages) {
+      const auto [at, first] = of_stage.emplace(stage, &stages);
+      if (!first && *at->second != stages) return false;
+    }
+  }
+  return true;
+}
+
 // Ranks on slow nodes take longer; then replicas are not alike.
 SimulationOptions OnNodes(SimulationOptions options, const ir::Plan& plan, const Cluster& cluster) {
   const std::vector<double>& slow = cluster.spec.slowdown;
+  options.merge_replicas &= MergesReplicas(plan, cluster);
   if (slow.empty()) return options;
-  options.merge_replicas = false;
   std::vector<double>& of_rank = options.perturbation.slowdown;
   of_rank.resize(At(plan.mesh.ranks()), 1.0);
   for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
@@ -243,6 +264,13 @@ std::vector<std::string> SharedWith(const SharedLink& link) {
   for (const CommAxis axis : link.shared_with) others.emplace_back(AxisWords(axis));
   if (link.same_axis) others.emplace_back("other groups of the same axis");
   return others;
+}
+
+bool MergesReplicas(const ir::Plan& plan, const Cluster& cluster) {
+  if (!cluster.spec.slowdown.empty()) return false;
+  return plan.mesh.ranks() > kMostUnlike || plan.programs.size() == 1 ||
+         (SameNeighbours(plan, cluster, &Cluster::NodeOf) &&
+          SameNeighbours(plan, cluster, &Cluster::DomainOf));
 }
 
 int64_t ExecutedRanks(const ir::Mesh& mesh, bool merge_replicas) {

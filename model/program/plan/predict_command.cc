@@ -144,10 +144,12 @@ Answer PredictSeveral(const PredictFlags& flags, const Study& study, Engine engi
   nlohmann::ordered_json json = StudyJson(study, points, refusals, front);
   json["table"] = StudyRowsJson(study, rows);
   WriteBundle(flags.bundle, json);
-  return Deliver(
+  Answer answer = Deliver(
       any ? ExitCode::kOk : ExitCode::kInfeasible,
       StudyHeader(study) + StudyRowsText(study, rows) + StudyText(study, points, refusals, front),
       json, flags.json);
+  answer.brief = StudyBrief(study, points);
+  return answer;
 }
 
 }  // namespace

@@ -356,7 +356,7 @@ Answer RunSimulate(const CommandLine& line) {
                           report::SimulationText(job, simulation), json, flags.json, flags.html);
   answer.brief =
       fmt::format("{}: simulated step {}", report::LayoutWords(job, simulation.candidate),
-                  Format(Seconds(simulation.result.seconds)));
+                  Format(Seconds(simulation.seconds())));
   return answer;
 }
 

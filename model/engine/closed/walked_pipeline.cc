@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stages wait for each other pass by pass, where formulas are not exact.
+#include <algorithm>
+#include <numeric>
+
+#include "model/engine/closed/fold.h"
+
+namespace orrery::closed {
+
+// The weights of a pass's first layer are gathered while it waits.
+Fold::Early Fold::EarlyForward() const {
+  if (!fetches_) return {};
+  return {gather_.seconds + gather_.copies, IssueGathers(LayerGathers()), gather_.seconds};
+}
+
+// And its last layer is recomputed, where that is one of those that are.
+Fold::Early Fold::EarlyBackward(double layers) const {
+  Early early = EarlyForward();
+  if (!table_.RecomputesAhead(outline_.recompute, layers)) return early;
+  early.device += table_.layer.leading.busy() / table_.recomputed;
+  early.host += table_.layer.leading.host / table_.recomputed;
+  early.gathered = 0;
+  return early;
+}
+
+// Seconds by which a tensor that is late finds the passes of the other stages of a chunk further on.
+double Fold::SavedOnTheWay() const {
+  const double scattered = scatters_ && !outline_.order.fills_bubble ? scatter_.All() : 0.0;
+  const double behind = (outline_.stages - 1) * scattered;  // the gradients that are passed on
+  if (!fetches_ && table_.recomputed <= 0) return behind;
+  const double layers =
+      (outline_.stages > 2 ? outline_.middle_layers : outline_.first_layers) / outline_.chunks;
+  const auto saved = [&](const Early& early, double device, double host) {
+    const double all = form_.host_waits ? std::max(device, host) : device;
+    const double rest = form_.host_waits ? std::max(device - early.device, host - early.host)
+                                         : device - early.device;
+    return std::max(0.0, all - rest);
+  };
+  const double first = fetches_ ? gather_.seconds + gather_.copies : 0.0;
+  return behind +
+         (outline_.stages - 1) *
+             (saved(EarlyForward(), layers * forward_ + first, layers * table_.layer.forward.host) +
+              saved(EarlyBackward(layers), layers * (backward_ - put_off_) + first,
+                    layers * table_.layer.backward.host));
+}
+
+PassSeconds Fold::PassOf(const Stage& chunk) const {
+  Work work = WorkOf(chunk);
+  if (!form_.host_waits) FollowHost(chunk, &work);  // formulas have no use for it there
+  PassSeconds pass;
+  pass.device = {work.forward.device(), work.head.device() + work.backward.device(),
+                 work.weight.device()};
+  pass.host = {work.forward.host, work.head.host + work.backward.host, work.weight.host};
+  pass.behind = {work.forward.behind,
+                 chunk.last ? std::max(work.head.behind + work.backward.device(),
+                                       work.head.host + work.backward.behind)
+                            : work.backward.behind,
+                 0};
+  pass.device[outline_.order.fills_bubble ? 2 : 1] += work.last.seconds;
+  if (!outline_.order.fills_bubble) pass.after = work.last.seconds;
+  const Early forward = EarlyForward();
+  Early backward = EarlyBackward(chunk.layers);
+  backward.device += work.backward.copies;  // which wait for no tensor
+  pass.early = {std::min(forward.device, pass.device[0]),
+                std::min(backward.device, pass.device[1])};
+  pass.early_host = {std::min(forward.host, pass.host[0]), std::min(backward.host, pass.host[1])};
+  pass.gathered = {std::min(forward.gathered, pass.early[0]),
+                   work.backward.copies > 0 ? 0.0 : std::min(backward.gathered, pass.early[1])};
+  pass.first = chunk.layers * WeightCasts();
+  pass.last = HeldBack(chunk.layers, 1);
+  return pass;
+}
+
+// As the event engine: the breakdown is of the stage whose kernels take longest in a step, the first of equals. Totals do not
+// depend on it. True: another one than the busiest.
+bool Fold::FindHeaviest(Work* work) {
+  if (outline_.slowdown != nullptr) return false;
+  const auto [first, last, middle] = Stages();
+  double most = 0;
+  for (const Stage& stage : {first, middle, last}) {
+    StepTime time;
+    AddKernels(stage, &time);
+    const double kernels =
+        time.compute + stage.layers * WeightCasts() +
+        form_.update * (1 - outline_.states_on_host) * TrainedOn(stage) / outline_.shards;
+    if (kernels <= most * (1 + kRounding)) continue;
+    most = kernels;
+    here_ = stage;
+  }
+  if (here_.first == stage_.first && here_.last == stage_.last && here_.layers == stage_.layers)
+    return false;
+  *work = WorkOf(here_);
+  return true;
+}
+
+int Fold::Watched() const {
+  if (here_.index >= 0) return here_.index;
+  if (here_.first) return 0;
+  const bool ends = here_.last || (outline_.order.in_a_v && here_.layers == outline_.last_layers &&
+                                   outline_.last_layers > outline_.middle_layers);
+  return ends ? outline_.stages - 1 : outline_.fullest;
+}
+
+void Fold::WatchHeaviest(Work* work, StepTime* time) {
+  if (!FindHeaviest(work)) return;
+  const double data = time->data, offload = time->offload;
+  *time = {};
+  tails_ = 0;
+  AddKernels(here_, time);
+  time->data_hidden = std::max(0.0, M_ * MessagesOf(here_) - data);
+  if (outline_.moves_activations)
+    time->offload_hidden = std::max(0.0, M_ * CopiesOf(here_) - offload);
+}
+
+// By formulas: what that stage spends less on its micro-batches, it waits for the busiest one.
+void Fold::WatchInstead(Work work, StepTime* time) {
+  const Turn busiest = Together(work);
+  StepTime before, instead;
+  BookTurns(stage_, work, busiest, &before);
+  if (!FindHeaviest(&work)) return;
+  const Turn turn = Together(work);
+  BookTurns(here_, work, turn, &instead);
+  for (double Breakdown::*const term :
+       {&Breakdown::compute, &Breakdown::tensor, &Breakdown::context, &Breakdown::data,
+        &Breakdown::host, &Breakdown::offload, &Breakdown::tensor_hidden,
+        &Breakdown::context_hidden, &Breakdown::data_hidden, &Breakdown::offload_hidden})
+    time->*term += instead.*term - before.*term;
+  time->bubble += M_ * (busiest.seconds - turn.seconds);
+}
+
+// At most what a micro-batch of a stage saves where the first gather of a pass goes beside the pass before: beside its last
+// layer, or all of it where that is one layer.
+double Fold::AheadOf(const Stage& stage, const Work& work) const {
+  const double ahead = GatherAhead(), chunks = outline_.chunks;
+  if (ahead <= 0) return 0;
+  const double ends = stage.first || stage.last ? (outline_.order.in_a_v ? 2 : 1) : 0;
+  if (std::ranges::min(*outline_.layout) <= 1) {
+    const double early = gather_.seconds + gather_.copies;
+    return std::min(2 * chunks * ahead, std::max(0.0, work.device() - 2 * chunks * early));
+  }
+  return (chunks - std::min(chunks, ends)) *
+             (std::min(ahead, forward_) + std::min(ahead, backward_ - put_off_)) +
+         std::min(chunks, ends) * 2 * ahead;
+}
+
+// Blocks take slots in turn, as the lowering makes them: the forward passes of all chunks, then their backward passes.
+void Fold::FindSlots(PipelineTimes* times) const {
+  if (!fetches_ || outline_.gather_slots < 2) return;
+  const int n = outline_.gather_slots;
+  for (int stage = 0; stage < outline_.stages; ++stage) {
+    int next = 0;
+    for (int half = 0; half < 2; ++half)
+      for (int c = 0; c < outline_.chunks; ++c) {
+        const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, c);
+        PassSeconds& pass = times->passes[static_cast<std::size_t>(place)];
+        const int layers = (*outline_.layout)[static_cast<std::size_t>(place)];
+        if (layers == 0) continue;
+        const std::size_t kind = half;
+        pass.first_slot[kind] = next % n;
+        next += layers;
+        pass.last_slot[kind] = (next - 1) % n;
+        pass.gather[kind] = gather_.seconds + gather_.copies;
+        pass.gather_lost = gather_.Lost();
+        pass.layer[kind] = layers > 1 ? (half ? backward_ - put_off_ : forward_) : 0.0;
+      }
+  }
+}
+
+// Passes hold messages whose groups cross other uplinks on each stage.
+void Fold::FindPasses(PipelineTimes* times) {
+  const std::vector<int>& layout = *outline_.layout;
+  times->passes.resize(layout.size());
+  const DataMessages& all = *data_;
+  const bool by_stage = !all.of_stage.empty() && (fetches_ || scatters_);
+  const LayerPrices prices = by_stage ? this->prices() : LayerPrices{};
+  for (std::size_t i = 0; i < layout.size(); ++i) {
+    const bool first = i == 0, last = i + 1 == layout.size();
+    const int stage = ChunkAt(outline_.order.in_a_v, outline_.stages, static_cast<int>(i)).stage;
+    if (i > 1 && !last && layout[i] == layout[i - 1] && outline_.slowdown == nullptr && !by_stage &&
+        all.of_stage.empty()) {
+      times->passes[i] = times->passes[i - 1];
+      continue;
+    }
+    const With messages(*this, stage);
+    if (by_stage) static_cast<LayerPrices&>(*this) = {}, PriceLayer();
+    times->passes[i] = PassOf({static_cast<double>(layout[i]), first, last, 1, SlowdownOf(stage),
+                               -1, outline_.MoreRecomputed(outline_.recompute, layout[i])});
+  }
+  if (by_stage) static_cast<LayerPrices&>(*this) = prices;
+}
+
+// Pass by pass, see schedule_time.h.
+bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
+  if (parts) WatchHeaviest(&work, time);
+  parts_ = parts;
+  PipelineTimes& times = form_.clock.asked();
+  times.order = outline_.order;
+  times.stages = outline_.stages;
+  times.chunks = outline_.chunks;
+  times.micro_batches = static_cast<int>(M_);
+  FindPasses(&times);
+  FindSlots(&times);
+  times.host_waits = form_.host_waits;
+  times.on_node = static_cast<int>(stages_.on_node);
+  times.inside = inside_;
+  times.between = between_;
+  times.hops.clear();
+  for (int stage = 0; !narrow_.empty() && stage < outline_.stages; ++stage)
+    times.hops.push_back(Hop(stage));
+  watched_ = times.watched = Watched();
+  const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();
+  time->pipeline = time->bubble = time->host = time->offload = 0;
+  time->tensor -= tails_;
+  if (most < kForEver) {
+    time->data = -kernels;
+    const double left = most - time->Total() - LeastBehind();
+    const auto seconds = form_.clock.Seconds(left);
+    time->data = seconds.value_or(left) - kernels;
+    return walked_ = seconds.has_value();
+  }
+  walked_ = true;
+  if (!parts) {  // the same to the last bit whatever was asked before
+    time->data = form_.clock.Seconds() - kernels;
+    return true;
+  }
+  const ScheduleTime& walked = form_.clock.Time();
+  time->pipeline = walked.pipeline;
+  time->bubble = walked.bubble;
+  time->host = walked.host;
+  fill_ = walked.fill;
+  const double messages = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
+  const double copies = M_ * (work.copies() + work.fetched());
+  time->offload = std::clamp(copies, 0.0, std::max(0.0, messages));
+  const double tails = std::clamp(M_ * work.tails(), 0.0, std::max(0.0, messages - time->offload));
+  time->tensor += tails;
+  time->data = messages - time->offload - tails;
+  return true;
+}
+
+// The busiest stage's device is never idle. Or: the last stage starts behind the first tensor that reaches it, and behind
+// its last gradient the stages before have theirs to pass on. By then it has put off at most p gradients of weights, and
+// the first stage at least one.
+void Fold::BoundPasses(const Work& work, StepTime* time) const {
+  const std::vector<int>& layout = *outline_.layout;
+  const double p = outline_.stages;
+  const double before =
+      std::accumulate(layout.begin(), layout.begin() + (outline_.stages - 1), 0.0);
+  const bool in_a_v = outline_.order.in_a_v;
+  time->tensor -= tails_;
+  const Work last = WorkOf(
+      {outline_.last_layers, false, !in_a_v, double(outline_.chunks), 1, -1, outline_.last_more});
+  double way = before * (forward_ + backward_ - put_off_) + table_.embedding.forward.busy();
+  if (outline_.recomputed > 0) {
+    double more = 0;
+    for (int stage = 0; stage + 1 < outline_.stages; ++stage)
+      more += outline_.MoreRecomputed(outline_.recompute, layout[static_cast<std::size_t>(stage)]);
+    way += more * table_.recomputing.backward.busy();
+  }
+  if (outline_.order.fills_bubble) {
+    way += layout.front() * put_off_ - std::min(p, M_) * (last.weight.device() + last.last.seconds);
+  }
+  way += table_.embedding.backward.busy() + 2 * WayOfStages();
+  // Of which gathers are no part.
+  if (table_.recomputed > 0 && table_.boundary_cut == 0)
+    way -= (p - 1) * table_.layer.leading.busy() / table_.recomputed;
+  if (in_a_v) way = before * forward_ + table_.embedding.forward.busy();
+  const double ahead = AheadOf(stage_, work);
+  const double more = AheadOf({outline_.last_layers, false, !in_a_v}, last) - ahead;
+  time->data = M_ * (OnDevice(work).shards + work.copies() - ahead);
+  time->offload = 0;
+  time->host = time->pipeline = 0;
+  time->bubble = std::max(0.0, way + M_ * (last.device() - work.device() - more));
+}
+
+}  // namespace orrery::closed
