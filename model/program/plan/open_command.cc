@@ -83,7 +83,7 @@ int Differing(const ordered_json& was, const ordered_json& is, const std::string
   return was == is ? 0 : note(": another text");
 }
 
-constexpr std::size_t kMostRows = 18;  // of the frontier
+constexpr std::size_t kMostFrontierRows = 18;  // of the frontier
 
 // "nebius-b200, 32 + 1 nodes, 20.2 d, 1.09 MUSD; a step takes 6.19 s: tp 1, ..."; without a run "6.19 s: tp 1, ...".
 std::string RunWords(const HeadlineRow& row) {
@@ -119,7 +119,7 @@ std::string FrontierText(const Headline& answer) {
   const auto told =
       std::ranges::find_if(frontier, [&](const auto& row) { return SameRun(row, answer); });
   const std::vector<std::size_t> shown = report::ShownRows(
-      frontier.size(), kMostRows, static_cast<std::size_t>(told - frontier.begin()));
+      frontier.size(), kMostFrontierRows, static_cast<std::size_t>(told - frontier.begin()));
   for (const std::size_t at : shown) {
     const HeadlineRow& row = frontier[at];
     table.Row({std::to_string(at + 1), row.name, row.nodes,
