@@ -195,14 +195,12 @@ std::vector<ScheduleChoice> Space::Schedules(int pp) const {
     }
     if (vpp == 1 || layers % (int64_t{1} * vpp * pp) == 0 || fixed.vpp || preset_.uneven_chunks)
       all.push_back({schedule, vpp, LayerSplit::kRule});
-    // In a V both ends are on the first stage: the balance of loops does not hold.
-    const bool in_a_v = schedule == PipelineSchedule::kZeroBubbleV;
-    const bool mixed = !request_.topology.slowdown.empty();
-    if (in_a_v && !mixed) return;
     if (!preset_.uneven_chunks || request_.model.family == Family::kMlp) return;
     all.push_back({schedule, vpp, LayerSplit::kBalanced});
-    if (!in_a_v) all.push_back({schedule, vpp, LayerSplit::kLighter});
-    if (mixed) all.push_back({schedule, vpp, LayerSplit::kFitted});
+    // In a V the first stage holds no more micro-batches than the others.
+    if (schedule != PipelineSchedule::kZeroBubbleV)
+      all.push_back({schedule, vpp, LayerSplit::kLighter});
+    if (!request_.topology.slowdown.empty()) all.push_back({schedule, vpp, LayerSplit::kFitted});
   };
   for (const PipelineSchedule schedule : preset_.schedules) {
     const bool interleaved = schedule == PipelineSchedule::kInterleaved;

@@ -177,9 +177,7 @@ class BruteForce {
     for (s.micro_batch = 1; s.micro_batch <= request_.work.global_batch; ++s.micro_batch) {
       s.layout = nullptr;
       Add(s);
-      if (s.pp == 1 || !preset_.uneven_chunks || request_.model.family == Family::kMlp ||
-          s.schedule == PipelineSchedule::kZeroBubbleV)
-        continue;
+      if (s.pp == 1 || !preset_.uneven_chunks || request_.model.family == Family::kMlp) continue;
       const auto table =
           predictor_.Table(KeyOf(request_.model, preset_.Complete(s, request_.work.precision)));
       if (std::holds_alternative<Refusal>(table)) continue;

@@ -185,7 +185,8 @@ TEST(Refine, NothingThatMayWinIsLeft) {
 
 TEST(Refine, SaysWhenItStoppedBeforeAllThatMayWin) {
   int open = 0;
-  for (const int batch : {64, 256, 1024, 2048, 4096}) {  // where contention slows the row, others may win
+  for (const int batch :
+       {64, 256, 1024, 2048, 4096}) {  // where contention slows the row, others may win
     SearchRequest request = ContendedRequest();
     request.work.global_batch = batch;
     request.top = 1;
