@@ -75,9 +75,10 @@ struct ElasticModel {
 };
 double ElasticGoodput(const ElasticModel& model);
 // Of a job that ends: a group that leaves late does not come back in it. Y = min(X, time left), in the mean
-// X - X^2 / 2T, T / 2 where T < X. mean T = work / goodput with Y for X; stops S = N r A phi T; deviation = sqrt(S c^2) in
-// the mean, c = p + s/2 + Y g/N: the pause, half a step and the group's part of the throughput,
-// over the throughput at the end, (1 - g/N) / (1 + g r min(X, T)).
+// X - X^2 / 2T, T / 2 where T < X. mean T = work / goodput with Y for X; stops S = N r A phi T; deviation^2 = N r times the
+// integral over the work w that is left of c^2, c = p + s/2 + min(X, w / (A (A - g/N))) g/N: the pause, half a step and the
+// group's part of the throughput, A = 1 / (1 + g r min(X, T)); X^2 - min(X, ..)^2 more, w all the work, where all groups leave
+// (Poisson). Up to 10 % from simulations for g r X up to 0.3.
 JobTime ElasticTimeOf(const ElasticModel& model, Seconds work);
 
 // Fewest spare nodes such that more nodes are in repair with at most this probability (Poisson).

@@ -169,11 +169,13 @@ std::string RunTable(const Ref& answer, const Ref& row) {
   line("time between failures", row["mtbf_s"], DaysOf(row["mtbf_s"].number()));
   line("expected failures", row["expected_failures"],
        ThreeDigits(row["expected_failures"].number()));
-  line("a failure is detected and the node replaced in", recovery["detect_s"],
-       SecondsOf(recovery["detect_s"]));
-  line("and, in the mean, waits for a node (--spares)", recovery["wait_s"],
-       SecondsOf(recovery["wait_s"]));
-  line("restart", recovery["restart_s"], SecondsOf(recovery["restart_s"]));
+  const auto recovers = [&](const std::string& what, const char* key) {
+    if (recovery[key].is_number()) line(what, recovery[key], SecondsOf(recovery[key]));
+  };
+  recovers("after a failure the other replicas go on in", "pause_s");
+  recovers("a failure is detected and the node replaced in", "detect_s");
+  recovers("and, in the mean, waits for a node (--spares)", "wait_s");
+  recovers("restart", "restart_s");
   line("checkpoint", checkpoint["bytes"], BytesOf(checkpoint["bytes"]));
   line("checkpoint every", checkpoint["interval_s"], SecondsOf(checkpoint["interval_s"]));
   line("a checkpoint blocks for", checkpoint["blocking_s"], SecondsOf(checkpoint["blocking_s"]));

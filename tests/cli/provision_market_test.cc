@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
 
 #include "tests/cli/json_of.h"
 #include "tests/cli/run_plan.h"
@@ -152,6 +155,31 @@ TEST(ProvisionOpen, TellsTheRunsAndTheFrontier) {
                           HasSubstr("Days against dollars, now"), HasSubstr("The same figures.")));
   EXPECT_THAT(RunPlan({"open", bundle, "--quiet"}).out,
               testing::ContainsRegex("^cheapest: crusoe-h100, .*fastest: .*: the same figures\n$"));
+}
+
+// The rows of a table with these words in its title: place, offer and nodes.
+std::vector<std::string> RowsOf(const std::string& text, const std::string& title) {
+  std::istringstream lines(text.substr(std::min(text.find(title), text.size())));
+  std::vector<std::string> rows;
+  static const std::regex row("^ *(= )?([0-9]+)  ([a-z0-9-]+) +([0-9]+)( \\+ [0-9]+)? .*");
+  std::smatch match;
+  for (std::string line; std::getline(lines, line) && (!line.empty() || rows.empty());) {
+    if (std::regex_match(line, match, row))
+      rows.push_back(match[2].str() + " " + match[3].str() + " " + match[4].str() + match[5].str());
+  }
+  return rows;
+}
+
+// Not an even choice of the whole frontier, which leaves out runs that the answer names.
+TEST(ProvisionOpen, PrintsTheRowsThatProvisionPrints) {
+  const std::string bundle = ScratchFolder() + "/limits.json";
+  const Outcome asked =
+      RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--nodes", "1..16", "--as-of",
+               "2026-11-22", "--deadline", "2d", "--budget", "6kUSD", "--bundle", bundle});
+  ASSERT_EQ(asked.code, 0) << asked.err;
+  const std::vector<std::string> printed = RowsOf(asked.out, "Days against dollars");
+  EXPECT_GT(printed.size(), 3U) << asked.out;
+  EXPECT_EQ(RowsOf(RunPlan({"open", bundle}).out, "Days against dollars, now"), printed);
 }
 
 TEST(ProvisionDiff, ComparesSeveralTopologies) {

@@ -137,12 +137,17 @@ TEST(Provision, ReplayAgreesWithTheFormula) {
 
 // Days of a job that shrinks, not of one that stops; what a stop costs is the group's absence more than the pause.
 TEST(Provision, ReplayOfAnElasticRunAgreesWithTheFormula) {
+  const std::string page = ScratchFolder() + "/elastic.html";
   const json answer = JsonOf({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
                               "aws-p4d", "--nodes", "8", "--as-of", "2026-11-22", "--replay", "300",
-                              "--failures", "50", "--recovery", "elastic"});
+                              "--failures", "50", "--recovery", "elastic", "--html", page});
   const json& best = answer["answers"][answer["cheapest"].get<std::size_t>()];
   EXPECT_NEAR(best["replay"]["mean_s"].get<double>() / best["time_s"].get<double>(), 1, 0.02);
   EXPECT_GT(best["replay"]["sd_s"].get<double>(), 0);
+  // No restart: nothing of what one takes.
+  EXPECT_EQ(best["recovery"], json({{"pause_s", 60.0}}));
+  EXPECT_THAT(ReadText(page), AllOf(HasSubstr("the other replicas go on in"),
+                                    Not(HasSubstr("the node replaced in"))));
 }
 
 struct Refused {

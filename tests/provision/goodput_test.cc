@@ -204,6 +204,29 @@ TEST(ElasticGoodput, TheTimeOfAJobAgreesWithASimulation) {
   }
 }
 
+// Few groups, each of which is much of the job; runs shorter than a repair and much longer.
+TEST(ElasticGoodput, TheSpreadOfAJobAgreesWithASimulationOfFewGroups) {
+  constexpr int kJobs = 30'000;
+  for (const double groups : {2, 3, 4, 8, 32}) {
+    for (const double failures : {10, 100, 300}) {  // per 1000 node-days
+      for (const double days : {0.2, 0.33, 0.5, 0.8, 1.2, 2.0, 5.0, 30.0}) {
+        if (groups * failures / 1000 * days < 0.05) continue;  // too few stops in all jobs
+        const ElasticModel model = Elastic(groups, 1, failures, 24, 60, 10);
+        const Seconds work(days * 86400);
+        Random random(7);
+        double sum = 0, squares = 0;
+        for (int i = 0; i < kJobs; ++i) {
+          const double more = (SimulateElasticJob(model, work, &random).time - work).value;
+          sum += more, squares += more * more;
+        }
+        const double mean = sum / kJobs, spread = std::sqrt(squares / kJobs - mean * mean);
+        EXPECT_NEAR(ElasticTimeOf(model, work).deviation.value / spread, 1, 0.12)
+            << groups << " groups, " << failures << " failures, " << days << " d";
+      }
+    }
+  }
+}
+
 TEST(ElasticGoodput, IsOneWithoutFailures) {
   EXPECT_DOUBLE_EQ(ElasticGoodput(Elastic(128, 4, 0, 24, 60, 10)), 1);
 }

@@ -126,6 +126,12 @@ std::optional<Headline> ProvisionOf(const ordered_json& answer, const ordered_js
   for (const ordered_json& at : *frontier) {
     if (const auto run = run_at(at.get<double>())) headline->frontier.push_back(*run);
   }
+  if (const ordered_json* shown = ArrayIn(answer, "frontier_shown"); shown != nullptr) {
+    for (const ordered_json& at : *shown) {
+      if (at.is_number_unsigned() && at.get<std::size_t>() < headline->frontier.size())
+        headline->shown.push_back(at.get<std::size_t>());
+    }
+  }
   if (const auto fastest = NumberIn(answer, "fastest")) headline->fastest = run_at(*fastest);
   return headline;
 }

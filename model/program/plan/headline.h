@@ -26,6 +26,7 @@ struct Headline : HeadlineRow {
   std::vector<HeadlineRow> rows;
   // Of `plan provision`: days against dollars, cheapest first, and its fastest run within the limits.
   std::vector<HeadlineRow> frontier;
+  std::vector<std::size_t> shown;  // places in it of the rows that its table prints
   std::optional<HeadlineRow> fastest;
 };
 

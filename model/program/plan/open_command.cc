@@ -83,8 +83,6 @@ int Differing(const ordered_json& was, const ordered_json& is, const std::string
   return was == is ? 0 : note(": another text");
 }
 
-constexpr std::size_t kMostFrontierRows = 18;  // of the frontier
-
 // "nebius-b200, 32 + 1 nodes, 20.2 d, 1.09 MUSD; a step takes 6.19 s: tp 1, ..."; without a run "6.19 s: tp 1, ...".
 std::string RunWords(const HeadlineRow& row) {
   const std::string step = fmt::format("{}: {}", Format(Seconds(row.seconds)), row.layout);
@@ -116,19 +114,15 @@ std::string FrontierText(const Headline& answer) {
   if (frontier.empty()) return "";
   report::Table table(
       {{"", true}, {"offer"}, {"nodes", true}, {"days", true}, {"cost", true}, {""}});
-  const auto told =
-      std::ranges::find_if(frontier, [&](const auto& row) { return SameRun(row, answer); });
-  const std::vector<std::size_t> shown = report::ShownRows(
-      frontier.size(), kMostFrontierRows, static_cast<std::size_t>(told - frontier.begin()));
-  for (const std::size_t at : shown) {
+  for (const std::size_t at : answer.shown) {
     const HeadlineRow& row = frontier[at];
     table.Row({std::to_string(at + 1), row.name, row.nodes,
                row.run_seconds ? report::Days(Seconds(*row.run_seconds)) : "-",
                row.dollars ? report::Money(Dollars(*row.dollars)) : "-", row.beyond});
   }
   std::string text = "\nDays against dollars, now\n" + table.Text();
-  if (shown.size() < frontier.size())
-    text += fmt::format("  {} of {} rows (--json)\n", shown.size(), frontier.size());
+  if (answer.shown.size() < frontier.size())
+    text += fmt::format("  {} of {} rows (--json)\n", answer.shown.size(), frontier.size());
   return text + "\n";
 }
 

@@ -88,6 +88,7 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   for (std::size_t i = 0; i < result.rows.size(); ++i)
     json["answers"].push_back(RowJson(answer, i));
   json["frontier"] = result.frontier;
+  json["frontier_shown"] = ShownPlaces(answer);  // in the table, of the frontier's places
   // Against the row before; that of the first is null.
   json["day_sooner_usd"] = Json::array();
   for (std::size_t i = 0; i < result.frontier.size(); ++i) {

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <set>
 
 #include "model/arch/parameters.h"
 #include "model/base/text.h"
@@ -269,6 +271,21 @@ std::vector<std::size_t> WithinReach(const ProvisionAnswer& answer) {
   return places;
 }
 
+}  // namespace
+
+std::vector<std::size_t> ShownPlaces(const ProvisionAnswer& answer) {
+  const std::vector<std::size_t> reach = WithinReach(answer);
+  std::set<std::size_t> shown;
+  for (const std::size_t i :
+       ShownRows(reach.size(), answer.all ? reach.size() : kMostRows, reach.size()))
+    shown.insert(reach[i]);
+  std::ranges::copy_if(reach, std::inserter(shown, shown.end()),
+                       [&](std::size_t at) { return Named(answer, at); });
+  return {shown.begin(), shown.end()};
+}
+
+namespace {
+
 std::string FrontierTable(const ProvisionAnswer& answer) {
   const Provisioned& result = *answer.result;
   Table table({{"", true},
@@ -282,15 +299,8 @@ std::string FrontierTable(const ProvisionAnswer& answer) {
                {"MWh", true},
                {"a day\nsooner", true},
                {""}});
-  const std::vector<std::size_t> reach = WithinReach(answer);
-  const std::size_t told = answer.Told();
-  const auto chosen =
-      std::ranges::find_if(reach, [&](std::size_t at) { return result.frontier[at] == told; });
-  const std::vector<std::size_t> shown =
-      ShownRows(reach.size(), answer.all ? reach.size() : kMostRows,
-                chosen == reach.end() ? 0 : static_cast<std::size_t>(chosen - reach.begin()));
-  for (const std::size_t place : shown) {
-    const std::size_t at = reach[place];
+  const std::vector<std::size_t> reach = WithinReach(answer), shown = ShownPlaces(answer);
+  for (const std::size_t at : shown) {
     const Row& row = RowAt(answer, result.frontier[at]);
     std::vector<std::string> cells = FrontierCells(answer, row);
     const char* mark = row.tie && AnyTie(answer) ? "= " : "";

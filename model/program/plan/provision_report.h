@@ -70,6 +70,8 @@ struct Beyond {
   std::string words;  // "too late, over the budget"; "": none
 };
 Beyond BeyondLimits(const ProvisionAnswer& answer, const Row& row);
+// Places in the frontier of the rows that the table prints.
+std::vector<std::size_t> ShownPlaces(const ProvisionAnswer& answer);
 // What columns and marks of the frontier mean. There is one.
 std::string FrontierNotes(const ProvisionAnswer& answer);
 // On the row that is told in full.

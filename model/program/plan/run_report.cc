@@ -250,9 +250,10 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"file_system_bytes_per_s", run.checkpoint.file_system.value},
                         {"file_system_to_be_ordered", run.checkpoint.to_be_ordered},
                         {"warning", SlowWriteWords(run)}};
-  json["recovery"] = {{"detect_s", run.stops.detection.value},
-                      {"wait_s", run.stops.MeanWait().value},
-                      {"restart_s", run.stops.restart.value}};
+  json["recovery"] = run.elastic ? Json{{"pause_s", run.shrinking.pause.value}}
+                                 : Json{{"detect_s", run.stops.detection.value},
+                                        {"wait_s", run.stops.MeanWait().value},
+                                        {"restart_s", run.stops.restart.value}};
   if (run.spot_rate > 0)
     json["spot"] = {{"interruptions_per_1000_node_days", run.spot_rate},
                     {"notice_s", run.spot_notice.value},
