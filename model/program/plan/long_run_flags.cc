@@ -146,6 +146,7 @@ void ReadRecovery(const Flag& flag, Conditions* conditions, Diagnostics* diagnos
 
 void ReadStorage(const Flag& flag, Conditions* conditions) {
   if (!flag.given) return;
+  conditions->storage_given = true;
   TextError error;
   if (const auto rate = ParseQuantity<BytesPerSecond>(flag.text, &error); rate && rate->value > 0) {
     conditions->storage = {"given", "as given", *rate, *rate, {}, {}, Seconds(0)};

@@ -112,6 +112,13 @@ std::string SlowWriteWords(const RunEstimate& run) {
       Format(checkpoint.bytes / Seconds(60)));
 }
 
+// "": the offer brings no file system, or it is used.
+std::string ReplacedWords(const CheckpointCost& checkpoint) {
+  return checkpoint.replaced
+             ? fmt::format(", in place of the offer's own of {}", Format(*checkpoint.replaced))
+             : "";
+}
+
 std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
   const CheckpointCost& checkpoint = run.checkpoint;
   constexpr double kGb = 1e9, kTb = 1e12;
@@ -125,7 +132,8 @@ std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions
       checkpoint.background.value > 0
           ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
           : "",
-      Format(checkpoint.file_system), checkpoint.to_be_ordered ? ", to be ordered" : ""));
+      Format(checkpoint.file_system),
+      (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
   if (conditions.storage.per_tib)
     text +=
         Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
@@ -249,6 +257,7 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"interval_steps", run.interval_steps},
                         {"file_system_bytes_per_s", run.checkpoint.file_system.value},
                         {"file_system_to_be_ordered", run.checkpoint.to_be_ordered},
+                        {"file_system_words", ReplacedWords(run.checkpoint)},
                         {"warning", SlowWriteWords(run)}};
   json["recovery"] = {{"detect_s", run.stops.detection.value},
                       {"wait_s", run.stops.MeanWait().value},
