@@ -228,7 +228,7 @@ InputRates LongRun::InputLimits() const {
 
 bool LongRun::Keeps(const RunEstimate& run, bool priced) const {
   if (deadline && run.time > *deadline) return false;
-  return !budget || (priced && run.cost <= *budget);
+  return !budget || !priced || run.cost <= *budget;
 }
 
 LongRun ReadLongRun(const LongRunFlags& flags) {
