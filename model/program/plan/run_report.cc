@@ -231,13 +231,22 @@ std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
          CheckpointWords(run, conditions) + Item(InputWords(run, conditions, tokens_per_second));
 }
 
+std::string RangeWords(const BatchRange& range) {
+  return range.beyond > 0
+             ? fmt::format(
+                   "extrapolated: published dense runs had up to {} tokens, and no larger batches",
+                   Scaled(range.beyond))
+             : "what published runs of so many tokens used";
+}
+
 std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& facts) {
   const BatchRange range = BatchRangeFor(facts, tokens);
   if (batch_tokens <= range.most * 1.001) return "";
   return fmt::format(
       "batch: {} tokens per step are beyond what dense models published for {} tokens (up to {}): "
       "expect more tokens for the same loss (--global-batch). {}",
-      Scaled(batch_tokens), Count(tokens), Scaled(range.most), facts.source);
+      Scaled(batch_tokens), range.beyond > 0 ? "up to " + Count(range.beyond) : Count(tokens),
+      Scaled(range.most), facts.source);
 }
 
 nlohmann::ordered_json RunJson(const RunEstimate& run) {
