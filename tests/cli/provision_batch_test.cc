@@ -89,5 +89,27 @@ TEST(Tokens, AnInputBoundRunIsNamedInTheTableOfClusters) {
                           HasSubstr("INPUT-BOUND: days and cost count the waits for input")));
 }
 
+// dgx-h100 has no price, and is faster.
+TEST(Topologies, OneInTimeWithoutAPriceComesBeforeLateOnes) {
+  const std::vector<std::string> words = {
+      "--model",  "gpt2-xl", "--topology",     "aws-p4d,dgx-h100",
+      "--nodes",  "2",       "--global-batch", "512",
+      "--refine", "0",       "--tokens",       "10B",
+      "--budget", "50kUSD"};
+  const json free = JsonOf(words);
+  const double late = free["topologies"][0]["training"]["runs"][0]["time_s"],
+               soon = free["topologies"][1]["training"]["runs"][0]["time_s"];
+  ASSERT_LT(soon, late);
+  const auto within = [&](double seconds) {
+    return RunPlan(With(words, {"--deadline", std::to_string(seconds) + "s"}));
+  };
+  const Outcome one = within((soon + late) / 2);
+  EXPECT_EQ(one.code, 0);
+  EXPECT_THAT(one.out, AllOf(HasSubstr("\n  1  dgx-h100"), HasSubstr("too late"),
+                             HasSubstr("in time, no price, budget not checked (--node-price)")));
+  const Outcome none = within(soon / 2);  // too late whatever the price
+  EXPECT_EQ(none.code, 3);
+}
+
 }  // namespace
 }  // namespace orrery
