@@ -9,10 +9,15 @@ namespace orrery {
 
 BatchRange BatchRangeFor(const BatchFacts& facts, double tokens) {
   BatchRange range;
+  double largest = facts.anchor_batch, longest = facts.anchor_tokens;
   range.most = facts.anchor_batch * std::pow(tokens / facts.anchor_tokens, facts.exponent);
   for (const auto& [run, published] : facts.published) {
+    largest = std::max(largest, published.batch);
+    longest = std::max(longest, published.tokens);
     if (published.tokens <= tokens) range.most = std::max(range.most, published.batch);
   }
+  range.most = std::min(range.most, largest);
+  if (tokens > longest) range.beyond = longest;
   range.least = range.most * facts.least_share;
   return range;
 }

@@ -233,10 +233,13 @@ CheckpointCost CheckpointOf(const Conditions& conditions, const Job& job, const 
   cost.bytes =
       Bytes(parameters * CheckpointBytesPerParameter(job.work.precision, job.work.optimizer));
   const StorageFacts& storage = conditions.storage;
-  cost.to_be_ordered = (offer == nullptr || !offer->storage) && !storage.write;
-  cost.file_system = offer != nullptr && offer->storage ? *offer->storage
-                     : storage.write                    ? *storage.write
-                                                        : cost.bytes / storage.write_within;
+  const auto offered = offer != nullptr ? offer->storage : std::nullopt;
+  const bool offers_own = offered && !conditions.storage_given;
+  if (!offers_own) cost.replaced = offered;
+  cost.to_be_ordered = !offers_own && !storage.write;
+  cost.file_system = offers_own      ? *offered
+                     : storage.write ? *storage.write
+                                     : cost.bytes / storage.write_within;
   BytesPerSecond write = cost.file_system;
   BytesPerSecond read = storage.read.value_or(cost.file_system);
   if (const auto front_end = FrontEnd(conditions, job)) {

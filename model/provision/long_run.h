@@ -33,6 +33,7 @@ struct Conditions {
   RecoveryFacts recovery;
   CheckpointFacts checkpoint;
   StorageFacts storage;
+  bool storage_given = false;  // by the user: replaces what an offer brings
   InputFacts input;
   LongRunFacts run;
   EnergyFacts energy;
@@ -46,8 +47,9 @@ double CheckpointBytesPerParameter(Precision precision, Optimizer optimizer);
 struct CheckpointCost {
   Bytes bytes;
   Seconds blocking, background, load;
-  BytesPerSecond file_system;  // that the write needs
-  bool to_be_ordered = true;   // neither the offer nor the user names one
+  BytesPerSecond file_system;              // that the write needs
+  bool to_be_ordered = true;               // neither the offer nor the user names one
+  std::optional<BytesPerSecond> replaced;  // the offer's own, where the user's takes its place
 };
 CheckpointCost CheckpointOf(const Conditions& conditions, const Job& job, const Offer* offer);
 

@@ -292,7 +292,7 @@ instance: "8 x H100 SXM"      # optional: what the vendor calls the machine
 topology: dgx-h100            # of `plan list topologies`, or a YAML file (relative to this one)
 # stand_in: "no file describes their cluster; this one has the same GPUs and NICs"
 # nodes: {min: 4, max: 256, step: 4}     # how many they sell; default 1 to the topology's limit
-# storage: {write: 20GB/s, source: "the quote"}   # the shared file system that comes with it
+# storage: {write: 20GB/s, source: "the quote"}   # the shared file system that comes with it, unless --storage
 # spot_notice: {value: 30s, source: "the quote"}
 # spot_rate: {value: 7.3, source: "measured"}     # interruptions per 1000 node-days
 prices:                       # of a node; the newest of a kind and region counts, of regions the cheapest

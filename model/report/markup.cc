@@ -178,6 +178,9 @@ std::string DaysOf(double seconds) {
 }
 
 std::string GivenDaysOf(double seconds) {
+  if (seconds < 1) return Format(Seconds(seconds));
+  if (seconds < 1000) return GivenDigits(seconds) + " s";
+  if (seconds < 3600) return GivenDigits(seconds / 60) + " min";
   return seconds < 86400 ? GivenDigits(seconds / 3600) + " h" : GivenDigits(seconds / 86400) + " d";
 }
 

@@ -181,8 +181,9 @@ std::string RunTable(const Ref& answer, const Ref& row) {
   line("a checkpoint blocks for", checkpoint["blocking_s"], SecondsOf(checkpoint["blocking_s"]));
   line("and is written behind the steps in", checkpoint["background_s"],
        SecondsOf(checkpoint["background_s"]));
-  line(fmt::format("file system{} (--storage)",
-                   checkpoint["file_system_to_be_ordered"].is_true() ? ", to be ordered" : ""),
+  line(fmt::format("file system{}{} (--storage)",
+                   checkpoint["file_system_to_be_ordered"].is_true() ? ", to be ordered" : "",
+                   checkpoint["file_system_words"].text()),
        checkpoint["file_system_bytes_per_s"], RateOf(checkpoint["file_system_bytes_per_s"]));
   line("input: storage and hosts must deliver", input["read_bytes_per_s"],
        RateOf(input["read_bytes_per_s"]));

@@ -38,6 +38,23 @@ TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
 
 // 2,048 sequences are a little more than the range of 14.9 T tokens, and divide over 16,384 GPUs as nothing below does.
 
+// No run of so many tokens was published: the words do not say that one was.
+TEST(Provision, MoreTokensThanPublishedRunsHadAreExtrapolated) {
+  const std::string words = "extrapolated: published dense runs had up to 15.6 T tokens";
+  for (const char* tokens : {"15T", "100T", "1e16"}) {
+    const bool beyond = std::string(tokens) != "15T";
+    const json provision = JsonOf({"provision", "--model", "gpt2-xl", "--tokens", tokens,
+                                   "--offers", "crusoe-h100", "--nodes", "4"});
+    EXPECT_LE(provision["question"]["batch_tokens"][1], 16777216) << tokens;
+    EXPECT_THAT(provision["question"]["batch_words"].get<std::string>(),
+                HasSubstr(beyond ? words : "what published runs of so many tokens used"));
+    const Outcome plan = RunPlan({"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "4",
+                                  "--tokens", tokens, "--refine", "0"});
+    EXPECT_THAT(Folded(plan.out),
+                HasSubstr(beyond ? words : "what published runs of so many tokens used"));
+  }
+}
+
 // The last step is a whole one: 2 steps of 16.4 G tokens train 33 G, not 20 G.
 TEST(Provision, AWiderRangeOfBatchesIsNoSlower) {
   const auto with = [](const std::string& range) {
@@ -70,6 +87,28 @@ TEST(Tokens, AnInputBoundRunIsNamedInTheTableOfClusters) {
   const std::string rows = table.out.substr(0, table.out.find("The best of them"));
   EXPECT_THAT(rows, AllOf(HasSubstr("INPUT-BOUND\n  2  "),
                           HasSubstr("INPUT-BOUND: days and cost count the waits for input")));
+}
+
+// dgx-h100 has no price, and is faster.
+TEST(Topologies, OneInTimeWithoutAPriceComesBeforeLateOnes) {
+  const std::vector<std::string> words = {
+      "--model",  "gpt2-xl", "--topology",     "aws-p4d,dgx-h100",
+      "--nodes",  "2",       "--global-batch", "512",
+      "--refine", "0",       "--tokens",       "10B",
+      "--budget", "50kUSD"};
+  const json free = JsonOf(words);
+  const double late = free["topologies"][0]["training"]["runs"][0]["time_s"],
+               soon = free["topologies"][1]["training"]["runs"][0]["time_s"];
+  ASSERT_LT(soon, late);
+  const auto within = [&](double seconds) {
+    return RunPlan(With(words, {"--deadline", std::to_string(seconds) + "s"}));
+  };
+  const Outcome one = within((soon + late) / 2);
+  EXPECT_EQ(one.code, 0);
+  EXPECT_THAT(one.out, AllOf(HasSubstr("\n  1  dgx-h100"), HasSubstr("too late"),
+                             HasSubstr("in time, no price, budget not checked (--node-price)")));
+  const Outcome none = within(soon / 2);  // too late whatever the price
+  EXPECT_EQ(none.code, 3);
 }
 
 }  // namespace

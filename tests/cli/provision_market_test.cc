@@ -51,6 +51,37 @@ TEST(ProvisionMarket, APriceFarBelowAllOthersIsNamedWithTheNext) {
   EXPECT_THAT(RunPlan(With(kMarket, {"--offers", usual})).out, Not(HasSubstr("FAR BELOW")));
 }
 
+// One file system for checkpoints, loads and input: what is typed replaces what a quote brings.
+TEST(ProvisionMarket, TheStorageFlagReplacesThatOfAQuote) {
+  const std::string bare = QuoteWith({}, "bare.yaml");
+  const std::string fast =
+      QuoteWith({{"# storage: {write: 20GB/s", "storage: {write: 20GB/s"}}, "fast.yaml");
+  const auto asked = [&](const std::string& offers, const std::vector<std::string>& more) {
+    return With({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--nodes", "4", "--as-of",
+                 "2026-11-22", "--offers", offers},
+                more);
+  };
+  for (const char* storage : {"1MB/s", "efs", "lustre-125"}) {
+    const std::vector<std::string> more = {"--storage", storage};
+    const json without = JsonOf(asked(bare, more)), with = JsonOf(asked(fast, more));
+    ASSERT_EQ(without["answers"].size(), with["answers"].size()) << storage;
+    for (std::size_t i = 0; i < with["answers"].size(); ++i) {
+      json one = without["answers"][i], other = with["answers"][i];
+      EXPECT_EQ(one["time_s"], other["time_s"]) << storage;
+      EXPECT_EQ(one["input"], other["input"]) << storage;
+      EXPECT_EQ(one["checkpoint"]["file_system_words"], "");
+      EXPECT_EQ(other["checkpoint"]["file_system_words"],
+                ", in place of the offer's own of 20.0 GB/s");
+      one["checkpoint"].erase("file_system_words"), other["checkpoint"].erase("file_system_words");
+      EXPECT_EQ(one["checkpoint"], other["checkpoint"]) << storage;
+    }
+  }
+  EXPECT_THAT(Folded(RunPlan(asked(fast, {"--storage", "1MB/s"})).out),
+              HasSubstr("file system of 1.00 MB/s, in place of the offer's own of 20.0 GB/s"));
+  EXPECT_THAT(Folded(RunPlan(asked(fast, {})).out),
+              HasSubstr("file system of 20.0 GB/s (--checkp"));
+}
+
 // Bought by fours: those that work and those that wait together.
 TEST(ProvisionMarket, SparesAreWhatCanBeBought) {
   const std::string path =

@@ -308,9 +308,14 @@ TEST(Topologies, ThoseWithinTheBudgetComeFirst) {
   EXPECT_THAT(within.out,
               AllOf(HasSubstr("\n  1  aws-p4d"), HasSubstr("no price, budget not checked")));
   EXPECT_EQ(within.code, 0);
-  const Outcome none = RunPlan(With(words, {"--budget", "5USD"}));
+  // What surely breaks the budget comes after what may keep it.
+  const Outcome unknown = RunPlan(With(words, {"--budget", "5USD"}));
+  EXPECT_EQ(unknown.code, 0);
+  EXPECT_THAT(unknown.out, AllOf(HasSubstr("\n  1  dgx-h100"), HasSubstr("over the budget"),
+                                 HasSubstr("budget not checked (--node-price)")));
+  const Outcome none = RunPlan(With(words, {"--budget", "5USD", "--node-price", "50USD/h"}));
   EXPECT_EQ(none.code, 3);
-  EXPECT_THAT(none.out, HasSubstr("\n  1  aws-p4d"));  // its price is known at least
+  EXPECT_THAT(none.out, Not(HasSubstr("not checked")));
 }
 
 // The fastest node count costs more than the budget, the dearest run of those within it wins.

@@ -125,6 +125,15 @@ TEST(ProvisionWords, LimitsAreEchoedAsGiven) {
           .out);
   EXPECT_THAT(out, AllOf(HasSubstr("within 12.05 d"), HasSubstr("at most 12.345 kUSD"),
                          Not(HasSubstr("12.1 d")), Not(HasSubstr("12.3 kUSD"))));
+  // 1 s was "0.000277778 h".
+  for (const auto& [given, echoed] :
+       {std::pair("1s", "1.00 s"), std::pair("90.25s", "90.25 s"), std::pair("20min", "20.0 min"),
+        std::pair("12h", "12.0 h"), std::pair("2ms", "2.00 ms")}) {
+    EXPECT_THAT(Folded(RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
+                                "nebius-h100", "--nodes", "1", "--deadline", given})
+                           .out),
+                HasSubstr(std::string("None is done within ") + echoed));
+  }
 }
 
 TEST(ProvisionWords, ShortTimesAreNoDays) {

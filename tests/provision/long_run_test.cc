@@ -372,6 +372,22 @@ TEST(BatchRange, HoldsWhatPublishedRunsUsed) {
     EXPECT_LE(range(tokens).most, range(tokens * 1.1).most);
 }
 
+TEST(BatchRange, EndsAtTheLargestPublishedBatch) {
+  const BatchFacts facts = LoadBatch();
+  double longest = 0, largest = 0;
+  for (const auto& [run, of] : facts.published) {
+    longest = std::max(longest, of.tokens);
+    largest = std::max(largest, of.batch);
+  }
+  EXPECT_EQ(BatchRangeFor(facts, longest).beyond, 0);
+  for (const double tokens : {1.01 * longest, 1e14, 1e16, 1e18}) {
+    const BatchRange range = BatchRangeFor(facts, tokens);
+    EXPECT_EQ(range.most, largest) << tokens;
+    EXPECT_EQ(range.least, facts.least_share * largest) << tokens;
+    EXPECT_EQ(range.beyond, longest) << tokens;
+  }
+}
+
 TEST(BatchRange, IsThatOfItsSequences) {
   const BatchRange range = BatchRangeFor(LoadBatch(), 15e12);
   const BatchSpan batches = SequencesOf(range, 8192);

@@ -146,6 +146,7 @@ void ReadRecovery(const Flag& flag, Conditions* conditions, Diagnostics* diagnos
 
 void ReadStorage(const Flag& flag, Conditions* conditions) {
   if (!flag.given) return;
+  conditions->storage_given = true;
   TextError error;
   if (const auto rate = ParseQuantity<BytesPerSecond>(flag.text, &error); rate && rate->value > 0) {
     conditions->storage = {"given", "as given", *rate, *rate, {}, {}, Seconds(0)};
@@ -227,7 +228,7 @@ InputRates LongRun::InputLimits() const {
 
 bool LongRun::Keeps(const RunEstimate& run, bool priced) const {
   if (deadline && run.time > *deadline) return false;
-  return !budget || (priced && run.cost <= *budget);
+  return !budget || !priced || run.cost <= *budget;
 }
 
 LongRun ReadLongRun(const LongRunFlags& flags) {

@@ -26,7 +26,7 @@ struct LongRun {
 
   // What its input pipeline and storage deliver.
   InputRates InputLimits() const;
-  // The mean run; one without a price keeps no budget.
+  // The mean run; one without a price breaks no budget.
   bool Keeps(const RunEstimate& run, bool priced) const;
 };
 // Everything but the tokens where none are given (0 then). Throws InputError.

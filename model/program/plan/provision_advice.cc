@@ -38,10 +38,9 @@ PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price) {
 
 std::string BatchWords(const ProvisionAnswer& answer) {
   if (!answer.range || answer.batch_given) return "";
-  return fmt::format(
-      "searched from {} to {} tokens per step, what published runs of so many tokens used "
-      "(--global-batch); {}",
-      Scaled(answer.range->least), Scaled(answer.range->most), answer.batch_facts.source);
+  return fmt::format("searched from {} to {} tokens per step, {} (--global-batch); {}",
+                     Scaled(answer.range->least), Scaled(answer.range->most),
+                     RangeWords(*answer.range), answer.batch_facts.source);
 }
 
 std::optional<Dollars> PerDaySooner(const Provisioned& result, std::size_t place) {

@@ -112,6 +112,13 @@ std::string SlowWriteWords(const RunEstimate& run) {
       Format(checkpoint.bytes / Seconds(60)));
 }
 
+// "": the offer brings no file system, or it is used.
+std::string ReplacedWords(const CheckpointCost& checkpoint) {
+  return checkpoint.replaced
+             ? fmt::format(", in place of the offer's own of {}", Format(*checkpoint.replaced))
+             : "";
+}
+
 std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
   const CheckpointCost& checkpoint = run.checkpoint;
   constexpr double kGb = 1e9, kTb = 1e12;
@@ -125,7 +132,8 @@ std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions
       checkpoint.background.value > 0
           ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
           : "",
-      Format(checkpoint.file_system), checkpoint.to_be_ordered ? ", to be ordered" : ""));
+      Format(checkpoint.file_system),
+      (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
   if (conditions.storage.per_tib)
     text +=
         Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
@@ -223,13 +231,22 @@ std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
          CheckpointWords(run, conditions) + Item(InputWords(run, conditions, tokens_per_second));
 }
 
+std::string RangeWords(const BatchRange& range) {
+  return range.beyond > 0
+             ? fmt::format(
+                   "extrapolated: published dense runs had up to {} tokens, and no larger batches",
+                   Scaled(range.beyond))
+             : "what published runs of so many tokens used";
+}
+
 std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& facts) {
   const BatchRange range = BatchRangeFor(facts, tokens);
   if (batch_tokens <= range.most * 1.001) return "";
   return fmt::format(
       "batch: {} tokens per step are beyond what dense models published for {} tokens (up to {}): "
       "expect more tokens for the same loss (--global-batch). {}",
-      Scaled(batch_tokens), Count(tokens), Scaled(range.most), facts.source);
+      Scaled(batch_tokens), range.beyond > 0 ? "up to " + Count(range.beyond) : Count(tokens),
+      Scaled(range.most), facts.source);
 }
 
 nlohmann::ordered_json RunJson(const RunEstimate& run) {
@@ -249,6 +266,7 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"interval_steps", run.interval_steps},
                         {"file_system_bytes_per_s", run.checkpoint.file_system.value},
                         {"file_system_to_be_ordered", run.checkpoint.to_be_ordered},
+                        {"file_system_words", ReplacedWords(run.checkpoint)},
                         {"warning", SlowWriteWords(run)}};
   json["recovery"] = run.elastic ? Json{{"pause_s", run.shrinking.pause.value}}
                                  : Json{{"detect_s", run.stops.detection.value},

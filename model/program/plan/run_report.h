@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "model/provision/batch_range.h"
 #include "model/provision/facts.h"
 #include "model/provision/long_run.h"
 
@@ -25,6 +26,8 @@ std::string MoneyWithInterval(const RunEstimate& run);
 // Bullets: failures, checkpoints, storage, input.
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
                        double tokens_per_second);
+// Where the range is from: "what published runs of so many tokens used", or extrapolated.
+std::string RangeWords(const BatchRange& range);
 // A batch beyond those of published runs of so many tokens; "": it is not.
 std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& facts);
 nlohmann::ordered_json RunJson(const RunEstimate& run);

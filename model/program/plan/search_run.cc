@@ -10,6 +10,7 @@
 
 #include "model/hardware/node_order.h"
 #include "model/program/common/terminal.h"
+#include "model/program/plan/run_report.h"
 #include "model/provision/batch_range.h"
 #include "model/twin/explain.h"
 #include "model/twin/fastest.h"
@@ -62,8 +63,8 @@ std::optional<PlacementChoice> GivenPlacement(const orrery::Job& job, const Cand
 // The fastest batch of the advised range at each node count.
 void ChooseBatches(double tokens, report::Job* job) {
   SearchRequest& request = job->request;
-  const BatchSpan range =
-      SequencesOf(BatchRangeFor(LoadBatch(), tokens), std::max<int64_t>(1, request.work.seq_len));
+  const BatchRange advised = BatchRangeFor(LoadBatch(), tokens);
+  const BatchSpan range = SequencesOf(advised, std::max<int64_t>(1, request.work.seq_len));
   std::vector<int64_t> nodes = request.nodes;
   if (nodes.empty()) nodes = {request.topology.nodes};
   const FastestLayouts fastest(request, job->profiles);
@@ -78,12 +79,11 @@ void ChooseBatches(double tokens, report::Job* job) {
   request.work.global_batch = request.global_batches.front();
   std::erase_if(job->decisions,
                 [](const report::Decision& decision) { return decision.flag == "--global-batch"; });
-  job->decisions.push_back(
-      {fmt::format("global batch {} sequence{}", fmt::join(batches, ", "),
-                   *batches.rbegin() == 1 ? "" : "s"),
-       "--global-batch",
-       fmt::format("the fastest of {} to {}, what published runs of so many tokens used",
-                   range.least, range.most)});
+  job->decisions.push_back({fmt::format("global batch {} sequence{}", fmt::join(batches, ", "),
+                                        *batches.rbegin() == 1 ? "" : "s"),
+                            "--global-batch",
+                            fmt::format("the fastest of {} to {}, {}", range.least, range.most,
+                                        report::RangeWords(advised))});
 }
 
 // An order of nodes that is none is refused before the search, with the reason.

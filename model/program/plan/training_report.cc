@@ -87,7 +87,7 @@ std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run
   const auto add = [&](const char* words) {
     verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ", words);
   };
-  if (run.budget && !priced) add("no price, budget not checked");
+  if (run.budget && !priced) add("no price, budget not checked (--node-price)");
   if (run.budget && priced && one.cost > *run.budget) add("over the budget");
   if (one.input.bound()) add("INPUT-BOUND");
   return verdict;
@@ -204,14 +204,14 @@ nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun
 std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::LongRun& run) {
   std::vector<std::size_t> order(all.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  // What keeps the limits, what breaks them, what has no price to compare with the budget, what does not run.
-  enum Standing { kKeeps, kMisses, kUnchecked, kNotFeasible };
+  // What keeps the limits, what may (no price to compare with the budget), what breaks one, what does not run.
+  enum Standing { kKeeps, kUnchecked, kMisses, kNotFeasible };
   const auto standing = [&](const Compared& one) {
     if (!one.result.feasible()) return kNotFeasible;
     if (!run.deadline && !run.budget) return kKeeps;
     const bool priced = PriceOf(one.job).has_value();
-    if (run.budget && !priced) return kUnchecked;
-    return run.Keeps(EstimateRuns(one, run).front(), priced) ? kKeeps : kMisses;
+    if (!run.Keeps(EstimateRuns(one, run).front(), priced)) return kMisses;
+    return run.budget && !priced ? kUnchecked : kKeeps;
   };
   std::ranges::stable_sort(
       order, {}, [&](std::size_t i) { return std::pair(standing(all[i]), ValueOf(all[i])); });
