@@ -101,6 +101,16 @@ std::string LimitWords(const char* what, double before, double after) {
                      Format(Seconds(before)), 100.0 * (1.0 - after / before));
 }
 
+// "16 nodes, batch 1024, tp 2, pp 1, ...": what is the winner's is not said.
+std::string NamedBeside(const Candidate& winner, const Candidate& other) {
+  std::string text;
+  if (other.nodes != winner.nodes)
+    text += fmt::format("{} node{}, ", other.nodes, other.nodes == 1 ? "" : "s");
+  if (other.global_batch != winner.global_batch)
+    text += fmt::format("batch {}, ", other.global_batch);
+  return text + DescribeLayout(other.strategy, other.micro_batches);
+}
+
 double Messages(const Breakdown& time) { return time.Exposed() + time.Hidden(); }
 
 // The winner's step when the closed form of its terms becomes `after`. A term that shrinks does so in proportion in the
@@ -123,8 +133,7 @@ double WithChange(const Candidate& winner, const StepTime& after) {
 
 }  // namespace
 
-Comparison Compare(const Candidate& winner, const Candidate& other, double winner_fed,
-                   double other_fed) {
+Comparison Compare(const Candidate& winner, const Candidate& other, const ComparedBy& by) {
   Comparison comparison;
   comparison.other = other;
   // Where only one of them is simulated, what both have.
@@ -132,25 +141,32 @@ Comparison Compare(const Candidate& winner, const Candidate& other, double winne
   const StepTime& my_time = like ? winner.time : winner.ClosedForm();
   const StepTime& its_time = like ? other.time : other.ClosedForm();
   for (const BreakdownTerm& term : BreakdownTerms())
-    comparison.terms.push_back({term.name, its_time.*term.seconds - my_time.*term.seconds});
+    comparison.terms.push_back(
+        {term.name, by.weight * its_time.*term.seconds - my_time.*term.seconds});
   std::stable_sort(
       comparison.terms.begin(), comparison.terms.end(),
       [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
   const double mine = my_time.total;
   const double its = its_time.total;
-  if (winner_fed > mine || other_fed > its) {
-    const double with = std::max(its, other_fed);
-    comparison.words =
-        fmt::format("against {} ({} per step with its input, {:+.1f} %; {} without)",
-                    DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(with)),
-                    100.0 * (with / std::max(mine, winner_fed) - 1.0), Format(Seconds(its)));
+  const std::string layout = NamedBeside(winner, other);
+  const auto more = [&](double its_step, double my_step) {
+    const double counted = by.weight * its_step;
+    return std::abs(by.weight - 1) < 1e-9
+               ? fmt::format("{:+.1f} %", 100.0 * (counted / my_step - 1.0))
+               : fmt::format("counts as {} of 1, {:+.1f} %", Format(Seconds(counted)),
+                             100.0 * (counted / my_step - 1.0));
+  };
+  if (by.winner_fed > mine || by.other_fed > its) {
+    const double with = std::max(its, by.other_fed);
+    comparison.words = fmt::format("against {} ({} per step with its input, {}; {} without)",
+                                   layout, Format(Seconds(with)),
+                                   more(with, std::max(mine, by.winner_fed)), Format(Seconds(its)));
     return comparison;
   }
   const char* engine = !like ? ", both in closed form" : other.simulated ? ", simulated" : "";
   comparison.words =
-      fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
-                  DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(its)), engine,
-                  100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
+      fmt::format("against {} ({} per step{}, {}) the winner {}", layout, Format(Seconds(its)),
+                  engine, more(its, mine), SavesAndPays(comparison.terms, mine));
   return comparison;
 }
 

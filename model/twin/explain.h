@@ -6,10 +6,17 @@
 
 namespace orrery {
 
-// Term by term, by one engine: the closed form where one of them is not simulated. `fed`: seconds in which the input of each
-// delivers a step; where one of them waits for it, the words say the steps with it.
-Comparison Compare(const Candidate& winner, const Candidate& other, double winner_fed = 0,
-                   double other_fed = 0);
+// What a comparison knows of the two beside their steps.
+struct ComparedBy {
+  double winner_fed = 0, other_fed = 0;  // seconds in which the input of each delivers a step
+  // What a second of the other's step counts in seconds of the winner's, by the search's objective: not 1 on other nodes
+  // where money counts, and at another batch.
+  double weight = 1;
+};
+
+// Term by term, by one engine: the closed form where one of them is not simulated. Where one of them waits for its input,
+// the words say the steps with it.
+Comparison Compare(const Candidate& winner, const Candidate& other, const ComparedBy& by = {});
 
 // Of a winner that waits `fed` seconds for the input of a step.
 Limit InputLimit(const Candidate& winner, double fed);

@@ -119,10 +119,17 @@ void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRe
   const auto fed = [&](const Candidate& of) {
     return FedIn(request.input, runner.JobOf(of), of.strategy.data_parallel());
   };
+  // What a second of a step costs in what is searched for.
+  const auto second = [&](const Candidate& of) {
+    SearchRequest unfed = request;
+    unfed.input = {};
+    return ObjectiveValue(unfed, 1.0, runner.JobOf(of), of.strategy.data_parallel());
+  };
   Alternatives alternatives(request, &runner, simulator, winner);
   alternatives.FindNearlyFull(result);
   for (const Candidate& other : OtherLayouts(others, winner))
-    result->comparisons.push_back(Compare(winner, other, fed(winner), fed(other)));
+    result->comparisons.push_back(
+        Compare(winner, other, {fed(winner), fed(other), second(other) / second(winner)}));
   alternatives.Find(result);
   result->limits = fed(winner) > winner.time.total
                        ? std::vector<Limit>{InputLimit(winner, fed(winner))}

@@ -142,7 +142,8 @@ struct SearchCounts {
   double seconds = 0;  // wall
 };
 
-// Where the winner gains and loses against another layout; seconds, positive: the winner is faster there.
+// Where the winner gains and loses against another layout; seconds, positive: the winner is faster there. On other nodes or
+// at another batch, seconds of the other count as the objective counts them.
 struct TermDifference {
   std::string term;  // "compute", "pipeline bubble", ...
   double seconds = 0;

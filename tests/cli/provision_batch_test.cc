@@ -36,8 +36,6 @@ TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
   for (const json& row : listed["answers"]) EXPECT_EQ(row["plan"]["global_batch"], 384);
 }
 
-// 2,048 sequences are a little more than the range of 14.9 T tokens, and divide over 16,384 GPUs as nothing below does.
-
 // No run of so many tokens was published: the words do not say that one was.
 TEST(Provision, MoreTokensThanPublishedRunsHadAreExtrapolated) {
   const std::string words = "extrapolated: published dense runs had up to 15.6 T tokens";

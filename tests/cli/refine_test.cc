@@ -79,6 +79,34 @@ TEST(Refine, RowsTooLargeAreNamedAndTheOthersAreSimulated) {
   EXPECT_EQ(document["refinement"]["skipped"].size(), closed);
 }
 
+// On other nodes a shorter step is no better where money counts: a second of it counts what it costs.
+TEST(Comparisons, CountSecondsAsTheObjectiveDoes) {
+  const auto document = nlohmann::json::parse(
+      RunPlan({"--model", "llama2-70b", "--topology", "aws-p5", "--nodes", "8,16", "--refine", "0",
+               "--global-batch", "512", "--objective", "tokens-per-dollar", "--json"})
+          .out);
+  const auto winner = document["ranked"][0];
+  int elsewhere = 0;
+  for (const auto& comparison : document["comparisons"]) {
+    const auto other = comparison["other"];
+    const double weight = other["nodes"].get<double>() / winner["nodes"].get<double>();
+    const double its = weight * other["step_time_s"].get<double>(),
+                 mine = winner["step_time_s"].get<double>();
+    EXPECT_GE(its, mine);
+    double saved = 0;
+    for (const auto& term : comparison["saved_s"]) saved += term.get<double>();
+    EXPECT_NEAR(saved, its - mine, 1e-6 * mine);
+    const auto said = testing::ContainsRegex("against [0-9]+ nodes, .* counts as .* of 1, \\+");
+    if (weight == 1) {
+      EXPECT_THAT(comparison["words"].get<std::string>(), Not(said));
+    } else {
+      EXPECT_THAT(comparison["words"].get<std::string>(), said);
+      ++elsewhere;
+    }
+  }
+  EXPECT_GE(elsewhere, 1);
+}
+
 TEST(Refine, RefusesWhatIsNoCount) {
   for (const auto& [value, said] : {std::pair{"-1", "-1 is too small"},
                                     {"101", "101 is too large"},
