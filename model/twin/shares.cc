@@ -131,7 +131,7 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
     return total(best.allocated) <= limit;
   };
   climb.least = LeastLayers(s);
-  climb.unequal = entry.strategy.layout != nullptr || !predictor_.StagesOf(s)->through.empty() ||
+  climb.unequal = entry.strategy.layout != nullptr || !predictor_.StagesOf(s)->hops.empty() ||
                   request_.model.layers % (int64_t{1} * s.pp * s.vpp) != 0;
   const std::vector<int> of_stages = LayersByStage(request_.model, entry.strategy);
   std::vector<int64_t> held(of_stages.begin(), of_stages.end());
@@ -173,7 +173,7 @@ void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result
   Visit visit{split, 0, options, {}};
   if (mixed_) visit.gpus = &GpusOf(split);
   visit.limits = mixed_ ? LimitsOf(job_, *visit.gpus) : limits_;
-  sweep_.Start(*predictor_.Stages(split.pp, split.tp * split.cp * split.data));
+  sweep_.Start(*predictor_.Stages(split.pp, split.tp * split.cp * split.data, split.tp * split.cp));
   ShareCounts& counts = result->counts.shares;
   std::vector<Entry>& best = result->best;
   std::set<std::string> kinds;  // whatever their layers
