@@ -29,6 +29,7 @@ struct GroupShape {
   int sharing = 1;  // groups that use a node's NICs at the same time
 
   int nodes() const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
+  auto operator<=>(const GroupShape&) const = default;
 };
 
 // The shape of a mesh axis: `inner` ranks lie inside one step along it (all faster-varying axes).

@@ -8,6 +8,7 @@
 #include "model/arch/data_root.h"
 #include "model/base/node.h"
 #include "model/base/plain_text.h"
+#include "model/base/text.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/read_parts.h"
 
@@ -79,31 +80,57 @@ void ReadFrameworks(const Node& root, TopologySpec* spec) {
   }
 }
 
-// Nodes by number: "3" or "4..7".
+// "3", "4..7" or a list of both.
+bool ReadNodeNumbers(std::string_view text, int64_t max_nodes,
+                     std::vector<std::pair<int64_t, int64_t>>* ranges) {
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view item = Trim(text.substr(begin, end - begin));
+    begin = end + 1;
+    const std::size_t dots = item.find("..");
+    int64_t first = 0, last = 0;
+    if (ParseInteger(item.substr(0, dots), &first) != NumberFault::kNone ||
+        ParseInteger(dots == std::string_view::npos ? item : item.substr(dots + 2), &last) !=
+            NumberFault::kNone ||
+        first < 0 || last < first || last >= max_nodes)
+      return false;
+    ranges->emplace_back(first, last);
+  }
+  return true;
+}
+
+// With another chip the factor is on top of that chip's: below 1 its nodes are faster than its profile says.
+void CheckFactor(const Node& row, const OtherNodes& other) {
+  if (other.slower < 1 && other.gpu.empty())
+    row.ErrorAt("slower", "the node is faster than the others, which have the same GPU",
+                "a factor from 1 on; where a node is faster, name the others as slower");
+}
+
 void ReadOtherNodes(const Node& root, TopologySpec* spec) {
   if (!root.Has("other_nodes")) return;
   std::vector<bool> named(static_cast<std::size_t>(std::max<int64_t>(spec->max_nodes, 0)), false);
   for (const Node& row : root.Items("other_nodes")) {
     OtherNodes other;
     const std::string text = row.String("nodes");
-    const std::size_t dots = text.find("..");
-    if (ParseInteger(text.substr(0, dots), &other.first) != NumberFault::kNone ||
-        ParseInteger(dots == std::string::npos ? text : text.substr(dots + 2), &other.last) !=
-            NumberFault::kNone ||
-        other.first < 0 || other.last < other.first || other.last >= spec->max_nodes) {
+    std::vector<std::pair<int64_t, int64_t>> ranges;
+    if (!ReadNodeNumbers(text, spec->max_nodes, &ranges)) {
       row.ErrorAt("nodes", "'" + text + "' names no nodes",
-                  "a number or a range in quotes, \"4..7\", below max_nodes");
+                  "a number, a range or a list of both in quotes, \"0,4..7\", below max_nodes");
       continue;
     }
     if (row.Has("gpu")) other.gpu = ReadProfileId(row, "gpu", "gpu");
     other.slower = row.Number("slower", kLeastSlower, kMostSlower, 1.0);
-    for (int64_t node = other.first; node <= other.last; ++node) {
-      const auto at = static_cast<std::size_t>(node);
-      if (named[at]) row.ErrorAt("nodes", "node " + std::to_string(node) + " is in two rows");
-      named[at] = true;
+    CheckFactor(row, other);
+    for (const auto& [first, last] : ranges) {
+      for (int64_t node = first; node <= last; ++node) {
+        const auto at = static_cast<std::size_t>(node);
+        if (named[at]) row.ErrorAt("nodes", "node " + std::to_string(node) + " is there twice");
+        named[at] = true;
+      }
+      other.first = first, other.last = last;
+      spec->other_nodes.push_back(other);
     }
     row.RejectUnknownKeys();
-    spec->other_nodes.push_back(other);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/arch/parameters.h"
+#include "model/collectives/group_shapes.h"
 #include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
 #include "model/price/message_prices.h"
@@ -22,7 +23,11 @@ class LayerMessages {
   LayerMessages(const MicroBatchOps& ops, const CostSetting& setting) {
     const MessagePrices prices(setting);
     const int local = setting.cluster->domain_gpus();
-    const GroupShape shape = ShapeOfAxis(ops.layer_ranks, 1, local);
+    const auto slowest = [&](int size, int inner) {
+      return SlowestOfAxis(size, inner, local, setting.cluster->ranks());
+    };
+    const GroupShape shape = slowest(ops.layer_ranks, 1);
+    on_nics_ = shape.nodes() > 1;
     for (int kind = 0; kind < kCollectives; ++kind) {
       const auto collective = static_cast<Collective>(kind);
       if (collective == Collective::kSendRecv || collective == Collective::kBroadcast) continue;
@@ -32,14 +37,14 @@ class LayerMessages {
     }
     tail_ = prices.Prepare(MessageRole::kShard, Collective::kAllReduce, shape);
     if (ops.context.ranks > 1) {
-      const GroupShape context = ShapeOfAxis(ops.context.ranks, ops.context.inner, local);
+      const GroupShape context = slowest(ops.context.ranks, ops.context.inner);
       for (const Collective collective :
            {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll})
         context_[At(static_cast<int>(collective))] =
             prices.Prepare(MessageRole::kContext, collective, context, false);
     }
     if (ops.ring.ranks > 1) {
-      const GroupShape ring = ShapeOfAxis(ops.ring.ranks, ops.ring.inner, local);
+      const GroupShape ring = slowest(ops.ring.ranks, ops.ring.inner);
       const bool inside = ring.nodes() == 1;
       const auto hop = [&](int per_node) {
         return prices.Prepare(MessageRole::kContext, Collective::kSendRecv,
@@ -57,6 +62,7 @@ class LayerMessages {
     return std::max(hop_.Time(bytes), ring_leads() ? hop_inside_.Time(bytes) : 0.0);
   }
   bool ring_leads() const { return ring_leads_; }
+  bool on_nics() const { return on_nics_; }  // ranks of a layer are on several nodes
   // The rank that sends to another node receives from its own, which is faster. Of two slots one is free again when it has
   // sent on what was in it: so it is ahead of the next one by the difference of two hops.
   double Lead(double bytes) const {
@@ -75,6 +81,7 @@ class LayerMessages {
   std::array<PreparedMessage, kCollectives> forward_, backward_, whole_, context_;
   PreparedMessage hop_, hop_inside_, tail_;
   bool ring_leads_ = false;  // it has hops of both kinds
+  bool on_nics_ = false;
 };
 
 // Messages of a ring beside the kernels of one pass, in the order of issue: a hop starts when the one before has arrived
@@ -396,7 +403,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   LayerTable table;
   table.layer_ranks = ops.layer_ranks;
   table.sequence_ranks = ops.context.ranks;
-  table.tensor_on_nics = ops.layer_ranks > setting.cluster->domain_gpus();
+  table.tensor_on_nics = messages.on_nics();
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   table.kinds.clear();
   LayerTime kept;  // of layers that are not recomputed

@@ -271,7 +271,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   for (const ShardChoice& shard : visit.shards) {
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }
-  visit.stages = predictor_.Stages(split.pp, split.tp * split.cp * split.data);
+  visit.stages = predictor_.Stages(split.pp, split.tp * split.cp * split.data, split.tp * split.cp);
   sweep_.Start(*visit.stages);
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());

@@ -179,8 +179,9 @@ void FastestLayouts::AddNearOnes(Queue queue, double fits_in, double below, Eval
   for (int64_t i = 0; queue.Least() < below; ++i) {
     const Split split = queue.Next();
     if (split.pp == 1) continue;
-    const int inner = split.tp * split.cp * split.data;
-    if (evaluator->predictor().Stages(split.pp, inner)->through.empty()) continue;
+    const int layer = split.tp * split.cp;
+    if (evaluator->predictor().Stages(split.pp, layer * split.data, layer)->narrow.empty())
+      continue;
     const SplitResult result = evaluator->Run(split, i, options);
     for (const Entry& entry : result.best) near->push_back({entry, split});
   }

@@ -9,7 +9,9 @@
 #include <set>
 
 #include "model/twin/explain.h"
+#include "model/twin/placed_traffic.h"
 #include "model/twin/refine.h"
+#include "model/twin/time_bound.h"
 
 namespace orrery {
 namespace {
@@ -160,6 +162,23 @@ void MarkTies(const SearchRequest& request, const Runner& runner, SearchResult* 
   }
 }
 
+// Of a layout's step with whatever shares of the layers.
+double LeastOfShares(const Job& job, const Strategy& s, StepPredictor* predictor) {
+  const auto found = predictor->Table(KeyOf(job.model, s));
+  const auto* table = std::get_if<const LayerTable*>(&found);
+  if (table == nullptr) return 0;
+  const auto micro_batches = static_cast<double>(MicroBatches(job.work, s));
+  const std::vector<double> slowdown = SlowdownOf(job);
+  double least = slowdown.empty() ? LeastTime(**table, s, micro_batches) : 0.0;
+  if (!slowdown.empty()) {
+    for (const std::vector<double>& replica :
+         PlacedTraffic(s, job.cluster.gpus_per_node)
+             .SlowReplicas(InOrder(slowdown, OrderOf(job, s)), StagesWait(s)))
+      least = std::max(least, LeastTime(**table, s, micro_batches, replica));
+  }
+  return least + predictor->closed_form().fixed;
+}
+
 // Of the first rows that have a layout of their own.
 void CompareShares(const Runner& runner, std::vector<Candidate>* ranked) {
   for (std::size_t i = 0; i < std::min(kSharesCompared, ranked->size()); ++i) {
@@ -168,14 +187,16 @@ void CompareShares(const Runner& runner, std::vector<Candidate>* ranked) {
     const Job& job = runner.JobOf(candidate);
     Strategy equal = candidate.strategy;
     equal.layout = nullptr;
-    const auto time = StepPredictor(job).Predict(equal);
+    StepPredictor predictor(job);
+    const auto time = predictor.Predict(equal);
     if (std::holds_alternative<Refusal>(time)) continue;
     Prediction prediction = PredictionOf(job, equal, std::get<StepTime>(time));
     const ir::Plan plan = LowerLegal(job, equal);
     AddLayout(job, plan, 0, &prediction);
     if (candidate.simulated) Settle(job, plan, ClusterOf(job), &prediction);
     if (candidate.simulated.has_value() == prediction.simulated.has_value())
-      candidate.equals = {prediction.time.total, prediction.memory->fits};
+      candidate.equals = {prediction.time.total, prediction.memory->fits,
+                          LeastOfShares(job, candidate.strategy, &predictor)};
   }
 }
 

@@ -93,6 +93,7 @@ Job JobOf(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
 struct EqualShares {
   double seconds = 0;  // simulated where the candidate is
   bool fits = false;
+  double bound = 0;  // seconds, closed form: no shares of the layers take less
 };
 
 // Memory, confidence and simulation are set for printed ones; the digest is left to those who print it.

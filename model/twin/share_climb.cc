@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/plan/lower/schedules.h"
+#include "model/twin/layouts.h"
 
 namespace orrery {
 namespace {
@@ -116,6 +117,43 @@ double ShareClimb::Run(std::vector<int64_t>* held, double seconds) {
     if (!any) any = deal(2);
   }
   return seconds;
+}
+
+template <class Spread>
+double LayoutClimb::Climb(const Spread& spread, std::vector<int64_t> least,
+                          std::vector<int64_t>* held, double seconds) {
+  ShareClimb climb;
+  climb.price = [&](const std::vector<int64_t>& now, double most) {
+    return price(spread(now), most);
+  };
+  climb.fits = [&](const std::vector<int64_t>& now) { return fits(spread(now)); };
+  climb.least = std::move(least);
+  climb.unequal = unequal;
+  climb.most_priced = std::min(climb.most_priced, most_priced - priced);
+  const double found = climb.Run(held, seconds);
+  priced += climb.priced;
+  return found;
+}
+
+double LayoutClimb::Run(const Strategy& s, Shared* layout, double seconds) {
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  std::vector<int64_t> of_stages(static_cast<std::size_t>(s.pp), 0);
+  for (std::size_t i = 0; i < (*layout)->size(); ++i)
+    of_stages[static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, static_cast<int>(i)).stage)] +=
+        (**layout)[i];
+  const double by_stage = Climb([&](const auto& held) { return SpreadShares(held, s); },
+                                LeastLayers(s), &of_stages, seconds);
+  if (by_stage < seconds) *layout = SpreadShares(of_stages, s);
+  if (s.vpp == 1 || in_a_v) return by_stage;
+  std::vector<int64_t> chunks((*layout)->begin(), (*layout)->end());
+  std::vector<int64_t> least(chunks.size(), 1);
+  least.front() = least.back() = 0;  // the embedding and the head are enough for a chunk
+  const auto as_layout = [](const std::vector<int64_t>& held) {
+    return std::make_shared<const std::vector<int>>(held.begin(), held.end());
+  };
+  const double by_chunk = Climb(as_layout, std::move(least), &chunks, by_stage);
+  if (by_chunk < by_stage) *layout = as_layout(chunks);
+  return by_chunk;
 }
 
 }  // namespace orrery

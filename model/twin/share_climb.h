@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -32,6 +33,25 @@ struct ShareClimb {
   std::optional<double> Price(const std::vector<int64_t>& held, double most);
   bool DealAgain(int64_t each, std::vector<int64_t>* held, double* seconds);
   bool MoveOne(std::vector<int64_t>* held, double* seconds);
+};
+
+// The same of a layout's chunks: first whole stages' shares, then, in interleaved schedules, single layers move between
+// chunks: one may be too full on a stage that is not.
+struct LayoutClimb {
+  using Shared = std::shared_ptr<const std::vector<int>>;  // layers by chunk
+  std::function<std::optional<double>(Shared, double most)> price;
+  std::function<bool(Shared)> fits;
+  bool unequal = false;
+  int64_t most_priced = 4000;
+  int64_t priced = 0;
+
+  // `layout`: of a step that takes `seconds`; what it becomes.
+  double Run(const Strategy& s, Shared* layout, double seconds);
+
+ private:
+  template <class Spread>
+  double Climb(const Spread& spread, std::vector<int64_t> least, std::vector<int64_t>* held,
+               double seconds);
 };
 
 // A layer for each chunk of a stage, but for those of the embedding and the head.

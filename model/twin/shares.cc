@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many layers each stage gets: by its GPUs' speed and memory, and by what single layers gain elsewhere.
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "model/memory/software_memory.h"
 #include "model/twin/share_climb.h"
@@ -107,9 +110,9 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
   const double limit = total(entry.allocated) <= margin ? margin : limits_.capacity.value;
   Entry best = entry;
   Strategy& s = best.strategy;
-  ShareClimb climb;
-  climb.price = [&](const std::vector<int64_t>& held, double most) -> std::optional<double> {
-    s.layout = SpreadShares(held, s);
+  LayoutClimb climb;
+  climb.price = [&](Shared layout, double most) -> std::optional<double> {
+    s.layout = std::move(layout);
     const auto found = predictor_.Table(KeyOf(request_.model, s));
     const auto* table = std::get_if<const LayerTable*>(&found);
     if (table == nullptr) return std::nullopt;
@@ -121,8 +124,8 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
                                               : sweep_.Seconds(**table, outline, data, most);
     return seconds && *seconds <= most ? seconds : std::nullopt;
   };
-  climb.fits = [&](const std::vector<int64_t>& held) {
-    s.layout = SpreadShares(held, s);
+  climb.fits = [&](Shared layout) {
+    s.layout = std::move(layout);
     if (CheckStrategy(request_.model, job_.work, s)) return false;
     best.allocated =
         visit.mixed_memory()
@@ -130,14 +133,12 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
             : memory_.AllocatedBound(s, visit.split.micro_batches);
     return total(best.allocated) <= limit;
   };
-  climb.least = LeastLayers(s);
-  climb.unequal = entry.strategy.layout != nullptr || !predictor_.StagesOf(s)->through.empty() ||
+  climb.unequal = entry.strategy.layout != nullptr || !predictor_.StagesOf(s)->hops.empty() ||
                   request_.model.layers % (int64_t{1} * s.pp * s.vpp) != 0;
-  const std::vector<int> of_stages = LayersByStage(request_.model, entry.strategy);
-  std::vector<int64_t> held(of_stages.begin(), of_stages.end());
-  best.seconds = climb.Run(&held, entry.seconds);
+  Shared layout = LayersOf(request_.model, entry.strategy).layout;
+  best.seconds = climb.Run(entry.strategy, &layout, entry.seconds);
   counts->priced += climb.priced;
-  if (best.seconds >= entry.seconds * (1 - kSameShares) || !climb.fits(held)) return std::nullopt;
+  if (best.seconds >= entry.seconds * (1 - kSameShares) || !climb.fits(layout)) return std::nullopt;
   // Each has a place of its own in the enumeration, behind all others.
   constexpr int64_t kBehind = int64_t{1} << 40;
   best.rank = RankOf(best.seconds, s.data_parallel(), best.allocated, entry.rank.split,
@@ -173,7 +174,7 @@ void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result
   Visit visit{split, 0, options, {}};
   if (mixed_) visit.gpus = &GpusOf(split);
   visit.limits = mixed_ ? LimitsOf(job_, *visit.gpus) : limits_;
-  sweep_.Start(*predictor_.Stages(split.pp, split.tp * split.cp * split.data));
+  sweep_.Start(*predictor_.Stages(split.pp, split.tp * split.cp * split.data, split.tp * split.cp));
   ShareCounts& counts = result->counts.shares;
   std::vector<Entry>& best = result->best;
   std::set<std::string> kinds;  // whatever their layers

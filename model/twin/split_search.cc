@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "model/base/diagnostics.h"
 #include "model/memory/software_memory.h"
 #include "model/plan/lower/balance.h"
+#include "model/plan/lower/outline.h"
 #include "model/plan/lower/schedules.h"
 #include "model/twin/layouts.h"
 #include "model/twin/predict.h"
@@ -246,25 +248,23 @@ class SplitSearch::Walk {
 };
 
 void SplitSearch::Climb(const Case& of, Found* found) {
-  std::vector<int64_t> held;
-  for (const int layers : LayersByStage(job_.model, With(found->layers))) held.push_back(layers);
-  ShareClimb climb;
-  climb.price = [&](const std::vector<int64_t>& next, double most) -> std::optional<double> {
-    const double seconds = Price(of, With(SpreadShares(next, variant_)));
+  LayoutClimb climb;
+  climb.price = [&](LayoutClimb::Shared layers, double most) -> std::optional<double> {
+    const double seconds = Price(of, With(std::move(layers)));
     return seconds <= most ? std::optional(seconds) : std::nullopt;
   };
-  climb.fits = [&](const std::vector<int64_t>& next) {
-    const Strategy split = With(SpreadShares(next, variant_));
+  climb.fits = [&](LayoutClimb::Shared layers) {
+    const Strategy split = With(std::move(layers));
     return !CheckStrategy(job_.model, job_.work, split) &&
            (of.order == nullptr || fit_(split, *of.order));
   };
-  climb.least = LeastLayers(variant_);
   climb.unequal = true;
   climb.most_priced = std::min(climb.most_priced, budget_.left);
-  const double seconds = climb.Run(&held, found->seconds);
+  LayoutClimb::Shared layers = LayersOf(job_.model, With(found->layers)).layout;
+  const double seconds = climb.Run(variant_, &layers, found->seconds);
   if (seconds >= found->seconds * (1 - kSamePlacement)) return;
   found->seconds = seconds;
-  found->layers = SpreadShares(held, variant_);
+  found->layers = std::move(layers);
 }
 
 SplitSearch::Found SplitSearch::Find(const Case& of) {

@@ -107,34 +107,55 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
 }
 
 const DataMessages* StepPredictor::Data(const DataAxes& axes, const StageStretches& of,
-                                        const std::vector<StageStretches>& stages) {
-  const auto [found, fresh] = data_.try_emplace({axes, of, stages});
-  DataMessages& data = found->second;
-  if (!fresh) return &data;
+                                        const DataShapes& shapes) {
+  const auto [found, fresh] = data_alike_.try_emplace({axes, of, shapes});
+  if (!fresh) return &found->second;
   const auto at = [&](unsigned kind) { return of[kind - kDataMessages]; };
-  data = PrepareData(Prices({at(kDataMessages), at(kDataTrees)}),
-                     Prices({at(kGroupMessages), at(kGroupTrees)}), axes);
-  StageStretches fastest = of;
-  for (const StageStretches& stage : stages) {
-    data.of_stage.push_back(Data(axes, stage, {}));
-    for (std::size_t kind = 0; kind < stage.size(); ++kind)
-      fastest[kind] = std::min(fastest[kind], stage[kind]);
-  }
-  if (!stages.empty()) data.fastest = Data(axes, fastest, {});
-  return &data;
+  found->second = PrepareData(Prices({at(kDataMessages), at(kDataTrees)}),
+                              Prices({at(kGroupMessages), at(kGroupTrees)}), axes, shapes);
+  return &found->second;
 }
 
+// Of all stages what the slowest has, where they lie otherwise or cross other uplinks.
 const DataMessages* StepPredictor::Data(const DataAxes& axes, const Stretches& stretches) {
   StageStretches of;
   std::copy_n(stretches.of.begin() + kDataMessages, of.size(), of.begin());
-  return Data(axes, of, stretches.stages);
+  const auto [found, fresh] = data_.try_emplace({axes, of, stretches.stages});
+  if (!fresh) return found->second.get();
+  const std::vector<DataShapes> shapes =
+      ShapesByStage(axes, job_.cluster.domain_gpus(), job_.cluster.ranks());
+  DataShapes slow = shapes.front(), fast = slow;
+  for (const DataShapes& shape : shapes) {
+    slow = {SlowestOf(slow.shards, shape.shards), SlowestOf(slow.replicas, shape.replicas),
+            SlowestOf(slow.between, shape.between)};
+    fast = {FastestOf(fast.shards, shape.shards), FastestOf(fast.replicas, shape.replicas),
+            FastestOf(fast.between, shape.between)};
+  }
+  auto data = std::make_unique<DataMessages>(*Data(axes, of, slow));
+  StageStretches fastest = of;
+  for (std::size_t stage = 0; stage < std::max(stretches.stages.size(), shapes.size()); ++stage) {
+    if (stretches.stages.empty() && shapes.size() == 1) break;
+    const StageStretches& by = stretches.stages.empty() ? of : stretches.stages[stage];
+    data->of_stage.push_back(Data(axes, by, shapes.size() == 1 ? slow : shapes[stage]));
+    for (std::size_t kind = 0; kind < by.size(); ++kind)
+      fastest[kind] = std::min(fastest[kind], by[kind]);
+  }
+  if (!data->of_stage.empty()) data->fastest = Data(axes, fastest, fast);
+  found->second = std::move(data);
+  return found->second.get();
 }
 
-const StageMessages* StepPredictor::Stages(int pp, int inner, const Stretches& stretches) {
+// Ranks of a layer wait for each other; where they are on one node they hand over together.
+StageAxes StepPredictor::StageAxesOf(int pp, int inner, int layer) const {
+  const bool on_node = job_.cluster.domain_gpus() % layer == 0;
+  return {pp, inner, on_node ? 1 : layer};
+}
+
+const StageMessages* StepPredictor::Stages(const StageAxes& axes, const Stretches& stretches) {
   const double ends = stretches[kEndMessages];  // of two ranks a tree is a ring
-  const auto [found, fresh] = stages_.try_emplace({pp, inner, ends, stretches.hops});
+  const auto [found, fresh] = stages_.try_emplace({axes, ends, stretches.hops});
   if (fresh)
-    found->second = PrepareStages(Prices({1, 1}), Prices({ends, ends}), stretches.hops, pp, inner);
+    found->second = PrepareStages(Prices({1, 1}), Prices({ends, ends}), stretches.hops, axes);
   return &found->second;
 }
 
@@ -142,8 +163,8 @@ const DataMessages* StepPredictor::Data(int dp, int dp_outer, int inner) {
   return Data({dp, dp_outer, inner}, OfDefault(inner, 1, dp, dp_outer));
 }
 
-const StageMessages* StepPredictor::Stages(int pp, int inner) {
-  return Stages(pp, inner, OfDefault(inner, 1, 1, 1));
+const StageMessages* StepPredictor::Stages(int pp, int inner, int layer) {
+  return Stages(StageAxesOf(pp, inner, layer), OfDefault(inner, 1, 1, 1));
 }
 
 // Ranks of the axes from the innermost; stages are around them.
@@ -187,9 +208,12 @@ std::variant<StepTime, Refusal> StepPredictor::Predict(
   StepPredictor& tables = on_node ? *this : Stretched(OfTensors(stretches));
   const auto table = tables.Table(KeyOf(job_.model, strategy));
   if (const auto* refusal = std::get_if<Refusal>(&table)) return *refusal;
-  return Slowest(*std::get<const LayerTable*>(table), OutlineOf(job_, strategy),
-                 *Data(AxesOf(strategy), stretches),
-                 *Stages(strategy.pp, strategy.inside_stages(), stretches), window, slow_replicas);
+  return Slowest(
+      *std::get<const LayerTable*>(table), OutlineOf(job_, strategy),
+      *Data(AxesOf(strategy), stretches),
+      *Stages(StageAxesOf(strategy.pp, strategy.inside_stages(), strategy.tp * strategy.cp),
+              stretches),
+      window, slow_replicas);
 }
 
 const DataMessages* StepPredictor::DataOf(const Strategy& s) {
@@ -199,8 +223,10 @@ const DataMessages* StepPredictor::DataOf(const Strategy& s) {
 }
 
 const StageMessages* StepPredictor::StagesOf(const Strategy& s) {
-  if (s.placement) return Stages(s.pp, s.inside_stages(), StretchesOf(s, OrderOf(job_, s)));
-  return Stages(s.pp, s.inside_stages());
+  const int layer = s.tp * s.cp;
+  if (s.placement)
+    return Stages(StageAxesOf(s.pp, s.inside_stages(), layer), StretchesOf(s, OrderOf(job_, s)));
+  return Stages(s.pp, s.inside_stages(), layer);
 }
 
 StepTime StepPredictor::Slowest(const LayerTable& table, PlanOutline outline,

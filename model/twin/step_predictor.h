@@ -48,7 +48,8 @@ class StepPredictor {
   // The parts, for callers that evaluate many strategies. Pointers stay valid.
   std::variant<const LayerTable*, Refusal> Table(const MicroBatchKey& key);
   const DataMessages* Data(int dp, int dp_outer, int inner);
-  const StageMessages* Stages(int pp, int inner);
+  // `layer`: ranks that share a layer, of the `inner` ones of a stage.
+  const StageMessages* Stages(int pp, int inner, int layer);
   const DataMessages* DataOf(const Strategy& strategy);
   const StageMessages* StagesOf(const Strategy& strategy);
   const ClosedForm& closed_form() const { return closed_form_; }
@@ -64,8 +65,9 @@ class StepPredictor {
   const Stretches& OfDefault(int tensor, int context, int data, int groups);
   const DataMessages* Data(const DataAxes& axes, const Stretches& stretches);
   const DataMessages* Data(const DataAxes& axes, const StageStretches& of,
-                           const std::vector<StageStretches>& stages);
-  const StageMessages* Stages(int pp, int inner, const Stretches& stretches);
+                           const DataShapes& shapes);
+  StageAxes StageAxesOf(int pp, int inner, int layer) const;
+  const StageMessages* Stages(const StageAxes& axes, const Stretches& stretches);
   CostSetting Prices(const UplinkStretch& stretch) const;
   StepPredictor& Stretched(const UplinkStretch& stretch);
 
@@ -76,8 +78,11 @@ class StepPredictor {
   using Tables = std::map<MicroBatchKey, std::variant<LayerTable, Refusal>>;
   Tables tables_;
   const Tables::value_type* last_ = nullptr;  // that was looked up: searches ask for one many times
-  std::map<std::tuple<DataAxes, StageStretches, std::vector<StageStretches>>, DataMessages> data_;
-  std::map<std::tuple<int, int, double, std::vector<double>>, StageMessages> stages_;
+  std::map<std::tuple<DataAxes, StageStretches, std::vector<StageStretches>>,
+           std::unique_ptr<DataMessages>>
+      data_;
+  std::map<std::tuple<DataAxes, StageStretches, DataShapes>, DataMessages> data_alike_;
+  std::map<std::tuple<StageAxes, double, std::vector<double>>, StageMessages> stages_;
   std::map<std::array<int, 4>, Stretches>
       of_default_;                // by ranks of each axis, in the order of nodes
   std::vector<Uplinks> uplinks_;  // that can hold messages up

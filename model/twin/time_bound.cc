@@ -128,9 +128,9 @@ namespace {
 double SecondsOfWay(const StageMessages& messages, double bytes, int chunks, bool in_a_v) {
   const double inside = messages.inside.Time(bytes), between = messages.between.Time(bytes);
   double way = messages.hops_inside * inside + messages.hops_between * between;
-  for (std::size_t hop = 0; hop + 1 < messages.through.size(); ++hop) {
-    const int kind = messages.through[hop];
-    if (kind > 0) way += messages.narrow[static_cast<std::size_t>(kind - 1)].Time(bytes);
+  for (std::size_t hop = 0; hop + 1 < messages.hops.size(); ++hop) {
+    const int kind = messages.hops[hop] - StageMessages::kNarrow;
+    if (kind >= 0) way += messages.narrow[static_cast<std::size_t>(kind)].Time(bytes);
   }
   if (in_a_v) return 2 * way;  // the last stage hands over to itself
   return chunks * way + (chunks - 1) * (messages.hops_between > 0 ? between : inside);

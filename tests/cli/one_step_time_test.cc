@@ -102,6 +102,11 @@ TEST_F(OneStepTime, InAGivenOrderOfRanks) {
     EXPECT_EQ(placed["given"], true);
     ExpectSame(placed["step_time_s"], predicted["prediction"]["step_time_s"]);
     ExpectSame(placed["default_step_time_s"], Answer(kJob + kCluster)["ranked"][0]["step_time_s"]);
+    // The page of a search draws that order, too.
+    const Words page = placement + Words{"--html", ScratchFolder() + "/placed.html"};
+    const auto drawn = [](const json& answer) { return answer["timeline"]["seconds"]; };
+    ExpectSame(drawn(Answer(kJob + kCluster + page)),
+               drawn(Answer(Words{"predict"} + kJob + kCluster + page)));
     const Outcome text = RunPlan(kJob + kCluster + placement);
     EXPECT_THAT(text.out,
                 AllOf(HasSubstr("with yours, --placement "), HasSubstr(std::string(order) + "\n")));

@@ -240,12 +240,16 @@ TEST(Placement, NamesNodesOnce) {
 TEST(Placement, OtherNodesOfATopologyAreRead) {
   const TopologySpec cluster =
       SmallCluster(4, 1, "kind: single-switch",
-                   "[{nodes: \"2..3\", gpu: v100-sxm2-32gb}, {nodes: \"0\", slower: 1.2}]");
-  ASSERT_THAT(cluster.other_nodes, SizeIs(2));
+                   "[{nodes: \"2..3\", gpu: v100-sxm2-32gb}, {nodes: \"0, 1\", slower: 1.2}]");
+  ASSERT_THAT(cluster.other_nodes, SizeIs(3));
   EXPECT_EQ(cluster.other_nodes[0].last, 3);
-  EXPECT_DOUBLE_EQ(cluster.other_nodes[1].slower, 1.2);
-  for (const char* wrong : {"[{nodes: \"4\", slower: 2}]", "[{nodes: \"x\"}]",
-                            "[{nodes: \"0\"}, {nodes: \"0..1\"}]", "[{nodes: \"0\", slower: 0}]"})
+  for (const int row : {1, 2}) {
+    EXPECT_EQ(cluster.other_nodes[row].last, row - 1);
+    EXPECT_DOUBLE_EQ(cluster.other_nodes[row].slower, 1.2);
+  }
+  for (const char* wrong : {"[{nodes: \"4\", slower: 2}]", "[{nodes: \"x\"}]", "[{nodes: \"1,\"}]",
+                            "[{nodes: \"0\"}, {nodes: \"0..1\"}]", "[{nodes: \"0,0\"}]",
+                            "[{nodes: \"0\", slower: 0}]", "[{nodes: \"0\", slower: 0.5}]"})
     EXPECT_THROW(SmallCluster(4, 1, "kind: single-switch", wrong), InputError) << wrong;
 }
 

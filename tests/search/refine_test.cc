@@ -174,7 +174,7 @@ TEST(Refine, NothingThatMayWinIsLeft) {
   std::vector<Candidate*> pointers;
   for (Candidate& candidate : every) {
     if (!candidate.memory->nearly_full &&
-        candidate.time.total < 1.03 * result.ranked.front().time.total / least)
+        candidate.time.total < 1.06 * result.ranked.front().time.total / least)
       pointers.push_back(&candidate);
   }
   ASSERT_GT(pointers.size(), 3u);

@@ -41,6 +41,7 @@
 // M micro-batches, p stages, v chunks per stage. More bandwidth, more FLOP/s or less latency never makes a step longer.
 #pragma once
 
+#include "model/collectives/group_shapes.h"
 #include "model/engine/closed/schedule_time.h"
 #include "model/plan/lower/outline.h"
 #include "model/price/breakdown.h"
@@ -65,8 +66,8 @@ struct DataMessages {
   // Seconds of a few bytes among: replicas and stages; ranks that share a replica's weights; the same where states are
   // sharded; those of one stage. 0: one rank.
   double loss = 0, norm = 0, norm_of_shards = 0, norm_of_tensors = 0;
-  // By stage, where their groups cross other uplinks: this is then what the slowest stage has, and `fastest` no more than any
-  // of them. Empty: all are alike.
+  // By stage, where their groups cross other uplinks or lie on other nodes: this is then what the slowest stage has, and
+  // `fastest` no more than any of them. Empty: all are alike.
   std::vector<const DataMessages*> of_stage;
   const DataMessages* fastest = nullptr;
 
@@ -78,10 +79,11 @@ struct DataMessages {
 // Transfers between stages, prepared once per (pp, inner ranks).
 struct StageMessages {
   PreparedMessage inside, between;           // of a node, nodes
-  double hops_inside = 0, hops_between = 0;  // neighbouring stages of each kind, and not through
+  double hops_inside = 0, hops_between = 0;  // neighbouring stages of each kind
   std::vector<PreparedMessage> narrow;       // of each kind of uplinks that are slower than NICs
-  // By stage: the hop to the next one, of the last one to the first, is through uplinks `narrow` - 1; 0: of neither. Empty: none is.
-  std::vector<int> through;
+  enum Hop { kInside, kBetween, kNarrow };   // the first kind, and so on
+  // By stage: what the hop to the next one is, of the last one to the first. Empty: as `on_node` says, and none is narrow.
+  std::vector<int> hops;
   double on_node = 1;    // neighbouring stages on one node
   PreparedMessage tied;  // first and last stage add up a table's gradients
 };
@@ -93,12 +95,33 @@ struct DataAxes {
 
   auto operator<=>(const DataAxes&) const = default;
 };
+// Of what sends along them on one stage: shards of a group, all replicas, the same shard of all groups.
+struct DataShapes {
+  GroupShape shards, replicas, between;
+  auto operator<=>(const DataShapes&) const = default;
+};
+DataShapes ShapesOf(const DataAxes& axes,
+                    int domain_gpus);  // where stages fill nodes, or parts that divide one
+// By stage, of the slowest group of each kind; of one, where all stages are alike. `ranks`: of the cluster.
+std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks);
+
+struct StageAxes {
+  int pp = 1, inner = 1;  // ranks between neighbouring stages
+  int together = 1;       // of them, neighbours that wait for each other in each layer
+  auto operator<=>(const StageAxes&) const = default;
+};
+// By stage, whether the hop to the next one (of the last one, to the first) leaves a node: of the replica that leaves one most
+// often, as its way is the longest. Empty: the same for all, stages fill nodes or parts that divide one.
+std::vector<char> SlowestHops(const StageAxes& axes, int domain_gpus, int64_t ranks);
+// Of a rank of the first stage and its copy on the last one.
+GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks);
+
 // Settings differ in what uplinks leave to messages: of sharding groups and between them; of reductions between the first and the
 // last stage. `hops`: by stage, how much longer uplinks take than NICs; empty: none does.
 DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_groups,
-                         const DataAxes& axes);
+                         const DataAxes& axes, const DataShapes& shapes);
 StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
-                            const std::vector<double>& hops, int pp, int inner);
+                            const std::vector<double>& hops, const StageAxes& axes);
 
 // Prices that do not depend on the layout. Not for concurrent use.
 struct ClosedForm {

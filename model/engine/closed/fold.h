@@ -271,6 +271,7 @@ class Fold : private LayerPrices {
   };
   Reduced ReducedByFormulas(double parameters) const;
   double HostAhead(double forward, double backward) const;
+  double TiedStages() const;
   Reduced ReducedBehindWalk() const;
   double LeastReduced() const;
   double TrainedOfChunk(int place) const;

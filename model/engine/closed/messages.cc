@@ -32,22 +32,19 @@ double ControlTime(const CostSetting& setting, std::initializer_list<Axis> axes)
 }  // namespace
 
 DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_groups,
-                         const DataAxes& axes) {
+                         const DataAxes& axes, const DataShapes& shapes) {
   const auto [dp, dp_outer, inner, stages_inside] = axes;
   const MessagePrices prices(setting);
-  const int local = setting.cluster->domain_gpus();
-  const GroupShape shards = ShapeOfAxis(dp, inner, local);
+  const GroupShape& shards = shapes.shards;
   DataMessages data;
   data.dp = dp;
-  data.all_reduce = prices.Prepare(MessageRole::kStep, Collective::kAllReduce,
-                                   ShapeOfAxis(dp * dp_outer, inner, local));
+  data.all_reduce = prices.Prepare(MessageRole::kStep, Collective::kAllReduce, shapes.replicas);
   data.reduce_scatter = prices.Prepare(MessageRole::kStep, Collective::kReduceScatter, shards);
   data.all_gather = prices.Prepare(MessageRole::kStep, Collective::kAllGather, shards);
   data.layer_gather = prices.Prepare(MessageRole::kShard, Collective::kAllGather, shards);
   data.layer_scatter = prices.Prepare(MessageRole::kShard, Collective::kReduceScatter, shards);
   data.outer_all_reduce = MessagePrices(between_groups)
-                              .Prepare(MessageRole::kStep, Collective::kAllReduce,
-                                       ShapeOfAxis(dp_outer, inner * dp, local));
+                              .Prepare(MessageRole::kStep, Collective::kAllReduce, shapes.between);
   // Between replicas of a stage lie the others of its layers; stages are outermost, or right around a layer.
   const int replicas = dp * dp_outer, of_layer = inner / stages_inside;
   const auto stages =
@@ -62,39 +59,44 @@ DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_
 }
 
 StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
-                            const std::vector<double>& hops, int pp, int inner) {
+                            const std::vector<double>& hops, const StageAxes& axes) {
   const MessagePrices prices(setting);
   const int local = setting.cluster->domain_gpus();
+  const auto [pp, inner, together] = axes;
   StageMessages stages;
   if (pp < 2) return stages;
   const int on_node = std::clamp(local / std::max(inner, 1), 1, pp);
   stages.on_node = on_node;
-  stages.hops_between = (pp + on_node - 1) / on_node - 1;
-  stages.hops_inside = pp - 1 - stages.hops_between;
+  const std::vector<char> leave = SlowestHops(axes, local, setting.cluster->ranks());
   const auto send = [&](const MessagePrices& by, int per_node) {
     return by.Prepare(MessageRole::kStage, Collective::kSendRecv,
                       GroupShape{2, per_node, std::clamp(inner, 1, local)});
   };
-  if (stages.hops_inside > 0) stages.inside = send(prices, 2);
-  if (stages.hops_between > 0) stages.between = send(prices, 1);
   std::vector<double> kinds;
-  for (std::size_t stage = 0; stage < hops.size(); ++stage) {
-    stages.through.push_back(0);
-    if (hops[stage] <= 1) continue;
-    const auto kind = std::ranges::find(kinds, hops[stage]);
-    stages.through.back() = static_cast<int>(kind - kinds.begin()) + 1;
-    if (stage + 1 < hops.size())
-      --(stages.hops_between > 0 ? stages.hops_between : stages.hops_inside);
+  for (int stage = 0; stage < pp; ++stage) {
+    const auto at = static_cast<std::size_t>(stage);
+    const bool leaves =
+        leave.empty() ? stage / on_node != (stage + 1) % pp / on_node : leave[at] != 0;
+    const bool narrow = at < hops.size() && hops[at] > 1;
+    stages.hops.push_back(leaves ? StageMessages::kBetween : StageMessages::kInside);
+    if (!narrow) {
+      if (stage + 1 < pp) ++(leaves ? stages.hops_between : stages.hops_inside);
+      continue;
+    }
+    const auto kind = std::ranges::find(kinds, hops[at]);
+    stages.hops.back() = static_cast<int>(kind - kinds.begin()) + StageMessages::kNarrow;
     if (kind != kinds.end()) continue;
-    kinds.push_back(hops[stage]);
-    stages.narrow.push_back(send(prices.With({hops[stage], hops[stage]}), 1));
+    kinds.push_back(hops[at]);
+    stages.narrow.push_back(send(prices.With({hops[at], hops[at]}), 1));
   }
-  if (kinds.empty()) stages.through.clear();
-  // Between the first and the last stage, which are on one node where all stages are.
-  stages.tied =
-      MessagePrices(ends).Prepare(MessageRole::kStep, Collective::kAllReduce,
-                                  on_node == pp ? GroupShape{2, 2, std::clamp(inner, 1, local)}
-                                                : ShapeOfAxis(2, inner * (pp - 1), local));
+  const auto any = [&](int kind) {
+    return std::ranges::find(stages.hops, kind) != stages.hops.end();
+  };
+  if (any(StageMessages::kInside)) stages.inside = send(prices, 2);
+  if (any(StageMessages::kBetween)) stages.between = send(prices, 1);
+  if (kinds.empty() && leave.empty()) stages.hops.clear();
+  stages.tied = MessagePrices(ends).Prepare(MessageRole::kStep, Collective::kAllReduce,
+                                            ShapeOfEnds(axes, local, setting.cluster->ranks()));
   return stages;
 }
 

@@ -153,7 +153,7 @@ StepTime Fold::Passes(Work* of_busiest) {
     }
     const bool host_bound = issuing > busiest.seconds;
     walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven(outline_, M_) ||
-              !narrow_.empty()) &&
+              !stages_.hops.empty()) &&
              CanWalk(outline_, M_);
   }
   return time;

@@ -98,8 +98,12 @@ void Fold::PriceHops() {
 }
 
 double Fold::Hop(int stage) const {
-  if (!stages_.through.empty() && stages_.through[static_cast<std::size_t>(stage)] > 0)
-    return narrow_[static_cast<std::size_t>(stages_.through[static_cast<std::size_t>(stage)] - 1)];
+  if (!stages_.hops.empty()) {
+    const int kind = stages_.hops[static_cast<std::size_t>(stage)];
+    if (kind >= StageMessages::kNarrow)
+      return narrow_[static_cast<std::size_t>(kind - StageMessages::kNarrow)];
+    return kind == StageMessages::kInside ? inside_ : between_;
+  }
   const auto node = [&](int of) { return std::floor(of / stages_.on_node); };
   return node(stage) == node((stage + 1) % outline_.stages) ? inside_ : between_;
 }
@@ -116,8 +120,8 @@ double Fold::HopInto(int virtual_stage) const {
 
 double Fold::WayOfStages() const {
   double way = stages_.hops_inside * inside_ + stages_.hops_between * between_;
-  for (int stage = 0; stage + 1 < static_cast<int>(stages_.through.size()); ++stage) {
-    if (stages_.through[static_cast<std::size_t>(stage)] > 0) way += Hop(stage);
+  for (int stage = 0; stage + 1 < static_cast<int>(stages_.hops.size()); ++stage) {
+    if (stages_.hops[static_cast<std::size_t>(stage)] >= StageMessages::kNarrow) way += Hop(stage);
   }
   return way;
 }
@@ -169,9 +173,10 @@ double Fold::HandingOver(const Turn& turn, const Turn& other, const Work& work, 
                      std::max(first.forward, work.forward.host + slowest) +
                          std::max(first.seconds - first.forward, work.backward.host)});
   }
-  const bool narrow = !narrow_.empty();
-  if ((stages_.hops_between == 0 && !narrow) || stages_.on_node == 1) return of(slowest, slowest);
-  if (narrow) return std::max(of(inside, slowest), of(slowest, inside));
+  const bool unlike = !stages_.hops.empty();
+  if ((stages_.hops_between == 0 && !unlike) || (stages_.on_node == 1 && stages_.hops_inside == 0))
+    return of(slowest, slowest);
+  if (unlike) return std::max(of(inside, slowest), of(slowest, inside));
   return std::max(of(inside, between), of(between, inside));
 }
 
@@ -201,7 +206,7 @@ std::pair<double, double> Fold::LongestRound(double sum, double pass, double bus
     if (i < 0 || i > p - 2) return;
     const double crossing = std::floor((p - 1) / on_node) - std::floor(i / on_node);
     double way = crossing * between + (p - 1 - i - crossing) * inside;
-    if (!narrow_.empty()) {
+    if (!stages_.hops.empty()) {
       way = 0;
       for (int hop = static_cast<int>(i); hop + 1 < outline_.stages; ++hop) way += Hop(hop);
     }
@@ -214,8 +219,8 @@ std::pair<double, double> Fold::LongestRound(double sum, double pass, double bus
   consider(0);
   consider(on_node - 1);
   consider(std::floor((p - 1) / on_node) * on_node - 1);
-  for (std::size_t hop = 0; hop < stages_.through.size(); ++hop) {
-    if (stages_.through[hop] > 0) consider(static_cast<double>(hop));
+  for (std::size_t hop = 0; hop < stages_.hops.size(); ++hop) {
+    if (stages_.hops[hop] > StageMessages::kInside) consider(static_cast<double>(hop));
   }
   // A hop lets one message through at a time.
   const double slowest = SlowestHop();

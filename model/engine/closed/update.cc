@@ -279,16 +279,25 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
   return book_tail();
 }
 
+// Seconds in which the first and the last stage add up the gradients of a table that both hold.
+double Fold::TiedStages() const {
+  if (!outline_.ties_stages) return 0;
+  return stages_.tied.InBuckets(table_.embedding_parameters / outline_.shards *
+                                outline_.gradient_bytes);
+}
+
+// The stages between the ends reduce beside what the ends have to send each other behind their own reductions.
 Fold::Reduced Fold::ReducedBehindWalk() const {
+  const double tied = TiedStages();
   Reduced reduced;
   for (int stage = 0; stage < outline_.stages; ++stage) {
     // Stages between the first and the last one end before the first and have no more to reduce.
-    const bool ends = stage == 0 || stage + 1 == outline_.stages || stage == watched_;
-    if (!ends && !outline_.order.fills_bubble && data_->of_stage.empty() &&
+    const bool end = stage == 0 || stage + 1 == outline_.stages;
+    if (!end && stage != watched_ && !outline_.order.fills_bubble && data_->of_stage.empty() &&
         outline_.middle_layers <= outline_.first_layers)
       continue;
     const Reducing reducing = ReducingOf(stage);
-    reduced.exposed = std::max(reduced.exposed, reducing.to);
+    reduced.exposed = std::max(reduced.exposed, reducing.to - (end ? 0.0 : tied));
     if (stage != watched_) continue;
     reduced.own = reducing.to - reducing.from;
     reduced.pipeline = reducing.pipeline;
@@ -386,10 +395,8 @@ void Fold::AddUpdate(StepTime* time) const {
   time->data += exposed;
   time->data_hidden += all - exposed;
   if (outline_.stages > 1) time->data_hidden -= HeldBack(here_.layers, outline_.chunks);
-  if (outline_.ties_stages) {  // the stages between the first and the last one wait
-    (here_.first || here_.last ? time->pipeline : time->bubble) += stages_.tied.InBuckets(
-        table_.embedding_parameters / outline_.shards * outline_.gradient_bytes);
-  }
+  // The stages between the first and the last one wait.
+  (here_.first || here_.last ? time->pipeline : time->bubble) += TiedStages();
   // The norm of the gradient and the loss are known to all ranks before the update.
   const bool sharded = outline_.shards > 1;
   time->data += data_->loss;

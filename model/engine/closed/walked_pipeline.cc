@@ -205,7 +205,7 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   times.inside = inside_;
   times.between = between_;
   times.hops.clear();
-  for (int stage = 0; !narrow_.empty() && stage < outline_.stages; ++stage)
+  for (int stage = 0; !stages_.hops.empty() && stage < outline_.stages; ++stage)
     times.hops.push_back(Hop(stage));
   watched_ = times.watched = Watched();
   const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();

@@ -12,26 +12,13 @@
 #include "model/base/diagnostics.h"
 #include "model/collectives/routing.h"
 #include "model/engine/event/index.h"
+#include "model/engine/event/line_shapes.h"
 #include "model/engine/event/line_stretches.h"
 #include "model/engine/event/path_table.h"
 #include "model/hardware/faults.h"
 
 namespace orrery::sim {
 namespace {
-
-GroupShape ShapeOf(const Cluster& cluster, std::span<const int64_t> members) {
-  GroupShape shape;
-  shape.ranks = static_cast<int>(members.size());
-  int on_node = 0;
-  int64_t node = -1;
-  for (const int64_t rank : members) {
-    on_node = cluster.DomainOf(rank) == node ? on_node + 1 : 1;
-    node = cluster.DomainOf(rank);
-    shape.ranks_per_node = std::max(shape.ranks_per_node, on_node);
-  }
-  shape.sharing = std::max(1, cluster.summary.domain_gpus() / shape.ranks_per_node);
-  return shape;
-}
 
 class TableBuilder {
  public:
@@ -44,6 +31,7 @@ class TableBuilder {
         capacity_(wires.capacity),
         options_(options),
         router_(cluster),
+        shapes_(plan, tasks, cluster),
         stretches_(plan, tasks, cluster),
         paths_(cluster, wires.capacity) {}
 
@@ -177,12 +165,7 @@ class TableBuilder {
     meeting.first_exchange = static_cast<int32_t>(table_.exchanges.size());
     const std::span<const int64_t> members(table_.members.data() + meeting.first_member,
                                            At(meeting.members));
-    GroupShape shape = ShapeOf(cluster_, members);
-    const Line& line = tasks_.lines[At(meeting.line)].line;
-    // All ranks of a stage that are on one node send at the same time.
-    if (line.axis >= 0)
-      shape.sharing = static_cast<int>(
-          std::clamp<int64_t>(plan_.mesh.Stride(At(line.axis)), 1, cluster_.summary.domain_gpus()));
+    const GroupShape shape = ShapeOf(meeting.line, members);
     const UplinkStretch stretch = StretchOf(meeting.line, members);
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
@@ -206,18 +189,35 @@ class TableBuilder {
   }
 
   // Copies that are not executed run in step with the executed one, which is as slow as the slowest of them.
-  UplinkStretch StretchOf(int32_t line, std::span<const int64_t> members) {
-    UplinkStretch most = stretches_.Of(line, members);
+  template <class Visit>
+  void EachCopy(int32_t line, std::span<const int64_t> members, const Visit& visit) const {
     const Line& key = tasks_.lines[At(line)].line;
     const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
-    if (!stretches_.narrow()) return most;
     std::vector<int64_t> image(members.size());
     for (const int64_t shift : Shifts(plan_.mesh, static_cast<AxisMask>(options_.merged & ~own))) {
       for (std::size_t i = 0; i < members.size(); ++i) image[i] = members[i] + shift;
-      const UplinkStretch of = stretches_.Of(line, image);
-      most = {std::max(most.ring, of.ring), std::max(most.tree, of.tree)};
+      visit(std::span<const int64_t>(image));
     }
+  }
+
+  UplinkStretch StretchOf(int32_t line, std::span<const int64_t> members) {
+    UplinkStretch most = stretches_.Of(line, members);
+    if (!stretches_.narrow()) return most;
+    EachCopy(line, members, [&](std::span<const int64_t> copy) {
+      const UplinkStretch of = stretches_.Of(line, copy);
+      most = {std::max(most.ring, of.ring), std::max(most.tree, of.tree)};
+    });
     return most;
+  }
+
+  GroupShape ShapeOf(int32_t line, std::span<const int64_t> members) {
+    GroupShape slowest = shapes_.Of(line, members);
+    if (!shapes_.Uneven(line)) return slowest;
+    EachCopy(line, members, [&](std::span<const int64_t> copy) {
+      const GroupShape of = shapes_.Of(line, copy);
+      if (Slower(of, slowest)) slowest = of;
+    });
+    return slowest;
   }
 
   // Of a message in two parts, compute stands still for the awaited one, and the other costs it nothing.
@@ -269,8 +269,7 @@ class TableBuilder {
 
   const MessagePrice& TimeOf(int32_t line, std::size_t i, const Message& message,
                              const GroupShape& shape, const UplinkStretch& stretch) {
-    const auto [at, added] =
-        times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node, stretch});
+    const auto [at, added] = times_.try_emplace({line, i, shape, stretch});
     if (added) at->second = InItsBucket(line, message, shape, stretch);
     return at->second;
   }
@@ -357,13 +356,14 @@ class TableBuilder {
   const std::vector<BytesPerSecond>& capacity_;
   const MeetingOptions& options_;
   net::TrafficRouter router_;
+  LineShapes shapes_;
   LineStretches stretches_;
   PathTable paths_;
   MeetingTable table_;
   std::vector<int32_t> index_of_;                             // by rank, -1: not executed
   std::vector<std::vector<char>> uses_;                       // by stage, 2 * line + receives
   std::map<std::pair<std::size_t, int64_t>, int32_t> pairs_;  // (line, sender)
-  std::map<std::tuple<int32_t, std::size_t, int, int, UplinkStretch>, MessagePrice> times_;
+  std::map<std::tuple<int32_t, std::size_t, GroupShape, UplinkStretch>, MessagePrice> times_;
   std::map<std::tuple<const Algorithm*, Collective, double, double>, int32_t>
       known_routes_;                 // of one meeting
   std::map<double, int32_t> alone_;  // by seconds per byte

@@ -59,19 +59,27 @@ std::optional<Cluster> Placed(const ir::Plan& plan, const Cluster& cluster) {
 // So many ranks are routed and compared one by one in a moment; of more the first replica stands for all.
 constexpr int64_t kMostUnlike = 128;
 
-// What of each stage lies on the nodes, or domains, that hold it is the same on all of them. Else replicas have other neighbours:
-// of 6 replicas of stages on nodes of 8 GPUs some send inside the node and share fewer NICs.
+// What of each rank of a replica lies on the nodes, or domains, that hold it is the same on all of them. Else replicas have other
+// neighbours: of 6 replicas of stages on nodes of 8 GPUs some send inside the node and share fewer NICs; of tensor groups of 5
+// some are on one node.
 bool SameNeighbours(const ir::Plan& plan, const Cluster& cluster,
                     int64_t (Cluster::*place)(int64_t) const) {
-  std::map<int64_t, std::map<int, int64_t>> stages_on;
-  const std::size_t axis = At(plan.mesh.program_axis);
+  const AxisMask merged = Replicas(plan.mesh);
+  const auto in_first = [&](int64_t rank) {
+    std::vector<int> coords = plan.mesh.Coords(rank);
+    for (std::size_t axis = 0; axis < coords.size(); ++axis)
+      if ((merged >> axis & 1) != 0) coords[axis] = 0;
+    return plan.mesh.Rank(coords);
+  };
+  using Ranks = std::map<int64_t, int64_t>;  // of the first replica: how many of their copies
+  std::map<int64_t, Ranks> ranks_on;
   for (int64_t rank = 0; rank < plan.mesh.ranks(); ++rank)
-    ++stages_on[(cluster.*place)(rank)][plan.mesh.Coords(rank)[axis]];
-  std::map<int, const std::map<int, int64_t>*> of_stage;
-  for (const auto& [where, stages] : stages_on) {
-    for (const auto& [stage, ranks] : stages) {
-      const auto [at, first] = of_stage.emplace(stage, &stages);
-      if (!first && *at->second != stages) return false;
+    ++ranks_on[(cluster.*place)(rank)][in_first(rank)];
+  std::map<int64_t, const Ranks*> of_rank;
+  for (const auto& [where, ranks] : ranks_on) {
+    for (const auto& [rank, copies] : ranks) {
+      const auto [at, first] = of_rank.emplace(rank, &ranks);
+      if (!first && *at->second != ranks) return false;
     }
   }
   return true;
@@ -268,9 +276,8 @@ std::vector<std::string> SharedWith(const SharedLink& link) {
 
 bool MergesReplicas(const ir::Plan& plan, const Cluster& cluster) {
   if (!cluster.spec.slowdown.empty()) return false;
-  return plan.mesh.ranks() > kMostUnlike || plan.programs.size() == 1 ||
-         (SameNeighbours(plan, cluster, &Cluster::NodeOf) &&
-          SameNeighbours(plan, cluster, &Cluster::DomainOf));
+  return plan.mesh.ranks() > kMostUnlike || (SameNeighbours(plan, cluster, &Cluster::NodeOf) &&
+                                             SameNeighbours(plan, cluster, &Cluster::DomainOf));
 }
 
 int64_t ExecutedRanks(const ir::Mesh& mesh, bool merge_replicas) {

@@ -110,7 +110,7 @@ class Simulation {
   Breakdown breakdown_;
 };
 
-// Whether the first replica can stand for all: no node is slow, and the stages lie on all nodes in the same way; or there are
+// Whether the first replica can stand for all: no node is slow, and replicas lie on all nodes in the same way; or there are
 // too many ranks to tell them apart.
 bool MergesReplicas(const ir::Plan& plan, const Cluster& cluster);
 // Ranks that are executed.

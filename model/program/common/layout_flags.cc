@@ -77,6 +77,14 @@ const Flag& FirstGiven(std::initializer_list<const Flag*> flags) {
   return **flags.begin();
 }
 
+// Which pipelines a layout of so many chunks is of.
+std::string FittingStages(int64_t chunks) {
+  std::string fits = fmt::format("pp {}", chunks);
+  for (int64_t pp = chunks / 2; pp > 1; --pp)
+    if (chunks % pp == 0) fits += fmt::format(", pp {} x vpp {}", pp, chunks / pp);
+  return fits;
+}
+
 // Chunks per stage of a layout that fills them evenly; else 1, and CheckStrategy() says what is wrong.
 int ChunksOf(const std::shared_ptr<const std::vector<int>>& layout, int pp) {
   if (!layout || layout->size() % static_cast<std::size_t>(pp) != 0) return 1;
@@ -231,11 +239,12 @@ FixedAxes LayoutFlags::Read() const {
   if (axes.layout && axes.pp) {
     const auto chunks = static_cast<int64_t>(axes.layout->size());
     const int64_t known = int64_t{1} * *axes.pp * axes.vpp.value_or(1);
-    if (axes.vpp ? chunks != known : chunks % known != 0) {
+    if (axes.vpp ? chunks != known : chunks % known != 0 || (*axes.pp == 1 && chunks > 1)) {
       diagnostics.Error(
           layout.where,
-          fmt::format("the layout names {} chunks, which pp {}{} does not make up", chunks,
-                      *axes.pp, axes.vpp ? fmt::format(" x vpp {}", *axes.vpp) : ""),
+          fmt::format("the layout names {} chunks, which pp {}{} does not make up; they fit {}",
+                      chunks, *axes.pp, axes.vpp ? fmt::format(" x vpp {}", *axes.vpp) : "",
+                      FittingStages(chunks)),
           "one number of layers per chunk, in the order chunk x stages + stage");
     }
   }

@@ -106,6 +106,10 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
       throw InputError(
           {{flags.slow_node.where, fmt::format("there is no node {} to slow down", one.last),
             fmt::format("nodes 0 to {}", nodes - 1)}});
+    if (one.slower == 1) {
+      job->notes.push_back(fmt::format("{}: a factor of 1 changes nothing", NodesText(one)));
+      continue;
+    }
     const auto end = static_cast<std::size_t>(one.last) + 1;
     if (topology.slowdown.size() < end) topology.slowdown.resize(end, 1.0);
     for (auto node = static_cast<std::size_t>(one.first); node < end; ++node)

@@ -242,7 +242,7 @@ void AddPicture(const report::Compared& one, nlohmann::ordered_json* json) {
   if (!one.result.feasible()) return;
   const Candidate& best = one.result.ranked.front();
   report::AddStepPicture(JobOf(one.job.request, one.job.profiles, best.nodes, best.global_batch),
-                         best.strategy, json);
+                         PlacedCandidate(one.job, one.result, one.placed).strategy, json);
   (*json)["scaling"] = ScalingJson(one);
 }
 

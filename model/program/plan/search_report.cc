@@ -152,6 +152,15 @@ std::string Why(const SearchResult& result) {
   return text.empty() ? text : "\nWhy 1 wins\n" + text;
 }
 
+// Layers are moved until no single move helps, so that other shares may be faster: by how much at most.
+std::string LeftByShares(const Candidate& candidate) {
+  constexpr double kNothing = 1e-3;
+  const double left = 1 - candidate.equals->bound / candidate.ClosedForm().total;
+  if (candidate.equals->bound <= 0) return "";
+  return left < kNothing ? "; no shares are faster"
+                         : fmt::format("; other shares may take up to {:.1f} % less", 100 * left);
+}
+
 // What it gains that stages hold as many layers as suits them.
 std::string Shares(const Job& job, const SearchResult& result) {
   std::string text;
@@ -159,11 +168,11 @@ std::string Shares(const Job& job, const SearchResult& result) {
     const Candidate& candidate = result.ranked[i];
     if (!candidate.equals) continue;
     const double before = candidate.equals->seconds, now = candidate.time.total;
-    text += Bullet(fmt::format("Plan {}: {} instead of {} with equal shares, {:.1f} % {}, {}{}",
-                               i + 1, Format(Seconds(now)), Format(Seconds(before)),
-                               100 * std::abs(1 - now / before), now <= before ? "less" : "more",
-                               candidate.simulated ? "simulated" : "in closed form",
-                               candidate.equals->fits ? "" : "; equal shares do not fit"));
+    text += Bullet(fmt::format(
+        "Plan {}: {} instead of {} with equal shares, {:.1f} % {}, {}{}{}", i + 1,
+        Format(Seconds(now)), Format(Seconds(before)), 100 * std::abs(1 - now / before),
+        now <= before ? "less" : "more", candidate.simulated ? "simulated" : "in closed form",
+        candidate.equals->fits ? "" : "; equal shares do not fit", LeftByShares(candidate)));
   }
   const bool mixed = !job.request.topology.slowdown.empty();
   return text.empty()
@@ -337,6 +346,7 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
     if (candidate.equals)
       one["equal_shares"] = {{"step_time_s", candidate.equals->seconds},
                              {"fits", candidate.equals->fits},
+                             {"lower_bound_s", candidate.equals->bound},
                              {"gain", 1 - candidate.time.total / candidate.equals->seconds}};
     if (result.refinement) one.update(SimulatedJson(candidate));
     return one;

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the groups of each stage lie, and which neighbouring stages share a node.
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "model/engine/closed/closed_form.h"
+
+namespace orrery {
+namespace {
+
+// Ranks by stage, data rank and place inside of a layer.
+struct Mesh {
+  DataAxes axes;
+  int64_t stages, layer, data;
+
+  int64_t Rank(int64_t stage, int64_t of_data, int64_t place) const {
+    return place +
+           layer * (axes.stages_inside > 1 ? stage + stages * of_data : of_data + data * stage);
+  }
+};
+
+// Of one kind of groups, which take `size` data ranks from each `first` on, `stride` apart.
+struct Kind {
+  int size, stride, block;
+  GroupShape DataShapes::*shape;
+};
+
+void FindShapes(const Mesh& mesh, const Kind& kind, int domain_gpus, std::vector<DataShapes>* of) {
+  if (kind.size < 2) return;
+  GroupShapes shapes(domain_gpus);
+  std::vector<int64_t> domains(static_cast<std::size_t>(kind.size));
+  const auto stages = static_cast<int64_t>(of->size());
+  for (const bool adds : {true, false}) {
+    for (int64_t stage = 0; stage < stages; ++stage) {
+      GroupShape& slowest = (*of)[static_cast<std::size_t>(stage)].*kind.shape;
+      for (int64_t first = 0; first < mesh.data; ++first) {
+        if (first % kind.block >= kind.stride) continue;
+        for (int64_t place = 0; place < mesh.layer; ++place) {
+          for (int i = 0; i < kind.size; ++i)
+            domains[static_cast<std::size_t>(i)] =
+                mesh.Rank(stage, first + int64_t{i} * kind.stride, place) / domain_gpus;
+          if (adds) {
+            shapes.Add(domains);
+            continue;
+          }
+          const GroupShape shape = shapes.Of(domains);
+          if ((first == 0 && place == 0) || Slower(shape, slowest)) slowest = shape;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+DataShapes ShapesOf(const DataAxes& axes, int domain_gpus) {
+  const auto [dp, dp_outer, inner, stages_inside] = axes;
+  return {ShapeOfAxis(dp, inner, domain_gpus), ShapeOfAxis(dp * dp_outer, inner, domain_gpus),
+          ShapeOfAxis(dp_outer, inner * dp, domain_gpus)};
+}
+
+std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks) {
+  const DataShapes alike = ShapesOf(axes, domain_gpus);
+  const int replicas = axes.dp * axes.dp_outer;
+  const bool inside = axes.stages_inside > 1;
+  const int64_t stages = inside
+                             ? axes.stages_inside
+                             : std::max<int64_t>(1, ranks / (int64_t{1} * axes.inner * replicas));
+  if (LieAlike(axes.dp, axes.inner, domain_gpus) && LieAlike(replicas, axes.inner, domain_gpus))
+    return {alike};
+  const Mesh mesh{axes, stages, axes.inner / axes.stages_inside, replicas};
+  // Stages of so many ranks lie as those before.
+  const int64_t block = mesh.layer * replicas;
+  const int64_t unlike =
+      inside ? stages : std::min(stages, std::lcm<int64_t>(block, domain_gpus) / block);
+  std::vector<DataShapes> of(static_cast<std::size_t>(unlike), alike);
+  for (const Kind& kind : {Kind{axes.dp, 1, axes.dp, &DataShapes::shards},
+                           {replicas, 1, replicas, &DataShapes::replicas},
+                           {axes.dp_outer, axes.dp, replicas, &DataShapes::between}})
+    FindShapes(mesh, kind, domain_gpus, &of);
+  if (std::ranges::all_of(of, [&](const DataShapes& one) { return one == of.front(); }))
+    return {of.front()};
+  for (std::size_t stage = of.size(); stage < static_cast<std::size_t>(stages); ++stage) {
+    const DataShapes known = of[stage % static_cast<std::size_t>(unlike)];
+    of.push_back(known);
+  }
+  return of;
+}
+
+namespace {
+
+// By stage, whether the hop of these ranks of a replica to the next stage leaves a domain; the last one's to the first.
+std::vector<char> HopsOf(int64_t first, int ranks, int64_t stride, int pp, int domain_gpus) {
+  std::vector<char> leaves(static_cast<std::size_t>(pp), 0);
+  for (int64_t rank = first; rank < first + ranks; ++rank) {
+    for (int64_t stage = 0; stage < pp; ++stage) {
+      const int64_t next = rank + (stage + 1) % pp * stride;
+      char& of = leaves[static_cast<std::size_t>(stage)];
+      of = of || (rank + stage * stride) / domain_gpus != next / domain_gpus;
+    }
+  }
+  return leaves;
+}
+
+}  // namespace
+
+// Of pairs of one rank each, which are on one node where all stages are.
+GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks) {
+  if (LieAlike(axes.pp, axes.inner, domain_gpus)) {
+    if (domain_gpus / std::max(axes.inner, 1) >= axes.pp)
+      return {2, 2, std::clamp(axes.inner, 1, domain_gpus)};
+    return ShapeOfAxis(2, axes.inner * (axes.pp - 1), domain_gpus);
+  }
+  const int64_t block = int64_t{1} * axes.inner * axes.pp;
+  GroupShapes shapes(domain_gpus);
+  GroupShape slowest;
+  for (const bool adds : {true, false}) {
+    for (int64_t first = 0; first + block <= ranks; first += block) {
+      for (int64_t rank = first; rank < first + axes.inner; ++rank) {
+        const std::array<int64_t, 2> ends = {rank / domain_gpus,
+                                             (rank + block - axes.inner) / domain_gpus};
+        if (adds) {
+          shapes.Add(ends);
+          continue;
+        }
+        const GroupShape shape = shapes.Of(ends);
+        if (slowest.ranks == 1 || Slower(shape, slowest)) slowest = shape;
+      }
+    }
+  }
+  return slowest;
+}
+
+std::vector<char> SlowestHops(const StageAxes& axes, int domain_gpus, int64_t ranks) {
+  const int64_t block = int64_t{1} * axes.inner * axes.pp;
+  if (axes.pp < 2 || LieAlike(axes.pp, axes.inner, domain_gpus)) return {};
+  std::vector<char> slowest;
+  int64_t most = -1;
+  // From there on replicas lie as before.
+  const int64_t end = std::min(ranks / block * block, std::lcm<int64_t>(block, domain_gpus));
+  for (int64_t first = 0; first < end; first += block) {
+    for (int64_t rank = first; rank < first + axes.inner; rank += axes.together) {
+      std::vector<char> hops = HopsOf(rank, axes.together, axes.inner, axes.pp, domain_gpus);
+      const int64_t leave = std::accumulate(hops.begin(), hops.end(), int64_t{0});
+      if (leave > most) most = leave, slowest = std::move(hops);
+    }
+  }
+  return slowest;
+}
+
+}  // namespace orrery

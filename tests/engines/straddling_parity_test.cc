@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Term parity of the engines where stages straddle nodes: groups of a stage that lie on more nodes than those of another one,
+// stages of 6 or 12 ranks on nodes of 8, tensor groups across nodes; topologies and profiles as shipped.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/arch/catalogue.h"
+#include "model/framework/presets.h"
+#include "model/hardware/catalog.h"
+#include "model/twin/step_predictor.h"
+#include "tests/engines/parity_tally.h"
+#include "tests/from_environment.h"
+
+namespace orrery {
+namespace {
+
+struct Degrees {
+  int nodes, tp, pp, dp;
+};
+// No stage of these fills whole nodes or a part that divides one.
+constexpr Degrees kDegrees[] = {
+    {6, 1, 8, 6},  {6, 2, 8, 3}, {6, 1, 4, 12}, {6, 2, 4, 6},  {6, 4, 4, 3}, {3, 1, 2, 12},
+    {3, 1, 4, 6},  {3, 1, 8, 3}, {3, 2, 2, 6},  {3, 2, 4, 3},  {3, 4, 2, 3}, {5, 1, 4, 10},
+    {5, 1, 8, 5},  {5, 2, 4, 5}, {5, 5, 4, 2},  {5, 5, 8, 1},  {5, 5, 1, 8}, {7, 1, 8, 7},
+    {7, 1, 4, 14}, {9, 1, 8, 9}, {9, 2, 12, 3}, {9, 1, 6, 12}, {9, 4, 6, 3}};
+
+std::vector<Strategy> Layouts(const Degrees& of) {
+  std::vector<Strategy> layouts;
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kInterleaved}) {
+      for (const bool stages_inside : {false, true}) {
+        Strategy layout;
+        layout.tp = of.tp, layout.pp = of.pp, layout.dp = of.dp, layout.zero = zero;
+        if (schedule == PipelineSchedule::kInterleaved) layout.vpp = 2, layout.schedule = schedule;
+        if (stages_inside)
+          layout.placement = std::make_shared<const Placement>(Placement{true, {}});
+        if (of.pp == 1 && (layout.vpp > 1 || stages_inside)) continue;
+        if (of.dp == 1 && (zero > 0 || stages_inside)) continue;
+        layouts.push_back(layout);
+      }
+    }
+  }
+  return layouts;
+}
+
+template <class Visit>
+void Compare(const std::string& name, const char* framework, const Degrees& of, Strategy layout,
+             const Visit& visit) {
+  TopologySpec topology = LoadTopology(name);
+  topology.nodes = std::max<int64_t>(topology.nodes, of.nodes);
+  const Profiles profiles = LoadProfiles(topology, framework, true);
+  const FrameworkPreset& preset = FindFramework(framework);
+  const bool bf16 = profiles.gpu.peak_bf16.value > 0;
+  Workload work;
+  work.seq_len = 1024;
+  work.precision = bf16 ? Precision::kBf16 : Precision::kFp16;
+  work.global_batch = int64_t{4} * layout.pp * layout.dp;
+  FollowFramework(profiles.framework, &work);
+  layout.flash_attention = bf16;
+  if (!preset.Refuses(layout).empty()) return;
+  layout = preset.Complete(layout, work);
+  FollowFramework(profiles.framework, &layout);
+  const Job job = MakeJob(LoadModel("gpt2-xl").spec, work, topology, of.nodes, 0, profiles);
+  if (CheckStrategy(job.model, work, layout)) return;
+  const auto closed = std::get<StepTime>(StepPredictor(job).Predict(layout));
+  for (const bool contention : {false, true}) {
+    EnginePair pair = CompareLayout(job, layout, closed, contention);
+    pair.where = fmt::format("{} x {}, {}: {}", name, of.nodes, framework,
+                             DescribeLayout(layout, MicroBatches(work, layout)));
+    visit(std::move(pair), contention);
+  }
+}
+
+TEST(StageShapes, StagesOfSixOnNodesOfEight) {
+  const std::vector<DataShapes> stages = ShapesByStage({6, 1, 1, 1}, 8, 48);
+  ASSERT_EQ(stages.size(), 8U);
+  // Ranks 0 to 5; 6, 7 and 8 to 11, on a node that they share with 12 to 17.
+  EXPECT_EQ(stages[0].shards.nodes(), 1);
+  EXPECT_EQ(stages[1].shards, (GroupShape{6, 4, 2}));
+  EXPECT_EQ(stages[4].shards, stages[0].shards);  // the fourth node begins with a stage
+  EXPECT_EQ(ShapesByStage({8, 1, 1, 1}, 8, 48).size(), 1U);
+  EXPECT_EQ(ShapesByStage({6, 1, 8, 1}, 8, 48).front().shards, ShapeOfAxis(6, 8, 8));
+  // The replica that leaves a node most often.
+  EXPECT_EQ(SlowestHops({8, 6, 1}, 8, 48), (std::vector<char>{0, 1, 1, 1, 0, 1, 1, 1}));
+  EXPECT_TRUE(SlowestHops({6, 8, 1}, 8, 48).empty());
+}
+
+// Each of six stages of a replica has a GPU on each node: six rings, not eight, share its NICs.
+TEST(StageShapes, RingsOfInterleavedStagesShareNodes) {
+  const std::vector<DataShapes> stages = ShapesByStage({12, 1, 6, 6}, 8, 72);
+  for (const DataShapes& stage : stages) EXPECT_EQ(stage.shards.sharing, 6);
+}
+
+TEST(StraddlingParity, EnginesAgreeTermByTerm) {
+  // One layer table stands for all stages: tensor groups of 5 that are on one node count as those that are on two.
+  constexpr double kMost = 0.07, kMostOfTensors = 0.31, kShare = 0.95;
+  const bool all = FromEnvironment("ORRERY_ALL_STRADDLING", 0) > 0;
+  ParityTally tally, contended, of_tensors;
+  int number = 0, beyond = 0, near = 0, plans = 0;
+  for (const char* topology : {"aws-p4d", "dgx-h100", "aws-p3dn", "azure-nd-a100-40"}) {
+    for (const char* framework : {"megatron", "torchtitan", "orrery"}) {
+      for (const Degrees& of : kDegrees) {
+        for (const Strategy& layout : Layouts(of)) {
+          if (!all && number++ % 7 != 0) continue;
+          Compare(topology, framework, of, layout, [&](EnginePair pair, bool contention) {
+            if (contention) pair.closed.contention = pair.event.contention;
+            pair.closed_seconds += pair.closed.contention;
+            const bool tensors = 8 % of.tp != 0;
+            EXPECT_NEAR(pair.Apart(), 0, tensors ? kMostOfTensors : kMost) << pair.where;
+            (tensors ? of_tensors : contention ? contended : tally).Add(pair);
+            if (contention) return;
+            beyond += std::abs(pair.Apart()) > 0.05;
+            plans += !tensors;
+            near += !tensors && std::abs(pair.Apart()) <= ParityTally::kTotal;
+          });
+        }
+      }
+    }
+  }
+  EXPECT_GT(plans, 100);
+  EXPECT_GE(near, kShare * plans) << tally.Worst(10);
+  std::cout << fmt::format(
+      "{} plans: {} within the bounds, worst {:.1f} %; with contention {}, {:.1f} %; tensor groups "
+      "over nodes: {} of {}, {:.1f} %; beyond 5 %: {}\n",
+      tally.plans, tally.within, 100 * tally.worst_total, contended.within,
+      100 * contended.worst_total, of_tensors.within, of_tensors.plans,
+      100 * of_tensors.worst_total, beyond);
+}
+
+}  // namespace
+}  // namespace orrery
