@@ -169,6 +169,9 @@ std::string RunTable(const Ref& answer, const Ref& row) {
   line("time between failures", row["mtbf_s"], DaysOf(row["mtbf_s"].number()));
   line("expected failures", row["expected_failures"],
        ThreeDigits(row["expected_failures"].number()));
+  if (row["failures_without_spare"].is_number() && row["spares"].number() > 0)
+    line("expected failures that find no spare (--spares)", row["failures_without_spare"],
+         ThreeDigits(row["failures_without_spare"].number()));
   const auto recovers = [&](const std::string& what, const char* key) {
     if (recovery[key].is_number()) line(what, recovery[key], SecondsOf(recovery[key]));
   };
