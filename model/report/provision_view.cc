@@ -179,7 +179,7 @@ std::string RunTable(const Ref& answer, const Ref& row) {
   recovers("a failure is detected and the node replaced in", "detect_s");
   recovers("and, in the mean, waits for a node (--spares)", "wait_s");
   recovers("restart", "restart_s");
-  line("checkpoint", checkpoint["bytes"], BytesOf(checkpoint["bytes"]));
+  line("checkpoint", checkpoint["bytes"], OnStorage(checkpoint["bytes"].number()));
   line("checkpoint every", checkpoint["interval_s"], SecondsOf(checkpoint["interval_s"]));
   line("a checkpoint blocks for", checkpoint["blocking_s"], SecondsOf(checkpoint["blocking_s"]));
   line("and is written behind the steps in", checkpoint["background_s"],

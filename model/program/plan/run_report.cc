@@ -139,19 +139,16 @@ std::string ReplacedWords(const CheckpointCost& checkpoint) {
 
 std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
   const CheckpointCost& checkpoint = run.checkpoint;
-  constexpr double kGb = 1e9, kTb = 1e12;
-  const double bytes = checkpoint.bytes.value;
-  std::string text = Item(fmt::format(
-      "checkpoints: {} every {} ({} step{}), {} blocked{}; file system of {}{} "
-      "(--checkpoint, --storage)",
-      bytes < 999.5 * kGb ? ThreeDigits(bytes / kGb) + " GB" : ThreeDigits(bytes / kTb) + " TB",
-      Format(run.interval), run.interval_steps, run.interval_steps == 1 ? "" : "s",
-      Format(checkpoint.blocking),
-      checkpoint.background.value > 0
-          ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
-          : "",
-      Format(checkpoint.file_system),
-      (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
+  std::string text = Item(
+      fmt::format("checkpoints: {} every {} ({} step{}), {} blocked{}; file system of {}{} "
+                  "(--checkpoint, --storage)",
+                  OnStorage(checkpoint.bytes.value), Format(run.interval), run.interval_steps,
+                  run.interval_steps == 1 ? "" : "s", Format(checkpoint.blocking),
+                  checkpoint.background.value > 0
+                      ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
+                      : "",
+                  Format(checkpoint.file_system),
+                  (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
   if (conditions.storage.per_tib)
     text +=
         Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
