@@ -110,7 +110,7 @@ td:not(.n){min-width:8rem;overflow-wrap:anywhere}
  details:not([open]),tr.far{display:none}
  h2,h3,caption{break-after:avoid}.legend,figcaption{break-before:avoid}
  figure{break-inside:auto}.bars,.chart,.plot,tr{break-inside:avoid}
- table{font-size:7.5pt;line-height:1.25}td,th{padding:.12rem .2rem}td:not(.n){min-width:3.5rem;overflow-wrap:break-word}td:not(.n):last-child{min-width:9rem}#runs:has(h3){columns:2}#runs>h2{column-span:all}thead{break-after:avoid}
+ table{font-size:7.5pt;line-height:1.25}td,th{padding:.12rem .2rem}td:not(.n){min-width:3.5rem;overflow-wrap:break-word}#runs:has(h3){columns:2}#runs>h2{column-span:all}thead{break-after:avoid}
  *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
