@@ -173,46 +173,86 @@ struct Shrunk {
   int64_t stops = 0;
 };
 
-// Until so much work or so many stops are done.
-Shrunk PlayShrinking(const ElasticModel& model, double work, int64_t stops, Random* random) {
-  Shrunk job;
-  const auto groups = static_cast<int64_t>(model.nodes / model.group_nodes);
-  const double mean = 1 / (model.group_nodes * model.node_rate);          // of one group that runs
-  std::priority_queue<double, std::vector<double>, std::greater<>> back;  // when groups return
-  while (job.stops < stops) {
-    while (!back.empty() && back.top() <= job.now) back.pop();
-    const auto running = groups - static_cast<int64_t>(back.size());
-    const double next = running > 0
-                            ? job.now + random->Exponential(mean / static_cast<double>(running))
-                            : std::numeric_limits<double>::infinity();
-    const double until = back.empty() ? next : std::min(next, back.top());
-    const double share = static_cast<double>(running) / static_cast<double>(groups);
-    if (job.kept + share * (until - job.now) >= work) {
-      job.now += (work - job.kept) / share;
-      job.kept = work;
-      return job;
+using Times = std::priority_queue<double, std::vector<double>, std::greater<>>;
+
+// Group by group and node by node, until so much work or so many stops are done.
+class ShrinkingPlayer {
+ public:
+  ShrinkingPlayer(const ElasticModel& model, Random* random)
+      : model_(model),
+        random_(*random),
+        groups_(static_cast<int64_t>(model.nodes / model.group_nodes)),
+        mean_(1 / (model.group_nodes * (model.node_rate + model.interruptions))),
+        spares_(model.spares) {}
+
+  Shrunk Play(double work, int64_t stops) {
+    while (job_.stops < stops) {
+      TakeBack();
+      const int64_t running = groups_ - away_ - static_cast<int64_t>(replaced_.size());
+      const double next = running > 0
+                              ? job_.now + random_.Exponential(mean_ / static_cast<double>(running))
+                              : std::numeric_limits<double>::infinity();
+      double until = next;
+      for (const Times* times : {&repaired_, &replaced_})
+        if (!times->empty()) until = std::min(until, times->top());
+      const double share = static_cast<double>(running) / static_cast<double>(groups_);
+      if (job_.kept + share * (until - job_.now) >= work) {
+        job_.now += (work - job_.kept) / share;
+        job_.kept = work;
+        return job_;
+      }
+      job_.kept += share * (until - job_.now);
+      job_.now = until;
+      if (until < next) continue;  // a node is back
+      Stop(share);
     }
-    job.kept += share * (until - job.now);
-    job.now = until;
-    if (until < next) continue;  // a group is back
-    ++job.stops;
-    job.kept -= share * random->Uniform() * model.step.value;  // the step under way
-    back.push(job.now + model.repair.value);
-    job.now += model.pause.value;  // nobody computes, nothing fails
+    return job_;
   }
-  return job;
-}
+
+ private:
+  // A repaired node goes to a group that waits, else it is a spare.
+  void TakeBack() {
+    for (; !repaired_.empty() && repaired_.top() <= job_.now; repaired_.pop())
+      --(away_ > 0 ? away_ : waiting_);
+    while (!replaced_.empty() && replaced_.top() <= job_.now) replaced_.pop();
+  }
+
+  void Stop(double share) {
+    ++job_.stops;
+    job_.kept -= share * random_.Uniform() * model_.step.value;  // the step under way
+    const double all = model_.node_rate + model_.interruptions;
+    if (model_.interruptions > 0 && random_.Uniform() * all <= model_.interruptions) {
+      replaced_.push(job_.now + model_.replacement.value);
+    } else {
+      repaired_.push(job_.now + model_.repair.value);
+      ++(waiting_ < spares_ ? waiting_ : away_);
+    }
+    job_.now += model_.pause.value;  // nobody computes, nothing fails
+  }
+
+  const ElasticModel& model_;
+  Random& random_;
+  const int64_t groups_;
+  const double mean_;  // between stops of one group that runs
+  const int64_t spares_;
+  int64_t away_ = 0;           // groups that a failure took
+  int64_t waiting_ = 0;        // spares in use: repairs that nobody waits for
+  Times repaired_, replaced_;  // when nodes are back
+  Shrunk job_;
+};
 
 }  // namespace
 
 double SimulatedElasticGoodput(const ElasticModel& model, int64_t stops, uint64_t seed) {
   Random random(seed);
-  const Shrunk job = PlayShrinking(model, std::numeric_limits<double>::infinity(), stops, &random);
+  const Shrunk job =
+      ShrinkingPlayer(model, &random).Play(std::numeric_limits<double>::infinity(), stops);
   return job.kept / job.now;
 }
 
 SimulatedJob SimulateElasticJob(const ElasticModel& model, Seconds work, Random* random) {
-  const Shrunk job = PlayShrinking(model, work.value, std::numeric_limits<int64_t>::max(), random);
+  const Shrunk job =
+      ShrinkingPlayer(model, random).Play(work.value, std::numeric_limits<int64_t>::max());
   SimulatedJob played;
   played.time = Seconds(job.now);
   played.stops = job.stops;

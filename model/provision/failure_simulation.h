@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 
+#include "model/provision/elastic.h"
 #include "model/provision/goodput.h"
 
 namespace orrery {

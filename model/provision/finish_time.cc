@@ -52,11 +52,12 @@ void FinishTime::AddRate(double weight, const StopLosses& losses) {
   if (!count_waiting) variance += losses.waiting * longer * longer;
   if (!count_others) variance += losses.others * each * each;
   const double uniform = losses.period.value * losses.period.value / 12;
+  const double uneven = losses.wait_deviation.value * losses.wait_deviation.value;
   for (const auto& [waiting, p_waiting] : CountsOf(losses.waiting, count_waiting)) {
     for (const auto& [others, p_others] : CountsOf(losses.others, count_others)) {
       if (p_waiting * p_others < kLeastWeight) continue;
       Add(weight * p_waiting * p_others, losses.without.value + waiting * longer + others * each,
-          variance + (waiting + others) * uniform);
+          variance + (waiting + others) * uniform + waiting * uneven);
     }
   }
 }

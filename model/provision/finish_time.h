@@ -21,13 +21,14 @@ inline constexpr double kWeightOfRate[] = {0.3, 0.4, 0.3};
 
 // One run at one rate of failures; F = 1.
 struct StopLosses {
-  Seconds without;       // N
-  Seconds each;          // c
-  Seconds wait;          // X
-  Seconds period;        // P
-  double waiting = 0;    // expected k1
-  double others = 0;     // expected k2
-  double deviation = 0;  // s, of anything else
+  Seconds without;         // N
+  Seconds each;            // c
+  Seconds wait;            // X
+  Seconds period;          // P
+  Seconds wait_deviation;  // of X, where it is not the same each time
+  double waiting = 0;      // expected k1
+  double others = 0;       // expected k2
+  double deviation = 0;    // s, of anything else
 };
 
 class FinishTime {

@@ -262,7 +262,8 @@ class FrontierSearch {
     if (found.below_bound) contradicted_.insert(unit.site);
     for (Row& row : found.rows) {
       if (row.run.goodput < kLeastGoodput) {
-        endless_[row.quote] = std::max(endless_[row.quote], row.run.goodput);
+        const auto [best, fresh] = endless_.try_emplace(row.quote, row.run);
+        if (!fresh && row.run.goodput > best->second.goodput) best->second = row.run;
         continue;
       }
       frontier_.Add(PointOf(row));
@@ -286,7 +287,7 @@ class FrontierSearch {
                    return done_.contains({site_of_[q], n});
                  })) {
         result_.no_layout[q] =
-            !endless_.contains(q) ? NoLayoutWords(site_of_[q], nodes) : WhyEndless(endless_[q]);
+            !endless_.contains(q) ? NoLayoutWords(site_of_[q], nodes) : WhyEndless(endless_.at(q));
       }
     }
   }
@@ -418,8 +419,7 @@ class FrontierSearch {
   std::vector<Unit> units_;
   std::set<std::pair<std::size_t, int64_t>> done_;
   std::set<std::size_t> contradicted_;
-  std::map<std::size_t, double>
-      endless_;  // quotes with runs below kLeastGoodput: the best of those
+  std::map<std::size_t, RunEstimate> endless_;  // by quote: the best of runs below kLeastGoodput
   std::map<std::pair<std::size_t, std::vector<int64_t>>, std::string> no_layout_;
   Frontier frontier_;
   double effort_left_ = 0;

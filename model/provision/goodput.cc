@@ -122,69 +122,6 @@ JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work) {
   return time;
 }
 
-namespace {
-
-// Shares of the groups that are there, and of the time in which nobody pauses.
-std::pair<double, double> ThereAndRunning(const ElasticModel& model) {
-  double available = 1, running = 1;
-  for (int i = 0; i < 50; ++i) {
-    available = 1 / (1 + model.group_nodes * model.node_rate * model.repair.value * running);
-    running = 1 / (1 + model.nodes * model.node_rate * available * model.pause.value);
-  }
-  return {available, running};
-}
-
-}  // namespace
-
-double ElasticGoodput(const ElasticModel& model) {
-  const auto [available, running] = ThereAndRunning(model);
-  const double stops = model.nodes * model.node_rate * available;  // per second of running
-  return running * available * std::max(0.0, 1 - stops * model.step.value / 2);
-}
-
-namespace {
-
-// Stops are a Poisson process of the work that is done, for a group stops only while it works: rate N r, whatever is away.
-// So the variance is N r times the integral over the work of c^2, what one stop costs with w of work left: c = p + s/2 +
-// min(X, k w) g/N. A group that is back before the end has cost the others X g/N, whatever else is away; one that is not
-// leaves w to the others, in w / (A - g/N) instead of w / A: k = 1 / (A (A - g/N)), A there at the end.
-// Where all groups leave in a run that would end before one is back, the last of it waits for that.
-Seconds ElasticDeviation(const ElasticModel& model, Seconds work, Seconds mean) {
-  constexpr double kLeastEnd = 1e-6;  // of 1 / k: nobody is there but the group
-  const double w = work.value, repair = model.repair.value;
-  const double alone = model.pause.value + model.step.value / 2,
-               share = model.group_nodes / std::max(model.nodes, 1.0);
-  const double there = 1 / (1 + model.group_nodes * model.node_rate * std::min(repair, mean.value));
-  const double end = std::max(there * (there - share), kLeastEnd);
-  const double late = std::min(repair * end, w), longest = late / end;  // longest = min(X, k w)
-  const double away = longest * late / 2 + repair * (w - late);
-  const double square = longest * longest * late / 3 + repair * repair * (w - late);
-  const double stops = model.nodes * model.node_rate;
-  const double nobody =
-      longest < repair ? ShortageOf(stops * w, static_cast<int64_t>(std::round(1 / share)) - 1) : 0;
-  return Seconds(
-      std::sqrt(stops * (alone * alone * w + 2 * alone * share * away + share * share * square) +
-                nobody * (repair * repair - longest * longest)));
-}
-
-}  // namespace
-
-JobTime ElasticTimeOf(const ElasticModel& model, Seconds work) {
-  constexpr int kRounds = 20;  // each changes the time by the share of the groups that are away
-  ElasticModel ending = model;
-  JobTime time;
-  const double repair = model.repair.value;
-  for (int i = 0; i < kRounds; ++i) {
-    time.mean = work / ElasticGoodput(ending);
-    const double t = time.mean.value;
-    ending.repair = Seconds(repair < t ? repair - repair * repair / (2 * t) : t / 2);
-  }
-  const auto [available, running] = ThereAndRunning(ending);
-  time.stops = model.nodes * model.node_rate * available * running * time.mean.value;
-  time.deviation = ElasticDeviation(model, work, time.mean);
-  return time;
-}
-
 // By logarithms: exp(-mean) vanishes for clusters of a hundred thousand nodes.
 double ShortageOf(double mean, int64_t spares) {
   if (spares < 0) return 1;

@@ -61,26 +61,6 @@ struct JobTime {
 // notice.
 JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work);
 
-// Jobs that go on with fewer replicas: a stop takes a group of nodes away for the repair; the others pause and repeat half
-// a step. A group that is away cannot fail.
-//   goodput = A (1 - N r A s/2) / (1 + N r A p),  A = 1 / (1 + g r X phi),  phi = 1 / (1 + N r A p)
-// N nodes, g of a group, r stops per node and second, X repair, p pause, s step. At least one group is always there.
-struct ElasticModel {
-  double nodes = 0;        // N
-  double group_nodes = 0;  // g
-  double node_rate = 0;    // r, 1/s
-  Seconds repair;          // X
-  Seconds pause;           // p
-  Seconds step;            // s
-};
-double ElasticGoodput(const ElasticModel& model);
-// Of a job that ends: a group that leaves late does not come back in it. Y = min(X, time left), in the mean
-// X - X^2 / 2T, T / 2 where T < X. mean T = work / goodput with Y for X; stops S = N r A phi T; deviation^2 = N r times the
-// integral over the work w that is left of c^2, c = p + s/2 + min(X, w / (A (A - g/N))) g/N: the pause, half a step and the
-// group's part of the throughput, A = 1 / (1 + g r min(X, T)); X^2 - min(X, ..)^2 more, w all the work, where all groups leave
-// (Poisson). Up to 10 % from simulations for g r X up to 0.3.
-JobTime ElasticTimeOf(const ElasticModel& model, Seconds work);
-
 // Fewest spare nodes such that more nodes are in repair with at most this probability (Poisson).
 int64_t SparesFor(double mean_in_repair, double shortage_probability);
 double ShortageOf(double mean_in_repair, int64_t spares);  // probability that more are in repair

@@ -77,18 +77,18 @@ StopModel StopsOf(const Conditions& conditions, const Job& job, const Checkpoint
 }
 
 ElasticModel ElasticOf(const Conditions& conditions, const Job& job, double group_nodes,
-                       double step_seconds, const Quote* quote, double rate) {
-  const double interruptions = SpotRate(conditions, quote);
-  const double all = std::max(rate + interruptions, 1e-9);
-  // In the mean; what is reclaimed is replaced, not repaired.
-  const Seconds away = conditions.recovery.repair * (rate / all) +
-                       conditions.recovery.detection * (interruptions / all);
-  return {static_cast<double>(job.cluster.nodes),
-          group_nodes,
-          (rate + interruptions) / 1000 / kDay,
-          away,
-          conditions.recovery.pause,
-          Seconds(step_seconds)};
+                       double step_seconds, const Quote* quote, double rate, int64_t spares) {
+  ElasticModel model;
+  model.nodes = static_cast<double>(job.cluster.nodes);
+  model.group_nodes = group_nodes;
+  model.node_rate = rate / 1000 / kDay;
+  model.repair = conditions.recovery.repair;
+  model.pause = conditions.recovery.pause;
+  model.step = Seconds(step_seconds);
+  model.spares = spares;
+  model.interruptions = SpotRate(conditions, quote) / 1000 / kDay;
+  model.replacement = conditions.recovery.detection;
+  return model;
 }
 
 // Nodes that leave with one of them: those of a replica.
@@ -120,6 +120,7 @@ struct Played {
   double goodput = 0, stops = 0;
   ElasticModel shrinking;  // of a job that shrinks
   double written = 1;      // share of the time that checkpoints leave
+  double short_of_spares = 0;
   StopLosses losses;
 };
 
@@ -152,15 +153,17 @@ Played Play(const Conditions& conditions, const Job& job, const Strategy& layout
     played.interval = Seconds(static_cast<double>(played.interval_steps) * step);
   }
   if (CanShrink(conditions, job, layout)) {
-    played.shrinking = ElasticOf(conditions, job, GroupNodes(job, layout), step, quote, rate);
+    played.shrinking =
+        ElasticOf(conditions, job, GroupNodes(job, layout), step, quote, rate, run.spares);
     played.written = played.interval / (played.interval + stops.blocking);
-    const JobTime time = ElasticTimeOf(played.shrinking, work / played.written);
+    const ElasticTime time = ElasticTimeOf(played.shrinking, work / played.written);
     played.goodput = work / time.mean;
     played.time = time.mean + stops.background;
-    played.stops = time.stops;
+    played.stops = time.failures + time.interruptions;
+    played.short_of_spares = time.short_of_spares;
     played.luck = time.deviation;
-    played.losses.without = played.time;
-    played.losses.deviation = played.luck.value;
+    played.losses = LossesOf(played.shrinking, time);
+    played.losses.without += stops.background;
     return played;
   }
   const JobTime time = TimeOf(stops, played.interval, work);
@@ -214,11 +217,9 @@ double CheckpointBytesPerParameter(Precision precision, Optimizer optimizer) {
 std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, const Quote* quote) {
   if (conditions.spares) return {*conditions.spares};
   const int64_t nodes = job.cluster.nodes;
-  const int64_t enough = conditions.recovery.elastic
-                             ? 0
-                             : SparesFor(InRepair(conditions, static_cast<double>(nodes),
-                                                  conditions.failures.rate.value),
-                                         conditions.run.shortage);
+  const int64_t enough =
+      SparesFor(InRepair(conditions, static_cast<double>(nodes), conditions.failures.rate.value),
+                conditions.run.shortage);
   std::vector<int64_t> counts;
   for (int64_t spares = 0; counts.empty() || counts.back() < enough; ++spares) {
     if (quote == nullptr || quote->Sells(nodes + spares)) counts.push_back(spares);
@@ -321,6 +322,7 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.interval_steps = played.interval_steps;
   run.goodput = played.goodput;
   run.expected_stops = played.stops;
+  run.short_of_spares = played.short_of_spares;
   run.luck = played.luck;
   run.shrinking = played.shrinking;
   run.written = played.written;
@@ -367,8 +369,7 @@ std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
     const Seconds work(conditions.tokens * seconds_per_token * conditions.run.straggler.value);
     double goodput = Goodput(stops, OptimalInterval(stops, work));
     if (conditions.recovery.elastic)
-      goodput = std::max(
-          goodput, work / ElasticTimeOf(ElasticOf(conditions, job, 1, 0, &quote, rate), work).mean);
+      goodput = 1;  // a bound of what a job that shrinks loses is hardly worth its time
     const Seconds time = conditions.run.setup + work / goodput + stops.background;
     least.push_back({time, CostOf(quote, job.cluster.nodes + spares, time)});
   }

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "model/provision/elastic.h"
 #include "model/provision/facts.h"
 #include "model/provision/finish_time.h"
 #include "model/provision/goodput.h"
@@ -80,10 +81,11 @@ struct RunEstimate {
   double goodput = 0;
   double written = 1;  // elastic: share of the time that checkpoints leave
   double expected_stops = 0;
-  Seconds ideal;      // steps x step, nothing else
-  Seconds time;       // setup included
-  Seconds luck;       // standard deviation of the failures' cost
-  Seconds low, high;  // 80 %, of `finish`
+  double short_of_spares = 0;  // elastic: of them, failures that find no spare
+  Seconds ideal;               // steps x step, nothing else
+  Seconds time;                // setup included
+  Seconds luck;                // standard deviation of the failures' cost
+  Seconds low, high;           // 80 %, of `finish`
   Dollars cost, low_cost, high_cost;
   Seconds billed;
   std::optional<double> energy_kwh;  // empty: the GPU's power is not known
@@ -94,8 +96,7 @@ struct RunEstimate {
 };
 
 // How many nodes may wait besides those that work, ascending: what the user said, else from none to the first that suffice
-// but for `run.shortage`; with those that work they are as many as are sold. Of a job that shrinks: the fewest. Empty: so
-// many nodes are not sold.
+// but for `run.shortage`; with those that work they are as many as are sold. Empty: so many nodes are not sold.
 std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, const Quote* quote);
 
 // `quote`: null: no price, on-demand failures. `spares`: empty: BestRun() that keeps anything.

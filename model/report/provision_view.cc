@@ -98,6 +98,10 @@ std::string FrontierSection(const Ref& answer) {
   }
   const std::set<std::size_t> chosen = Chosen(answer);
   const bool ties = AnyTie(answer);
+  std::set<std::size_t> near;  // places that the text shows, too; the others are not on paper
+  const Ref shown = answer["frontier_shown"];
+  for (std::size_t i = 0; i < shown.size(); ++i)
+    near.insert(static_cast<std::size_t>(shown[i].number()));
   std::string table;
   for (std::size_t i = 0; i < frontier.size(); ++i) {
     const auto index = static_cast<std::size_t>(frontier[i].number());
@@ -106,7 +110,9 @@ std::string FrontierSection(const Ref& answer) {
         RowOf(rows[index], chosen.contains(index), NumberCell(sooner, DollarsOf(sooner.number())));
     const std::string mark =
         NumberHead(fmt::format("{}{}", ties && rows[index]["tie"].is_true() ? "= " : "", i + 1));
-    table += row.insert(row.find('>') + 1, mark);
+    row.insert(row.find('>') + 1, mark);
+    if (row.starts_with("<tr>") && !near.contains(i)) row.insert(3, " class=far");
+    table += row;
   }
   std::vector<std::string> heads = Heads(true);
   heads.insert(heads.begin(), "");
@@ -116,7 +122,11 @@ std::string FrontierSection(const Ref& answer) {
              "One mark for each offer and node count that was looked at; hollow ones are "
              "beaten in days and dollars. Bars: 80 % interval of the cost.",
              "") +
-          HtmlTable("The frontier: no other run is faster and cheaper", heads, table) +
+          HtmlTable(fmt::format("The frontier: no other run is faster and cheaper{}",
+                                near.size() < frontier.size()
+                                    ? " (on paper without what is far beyond the limits)"
+                                    : ""),
+                    heads, table) +
           Paragraph(answer["frontier_notes"].text()));
 }
 
@@ -169,6 +179,9 @@ std::string RunTable(const Ref& answer, const Ref& row) {
   line("time between failures", row["mtbf_s"], DaysOf(row["mtbf_s"].number()));
   line("expected failures", row["expected_failures"],
        ThreeDigits(row["expected_failures"].number()));
+  if (row["failures_without_spare"].is_number() && row["spares"].number() > 0)
+    line("expected failures that find no spare (--spares)", row["failures_without_spare"],
+         ThreeDigits(row["failures_without_spare"].number()));
   const auto recovers = [&](const std::string& what, const char* key) {
     if (recovery[key].is_number()) line(what, recovery[key], SecondsOf(recovery[key]));
   };
@@ -176,7 +189,7 @@ std::string RunTable(const Ref& answer, const Ref& row) {
   recovers("a failure is detected and the node replaced in", "detect_s");
   recovers("and, in the mean, waits for a node (--spares)", "wait_s");
   recovers("restart", "restart_s");
-  line("checkpoint", checkpoint["bytes"], BytesOf(checkpoint["bytes"]));
+  line("checkpoint", checkpoint["bytes"], OnStorage(checkpoint["bytes"].number()));
   line("checkpoint every", checkpoint["interval_s"], SecondsOf(checkpoint["interval_s"]));
   line("a checkpoint blocks for", checkpoint["blocking_s"], SecondsOf(checkpoint["blocking_s"]));
   line("and is written behind the steps in", checkpoint["background_s"],

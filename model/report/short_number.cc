@@ -31,6 +31,8 @@ std::string Scaled(double number) {
   return ThreeDigits(number);
 }
 
+std::string OnStorage(double bytes) { return Scaled(bytes) + "B"; }
+
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 }  // namespace orrery::report

@@ -14,6 +14,7 @@ std::string ThreeDigits(double number);
 std::string GivenDigits(double number);
 // Three digits with a decimal prefix: "1.03 M", "12.3 k", "961".
 std::string Scaled(double number);
-std::string Percent(double share);  // "41.2 %"
+std::string OnStorage(double bytes);  // what file systems hold, in decimal units: "112 GB"
+std::string Percent(double share);    // "41.2 %"
 
 }  // namespace orrery::report

@@ -28,6 +28,8 @@ constexpr const char* kDark =
     "--c12:#ca290b;--c13:#957019;--c14:#aa58d3;--c15:#1f9898;--c16:#1868df;--c17:#786183;--c18:#"
     "147c0c";
 
+// A shadow shows at an edge behind which a table goes on. On paper is what the reader sees: what is folded stays so, its
+// figure shows the same.
 constexpr const char* kRules = R"css(
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1200px;padding:1rem;background:var(--bg);color:var(--fg);
@@ -45,7 +47,10 @@ figure{margin:1rem 0;break-inside:avoid}figcaption{margin-top:.4rem}
 svg{display:block}
 svg text{font:13px system-ui,sans-serif;fill:var(--fg)}
 .halo{stroke:var(--bg);stroke-width:4px;paint-order:stroke}
-.scroll{overflow-x:auto;margin:.5rem 0}
+.scroll{overflow-x:auto;margin:.5rem 0;background:linear-gradient(var(--bg),var(--bg)) left/1.6rem 100% no-repeat local,
+ linear-gradient(var(--bg),var(--bg)) right/1.6rem 100% no-repeat local,
+ linear-gradient(to right,var(--line),transparent) left/.8rem 100% no-repeat,
+ linear-gradient(to left,var(--line),transparent) right/.8rem 100% no-repeat}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--muted);padding:.2rem 0}
 caption span{display:block;position:sticky;left:0;max-width:min(75ch,calc(100vw - 2rem))}
@@ -100,11 +105,12 @@ td:not(.n){min-width:8rem;overflow-wrap:anywhere}
  .bar svg{grid-column:1/-1;grid-row:2}.axis span:nth-child(even){display:none}body{padding:.7rem}
  table{font-size:.82rem}td,th{padding:.25rem .3rem}td:not(.n){min-width:11rem}td.name{min-width:5rem}
  .plot{grid-template-columns:4.2rem 1fr}.marks>svg{min-width:0}.marks>svg text{font-size:19px}}
-@media print{body{max-width:none;font-size:11pt}.tools,.tip,nav,summary{display:none!important}
- .scroll,.chart{overflow:visible}.chart>svg{min-width:0}details::details-content{content-visibility:visible;display:block;height:auto}
+@media print{body{max-width:none;font-size:10pt;line-height:1.35}h2{margin-top:1.2rem}.tools,.tip,nav,summary{display:none!important}
+ .scroll,.chart{overflow:visible}.scroll{background:none}.chart>svg{min-width:0;max-width:min(var(--most,32rem),32rem)}
+ details:not([open]),tr.far{display:none}
  h2,h3,caption{break-after:avoid}.legend,figcaption{break-before:avoid}
  figure{break-inside:auto}.bars,.chart,.plot,tr{break-inside:avoid}
- table{font-size:7.5pt}td,th{padding:.2rem}td:not(.n){min-width:3.5rem;overflow-wrap:break-word}thead{break-after:avoid}
+ table{font-size:7.5pt;line-height:1.25}td,th{padding:.12rem .2rem}td:not(.n){min-width:3.5rem;overflow-wrap:break-word}#runs:has(h3){columns:2}#runs>h2{column-span:all}thead{break-after:avoid}
  *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";
 
@@ -141,7 +147,6 @@ document.querySelectorAll('[data-zoom]').forEach(function(box){
    if(n>8&&b>8){var at=((e.clientX+o)/2-r.left)/r.width,c=x+w*at;w*=b/n;x=c-w*at;}}
   from[e.pointerId]=e.clientX;show();});
 });
-window.addEventListener('beforeprint',function(){document.querySelectorAll('details').forEach(function(d){d.open=true;});});
 })();
 )js";
 

@@ -156,6 +156,26 @@ TEST_F(Bundles, QuietOpenAndDiffSayTheAnswerInOneLine) {
   EXPECT_NE(diff.find("most by --micro-batch: "), std::string::npos) << diff;
 }
 
+// The cheapest of each offer stays where only the budget grows; the fastest within it is another run.
+TEST_F(Bundles, DiffOfProvisionTellsWhatMovedTheFastest) {
+  const auto at = [&](const char* name, const char* budget) {
+    return Make(name, {"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
+                       "nebius-h100", "--nodes", "1..16", "--deadline", "30d", "--as-of",
+                       "2026-11-22", "--budget", budget});
+  };
+  const std::string before = at("u.json", "2kUSD"), after = at("v.json", "20kUSD");
+  const ordered_json diff = Json({"diff", before, after});
+  EXPECT_EQ(diff["old"]["cost_usd"], diff["new"]["cost_usd"]);
+  EXPECT_LT(diff["new"]["fastest"]["time_s"].get<double>(),
+            diff["old"]["fastest"]["time_s"].get<double>());
+  ASSERT_EQ(diff["moved"].size(), 1u) << diff.dump(1);
+  EXPECT_EQ(diff["moved"][0]["what"], "--budget");
+  EXPECT_EQ(diff["moved"][0]["named"].size(), 1u);
+  const std::string text = Folded(RunPlan({"diff", before, after}).out);
+  EXPECT_NE(text.find("The fastest: nebius-h100, "), std::string::npos) << text;
+  EXPECT_NE(text.find("; fastest now nebius-h100, "), std::string::npos) << text;
+}
+
 // Flag by flag one question would be asked for minutes on its way to the other.
 TEST_F(Bundles, DiffOfAProvisionAndAPlanIsRefusedAtOnce) {
   const std::string provision = Make("s.json", {"provision", "--model", "gpt2-xl", "--tokens",

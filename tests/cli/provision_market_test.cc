@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
+#include <tuple>
 
 #include "tests/cli/json_of.h"
 #include "tests/cli/run_plan.h"
@@ -35,6 +36,27 @@ std::string QuoteWith(const std::vector<std::pair<std::string, std::string>>& ch
   const std::string path = ScratchFolder() + "/" + name;
   WriteText(path, text);
   return path;
+}
+
+TEST(ProvisionMarket, AFileSystemThatIsTooSlowIsNamedAndNotFailures) {
+  const Outcome outcome = RunPlan(With(kMarket, {"--offers", "nebius-h100", "--storage", "1B/s"}));
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(Folded(outcome.out),
+              AllOf(HasSubstr("loading a checkpoint from this file system takes longer than stops "
+                              "are apart (a faster --storage)"),
+                    HasSubstr("does not finish: a checkpoint takes "), HasSubstr(" d to load, "),
+                    Not(HasSubstr("failures leave"))));
+}
+
+TEST(ProvisionMarket, LimitsBeyondAnySenseAreRefused) {
+  for (const auto& [flag, value, said] :
+       {std::tuple{"--deadline", "1e300d", "--deadline: 1e300d is longer than 100,000 d"},
+        {"--setup", "1e9d", "--setup: 1e9d is longer than 100,000 d"},
+        {"--budget", "1e300USD", "--budget: 1e300USD is more than 1,000,000 MUSD"}}) {
+    const Outcome outcome = RunPlan(With(kMarket, {flag, value}));
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+  }
 }
 
 TEST(ProvisionMarket, APriceFarBelowAllOthersIsNamedWithTheNext) {

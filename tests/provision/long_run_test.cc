@@ -2,6 +2,7 @@
 // Runs of weeks: published goodput, checkpoints, bills, input, batch range.
 #include "model/provision/long_run.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,8 +123,10 @@ TEST(LongRun, TheIntervalHoldsEightOfTenSimulatedRuns) {
   for (const Setting& of :
        {Setting{64, 0, 0.9, 3e11, "automatic"}, Setting{8, 0, 2, 2e10, "automatic"},
         Setting{16, 0, 4, 8e11, "automatic"}, Setting{128, 2, 9, 1.4e12, "automatic"},
-        Setting{48, 1, 5, 1e12, "manual"}, Setting{1024, 9, 2, 2e12, "automatic"}}) {
-    SCOPED_TRACE(of.nodes);
+        Setting{48, 1, 5, 1e12, "manual"}, Setting{1024, 9, 2, 2e12, "automatic"},
+        Setting{4, 0, 60, 5e11, "elastic"}, Setting{8, 1, 60, 1e12, "elastic"},
+        Setting{64, 0, 0.9, 3e11, "elastic"}, Setting{128, 2, 9, 1.4e12, "elastic"}}) {
+    SCOPED_TRACE(fmt::format("{} nodes, {}", of.nodes, of.recovery));
     const auto made = CaseOf("llama3-8b", "dgx-h100", of.nodes, of.step_seconds, 512, 8192);
     made->prediction.time.low = made->prediction.time.high = of.step_seconds;
     Conditions conditions = DefaultConditions();
@@ -138,8 +141,11 @@ TEST(LongRun, TheIntervalHoldsEightOfTenSimulatedRuns) {
     int below_low = 0, below_high = 0;
     double least = 1e300, sum = 0, stops = 0;
     for (int i = 0; i < runs; ++i) {
-      const SimulatedJob job =
-          SimulateJob(run.stops, run.interval, run.ideal * conditions.run.straggler.value, &random);
+      const Seconds work = run.ideal * conditions.run.straggler.value;
+      SimulatedJob job = run.elastic
+                             ? SimulateElasticJob(run.shrinking, work / run.written, &random)
+                             : SimulateJob(run.stops, run.interval, work, &random);
+      if (run.elastic) job.time += run.stops.background;
       const Seconds time = conditions.run.setup + job.time;
       below_low += time < run.low * 0.999;
       below_high += time < run.high * 1.001;
@@ -189,7 +195,7 @@ TEST(LongRun, SparesAreWhatCanBeBought) {
   EXPECT_EQ(SpareCounts(conditions, made->job, &quote), (std::vector<int64_t>{2}));
   for (const int64_t nodes : {1, 2, 3, 5, 6, 65, 66, 67})
     EXPECT_EQ(quote.Sells(nodes), nodes == 2 || nodes == 6 || nodes == 66) << nodes;
-  conditions.recovery.elastic = true;
+  conditions.recovery.elastic = true;  // spares keep such a job whole
   EXPECT_EQ(SpareCounts(conditions, made->job, &quote), (std::vector<int64_t>{2}));
 }
 
@@ -328,8 +334,29 @@ TEST(LongRun, AShrinkingJobBeatsARestartingOneWhereStopsAreFrequent) {
   conditions.recovery = LoadRecovery("elastic");
   const RunEstimate shrink = EstimateRun(conditions, made->job, made->prediction, nullptr);
   EXPECT_TRUE(shrink.elastic);
-  EXPECT_EQ(shrink.spares, 0);
   EXPECT_GT(shrink.goodput, restart.goodput);
+}
+
+// A failure takes a spare first, then the run shrinks: spares that are paid for shorten it.
+TEST(LongRun, SparesOfAShrinkingJobAreUsed) {
+  const auto made = CaseOf("llama3-8b", "dgx-h100", 64, 3, 512, 8192);
+  Conditions conditions = DefaultConditions();
+  conditions.tokens = 2e12;
+  conditions.recovery = LoadRecovery("elastic");
+  conditions.failures = LoadFailures("young");
+  const Quote quote = QuoteAt(36);
+  EXPECT_GT(SpareCounts(conditions, made->job, &quote).size(), 3u);
+  const auto with = [&](int64_t spares) {
+    return EstimateRun(conditions, made->job, made->prediction, &quote, spares);
+  };
+  EXPECT_NEAR(with(0).short_of_spares, with(0).expected_stops, 1e-6);
+  for (int64_t spares = 1; spares < 5; ++spares) {
+    const RunEstimate run = with(spares), fewer = with(spares - 1);
+    EXPECT_TRUE(run.elastic);
+    EXPECT_LT(run.short_of_spares, fewer.short_of_spares) << spares;
+    EXPECT_GT(run.goodput, fewer.goodput) << spares;
+    EXPECT_LT(run.time, fewer.time) << spares;
+  }
 }
 
 // S4: BERT-tiny on one Gaudi card: bursts of 6,200 samples/s, 2,000 in the long run.

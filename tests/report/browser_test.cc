@@ -255,12 +255,23 @@ TEST_F(InTheBrowser, TheTimelineZoomsByKeyAndButton) {
   EXPECT_THAT(probe["axis"].get<std::string>(), HasSubstr("from "));
 }
 
+// Sheets of a PDF that Chromium wrote.
+int PagesOf(const std::string& paper) {
+  const std::string pdf = ReadText(paper);
+  int pages = 0;
+  for (std::size_t at = 0; (at = pdf.find("/Type /Page", at)) != std::string::npos; at += 11)
+    pages += pdf[at + 11] != 's';
+  return pages;
+}
+
 TEST_F(InTheBrowser, ItCanBePrintedAndPhotographed) {
+  constexpr int kMostPages = 8;  // what is folded stays so
   for (const std::string& page : {Pages()[0], Pages()[2]}) {
     const std::string paper = ScratchFolder() + "/page.pdf",
                       picture = ScratchFolder() + "/page.png";
     EXPECT_EQ(RunShell(CommandLine("--print-to-pdf=" + paper, page)).code, 0);
     EXPECT_GT(fs::file_size(paper), 20'000u);
+    EXPECT_LE(PagesOf(paper), kMostPages) << page;
     EXPECT_EQ(RunShell(CommandLine("--window-size=1100,3000 --screenshot=" + picture, page)).code,
               0);
     EXPECT_GT(fs::file_size(picture), 50'000u);

@@ -64,8 +64,20 @@ std::vector<std::string> OthersMoved(const Headline& from, const Headline& to) {
   return names;
 }
 
+// "fastest now nebius-b300, 192 nodes, 1.29 d, 457 kUSD"
+std::vector<std::string> NamedMoved(const Headline& from, const Headline& to) {
+  std::vector<std::string> moved;
+  const auto was = from.OtherAnswers(), is = to.OtherAnswers();
+  for (std::size_t i = 0; i < is.size(); ++i) {
+    if (DifferentAnswers(*was[i].second, *is[i].second))
+      moved.push_back(fmt::format("{} now {}", is[i].first, AnswerWords(*is[i].second)));
+  }
+  return moved;
+}
+
 bool Moved(const Headline& from, const Headline& to) {
-  if (DifferentRows(from, to) || !OthersMoved(from, to).empty()) return true;
+  if (DifferentRows(from, to) || !OthersMoved(from, to).empty() || !NamedMoved(from, to).empty())
+    return true;
   const double least = kSameFigure * std::max(from.seconds, to.seconds);
   return std::ranges::any_of(BreakdownTerms(), [&](const BreakdownTerm& term) {
     return std::abs(PartOf(to, term.key) - PartOf(from, term.key)) > least;
@@ -83,6 +95,7 @@ MovedBy Movement(const std::string& what, const std::string& before, const std::
   if (to.name != from.name || to.nodes != from.nodes)
     moved.now = to.nodes.empty() ? to.name : PlaceOf(to);
   moved.others = OthersMoved(from, to);
+  moved.named = NamedMoved(from, to);
   for (const BreakdownTerm& term : BreakdownTerms()) {
     const double by = PartOf(to, term.key) - PartOf(from, term.key);
     if (std::abs(by) <= std::abs(moved.term_seconds)) continue;
@@ -113,6 +126,14 @@ std::string VersionOf(const Bundle& bundle) {
 }
 
 }  // namespace
+
+std::string AnswerWords(const std::optional<HeadlineRow>& row) {
+  return row ? fmt::format("{}, {}", row->name, RowWords(*row)) : "none";
+}
+
+bool DifferentAnswers(const std::optional<HeadlineRow>& a, const std::optional<HeadlineRow>& b) {
+  return a.has_value() != b.has_value() || (a && DifferentRows(*a, *b));
+}
 
 double PartOf(const Headline& headline, const char* key) {
   const auto part = headline.breakdown.find(key);

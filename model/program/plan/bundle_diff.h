@@ -25,6 +25,7 @@ struct MovedBy {
   double term_seconds = 0;
   std::string now;                  // the new offer or topology, where it is another one
   std::vector<std::string> others;  // offers or topologies behind the first whose own answer moved
+  std::vector<std::string> named;   // of Headline::OtherAnswers(), with what each is now
 };
 
 struct BundleDiff {
@@ -40,6 +41,10 @@ BundleDiff Diff(const Bundle& before, const Bundle& after);
 std::string DiffText(const BundleDiff& diff);
 std::string DiffBrief(const BundleDiff& diff);  // in one line
 nlohmann::ordered_json DiffJson(const BundleDiff& diff);
+
+// "crusoe-h100, 8 nodes, 36.0 d, 216 kUSD"; "none".
+std::string AnswerWords(const std::optional<HeadlineRow>& row);
+bool DifferentAnswers(const std::optional<HeadlineRow>& a, const std::optional<HeadlineRow>& b);
 
 inline constexpr double kSameFigure = 1e-9;  // relative: rounding
 double PartOf(const Headline& headline, const char* term);

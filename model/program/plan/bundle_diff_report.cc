@@ -77,6 +77,22 @@ std::string First(const BundleDiff& diff) {
   return terms.rows() > 0 ? text + terms.Text() : text;
 }
 
+// What `plan provision` names besides the run that it tells in full.
+std::string Named(const BundleDiff& diff) {
+  std::string text;
+  const auto was = diff.before.OtherAnswers(), is = diff.after.OtherAnswers();
+  for (std::size_t i = 0; i < is.size(); ++i) {
+    const std::optional<HeadlineRow>&before = *was[i].second, &now = *is[i].second;
+    if (!DifferentAnswers(before, now)) continue;
+    std::string line = fmt::format("The {}: {} before, {} now", is[i].first, AnswerWords(before),
+                                   AnswerWords(now));
+    if (before && now && before->layout != now->layout)
+      line += fmt::format("; layout {} before, {} now", before->layout, now->layout);
+    text += report::Fold(line, 0) + "\n";
+  }
+  return text.empty() ? "" : "\n" + text;
+}
+
 // A topology may stand there at several node counts.
 const HeadlineRow* RowLike(const std::vector<HeadlineRow>& rows, const HeadlineRow& one,
                            bool several) {
@@ -127,6 +143,7 @@ std::string CauseWords(const MovedBy& moved) {
   if (!moved.term.empty()) cause += fmt::format("; {} {}", moved.term, Signed(moved.term_seconds));
   if (!moved.now.empty()) cause += fmt::format("; first now {}", moved.now);
   if (!moved.layout.empty()) cause += fmt::format("; layout now {}", moved.layout);
+  for (const std::string& named : moved.named) cause += "; " + named;
   if (!moved.others.empty()) {
     const std::size_t shown = std::min<std::size_t>(3, moved.others.size());
     cause += fmt::format("; moves {}{}",
@@ -148,7 +165,7 @@ std::string DiffText(const BundleDiff& diff) {
   text += fmt::format("by   {}\n", diff.old_version == diff.new_version
                                        ? diff.old_version
                                        : diff.old_version + ", then " + diff.new_version);
-  text += First(diff) + Rows(diff);
+  text += First(diff) + Named(diff) + Rows(diff);
   text += diff.moved.empty() ? "\nNothing that moves the answer differs.\n" : "\nBecause of\n";
   std::size_t width = 9;
   for (const MovedBy& moved : diff.moved) width = std::max(width, Movement(moved).size());
@@ -190,6 +207,9 @@ nlohmann::ordered_json DiffJson(const BundleDiff& diff) {
     json["breakdown"] = headline.breakdown;
     json["rows"] = Json::array();
     for (const HeadlineRow& one : headline.rows) json["rows"].push_back(row(one));
+    if (headline.frontier.empty()) return json;
+    json["fastest"] = headline.fastest ? row(*headline.fastest) : Json();
+    json["sure"] = headline.sure ? row(*headline.sure) : Json();
     return json;
   };
   Json json = {{"schema", "orrery.diff/1"},
@@ -208,7 +228,8 @@ nlohmann::ordered_json DiffJson(const BundleDiff& diff) {
                              {"term_s", moved.term_seconds},
                              {"layout", moved.layout},
                              {"first", moved.now},
-                             {"others", moved.others}});
+                             {"others", moved.others},
+                             {"named", moved.named}});
   }
   return json;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace orrery::cli {
@@ -28,6 +29,11 @@ struct Headline : HeadlineRow {
   std::vector<HeadlineRow> frontier;
   std::vector<std::size_t> shown;  // places in it of the rows that its table prints
   std::optional<HeadlineRow> fastest;
+  std::optional<HeadlineRow> sure;  // cheapest that is likely in time; empty without a deadline
+  // Runs that an answer names besides its first, with their names, told or not.
+  std::vector<std::pair<const char*, const std::optional<HeadlineRow>*>> OtherAnswers() const {
+    return {{"cheapest that is likely in time", &sure}, {"fastest", &fastest}};
+  }
 };
 
 // "nebius-b200, 32 + 1 nodes"; "" without a name.

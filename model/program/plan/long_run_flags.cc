@@ -19,7 +19,9 @@ namespace {
 
 constexpr double kTokensPerParameter = 20;
 constexpr double kMostTokens = 1e18;
+constexpr double kMostDollars = 1e12;
 constexpr double kDay = 86400;
+constexpr double kMostDays = 1e5;  // 274 years: more is a slip of the pen
 
 // Runs last days, where the unit that a bare number suggests elsewhere is a microsecond.
 std::optional<Seconds> ReadTime(const Flag& flag, Diagnostics* diagnostics) {
@@ -28,7 +30,14 @@ std::optional<Seconds> ReadTime(const Flag& flag, Diagnostics* diagnostics) {
   const std::optional<Seconds> time = ParseQuantity<Seconds>(flag.text, &error);
   if (error.hint.starts_with("write ") || error.hint.starts_with("nothing "))
     error.hint = "such as 30d, 12h or 10min";
-  if (!time) RecordBadValue(flag, error, diagnostics);
+  if (!time) {
+    RecordBadValue(flag, error, diagnostics);
+  } else if (time->value > kMostDays * kDay) {
+    diagnostics->Error(flag.where,
+                       fmt::format("{}: {} is longer than 100,000 d", flag.name, flag.text),
+                       "such as 30d, 12h or 10min");
+    return std::nullopt;
+  }
   return time;
 }
 
@@ -259,6 +268,10 @@ LongRun ReadLongRun(const LongRunFlags& flags) {
   run.budget = ReadQuantity<Dollars>(flags.budget, &diagnostics);
   if (run.budget && run.budget->value <= 0)
     diagnostics.Error(flags.budget.where, "--budget: no money at all", "such as 500kUSD");
+  else if (run.budget && run.budget->value > kMostDollars)
+    diagnostics.Error(flags.budget.where,
+                      fmt::format("--budget: {} is more than 1,000,000 MUSD", flags.budget.text),
+                      "such as 500kUSD or 2.5MUSD");
   ReadFailures(flags.failures, &conditions, &diagnostics);
   ReadRecovery(flags.recovery, &conditions, &diagnostics);
   AtFlag(flags.checkpoint, [&] {

@@ -10,6 +10,7 @@
 #include "model/base/text.h"
 #include "model/program/common/table.h"
 #include "model/program/plan/provision_report.h"
+#include "model/provision/choices.h"
 
 namespace orrery::report {
 namespace {
@@ -90,6 +91,9 @@ std::string NoOffer(const ProvisionAnswer& answer) {
   if (all("no layout of"))
     return "\nNo offer can run this: the sequences of a step do not divide over the GPUs "
            "(--global-batch, --nodes).\n";
+  if (all(kSlowStorage))
+    return "\nNo offer can run this: loading a checkpoint from this file system takes longer than "
+           "stops are apart\n(a faster --storage).\n";
   if (all("does not finish"))
     return "\nNo offer can run this: failures leave less than 1 % of the time (fewer --nodes, "
            "--recovery\nelastic, a faster --storage).\n";

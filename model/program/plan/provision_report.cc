@@ -222,7 +222,7 @@ std::string FrontierNotes(const ProvisionAnswer& answer) {
       "MWh: rated power of "
       "the GPUs x {} for their nodes x {} for cooling. ",
       ThreeDigits(energy.node_factor), ThreeDigits(energy.pue));
-  if (!answer.run->conditions.spares && !answer.run->conditions.recovery.elastic)
+  if (!answer.run->conditions.spares)
     notes += fmt::format(
         "spares: each number from none to what covers {} of the failures in repair was compared "
         "(--spares). ",

@@ -22,24 +22,42 @@ constexpr double kSlowWrite = 300;  // a checkpoint that takes longer asks for a
 
 std::string Item(const std::string& words) { return fmt::format("  - {}\n", Fold(words, 4)); }
 
-std::string ShrinkingWords(const RunEstimate& run, const Conditions& conditions) {
-  if (conditions.failures.rate.value == 0)
-    return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
-  return fmt::format(
-      "failures: {} expected (one in {}); the other replicas go on after {}, the batch shrinks "
-      "until the node is back; goodput {}{} (--failures, --recovery)",
-      ThreeDigits(run.expected_stops), Days(run.stops.between), Format(conditions.recovery.pause),
-      Percent(run.goodput),
-      run.shared_states ? "; ZeRO spreads the states over all replicas: this needs a copy of them "
-                          "in the memory of peers"
-                        : "");
-}
-
 std::string SpotWords(const RunEstimate& run, const Conditions& conditions) {
   return fmt::format(", and {} spot interruptions{}", ThreeDigits(run.spot_rate),
                      run.spot_rate == conditions.spot.rate.value
                          ? ", a floor: no source knows the rate of large groups"
                          : "");
+}
+
+// What each stop does to the replicas.
+std::string AbsenceWords(const RunEstimate& run, const Conditions& conditions) {
+  std::string words = fmt::format("the batch shrinks until a failed node is repaired ({})",
+                                  Format(conditions.recovery.repair));
+  if (run.spares > 0)
+    words = fmt::format(
+        "{} spare{} the place of failed nodes; {} of the failures find none, and the batch shrinks "
+        "until a node is repaired ({})",
+        run.spares, run.spares == 1 ? " takes" : "s take", ThreeDigits(run.short_of_spares),
+        Format(conditions.recovery.repair));
+  if (run.spot_rate > 0)
+    words +=
+        fmt::format(", or one that is reclaimed replaced ({})", Format(run.shrinking.replacement));
+  return words;
+}
+
+std::string ShrinkingWords(const RunEstimate& run, const Conditions& conditions) {
+  if (run.expected_stops == 0)
+    return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
+  return fmt::format(
+      "failures: {} stops expected, one in {} ({} per 1000 node-days, {}{}); the other replicas go "
+      "on after {}: {}; goodput {}{} (--failures, --recovery, --spares)",
+      ThreeDigits(run.expected_stops), Days(run.stops.between),
+      ThreeDigits(conditions.failures.rate.value), conditions.failures.title,
+      run.spot_rate > 0 ? SpotWords(run, conditions) : "", Format(conditions.recovery.pause),
+      AbsenceWords(run, conditions), Percent(run.goodput),
+      run.shared_states ? "; ZeRO spreads the states over all replicas: this needs a copy of them "
+                          "in the memory of peers"
+                        : "");
 }
 
 // Whether what spot capacity announces saves the work.
@@ -121,19 +139,16 @@ std::string ReplacedWords(const CheckpointCost& checkpoint) {
 
 std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
   const CheckpointCost& checkpoint = run.checkpoint;
-  constexpr double kGb = 1e9, kTb = 1e12;
-  const double bytes = checkpoint.bytes.value;
-  std::string text = Item(fmt::format(
-      "checkpoints: {} every {} ({} step{}), {} blocked{}; file system of {}{} "
-      "(--checkpoint, --storage)",
-      bytes < 999.5 * kGb ? ThreeDigits(bytes / kGb) + " GB" : ThreeDigits(bytes / kTb) + " TB",
-      Format(run.interval), run.interval_steps, run.interval_steps == 1 ? "" : "s",
-      Format(checkpoint.blocking),
-      checkpoint.background.value > 0
-          ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
-          : "",
-      Format(checkpoint.file_system),
-      (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
+  std::string text = Item(
+      fmt::format("checkpoints: {} every {} ({} step{}), {} blocked{}; file system of {}{} "
+                  "(--checkpoint, --storage)",
+                  OnStorage(checkpoint.bytes.value), Format(run.interval), run.interval_steps,
+                  run.interval_steps == 1 ? "" : "s", Format(checkpoint.blocking),
+                  checkpoint.background.value > 0
+                      ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
+                      : "",
+                  Format(checkpoint.file_system),
+                  (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
   if (conditions.storage.per_tib)
     text +=
         Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
@@ -258,6 +273,7 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                {"mtbf_s", run.stops.between.value},
                {"expected_failures", run.expected_stops},
                {"elastic", run.elastic}};
+  if (run.elastic) json["failures_without_spare"] = run.short_of_spares;
   json["checkpoint"] = {{"bytes", run.checkpoint.bytes.value},
                         {"blocking_s", run.checkpoint.blocking.value},
                         {"background_s", run.checkpoint.background.value},
