@@ -15,6 +15,21 @@ namespace {
 
 constexpr std::size_t kMostSwitches = 4096;
 
+// "a100", "nvidia_h100_80gb_hbm3", "a100:no_consume"
+void SayType(std::string type, const Location& where, Observed* seen) {
+  type = type.substr(0, type.find(':'));
+  if (IsSliceOfGpu(type))
+    Refuse(where, fmt::format("Gres gpu of type '{}': slices of GPUs (MIG)", type.substr(0, 32)),
+           "plans are for whole GPUs: leave out the nodes with slices");
+  const std::vector<std::string> gpus = GpusOfType(type);
+  if (gpus.size() == 1)
+    seen->SayGpu(gpus[0], where);
+  else if (gpus.size() > 1)
+    seen->SayGpuType({type, gpus}, where);
+  else if (!seen->unknown_gpu)
+    seen->unknown_gpu = Fact<std::string>{type, where};
+}
+
 // "gpu:h100:8(S:0-1)" or "gpu:8" -> type and number.
 void ReadGres(std::string_view gres, const Location& where, Observed* seen) {
   while (!gres.empty()) {
@@ -33,11 +48,7 @@ void ReadGres(std::string_view gres, const Location& where, Observed* seen) {
       Refuse(where, fmt::format("Gres gpu of '{}'", count.substr(0, 32)), "1 to 64 GPUs in a node");
     seen->SayGpus(*number, where);
     if (colon == std::string_view::npos) continue;
-    const std::string type(one.substr(0, colon)), id = GpuOfName(type);
-    if (!id.empty())
-      seen->SayGpu(id, where);
-    else if (!seen->unknown_gpu)
-      seen->unknown_gpu = Fact<std::string>{type, where};
+    SayType(std::string(one.substr(0, colon)), where, seen);
   }
 }
 
@@ -47,7 +58,10 @@ void ReadNodeRecord(const std::string& text, const Location& where, Observed* se
   const std::vector<std::string> names = HostsOf(name, where);
   for (const std::string& host : names) seen->AddHost(host, where);
   const std::string gres = Behind(text, "Gres=");
-  if (!gres.empty() && gres != "(null)") ReadGres(gres, where, seen);
+  if (gres.find("gpu:") != std::string::npos)
+    ReadGres(gres, where, seen);
+  else
+    seen->without_gpus.insert(names.begin(), names.end());
   const std::string state = Behind(text, "State=");
   for (const char* bad : {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"}) {
     if (state.find(bad) == std::string::npos) continue;

@@ -85,6 +85,11 @@ void Observed::SayGpu(const std::string& id, const Location& where) {
   Say("the GPU is {}", id, id, gpu ? gpu->value : "", where, &gpu);
 }
 
+void Observed::SayGpuType(const GpuType& type, const Location& where) {
+  Say("the GPU is '{}'", type, type.name, gpu_type ? "'" + gpu_type->value.name + "'" : "", where,
+      &gpu_type);
+}
+
 void Observed::SayGpus(int64_t count, const Location& where) {
   Say("{} GPUs in a node", count, std::to_string(count), gpus ? std::to_string(gpus->value) : "",
       where, &gpus);
