@@ -228,6 +228,27 @@ TEST(Titan, ConvertersAreFp8) {
   EXPECT_THAT(rows.notes, Contains(HasSubstr("t.toml:6: fp8 with scales by rows is not modelled")));
 }
 
+// The head alone stays in 16 bits in a plan.
+TEST(Titan, FiltersOfConvertersAreNamed) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto notes = [&](const std::string& name, const std::string& filter) {
+    return Read("t.toml",
+                "[model]\nname = \"llama3\"\nflavor = \"8B\"\nconverters = [\"quantize.linear." +
+                    name + "\"]\n[quantize.linear." + name + "]\n" + filter)
+        .notes;
+  };
+  const auto head = HasSubstr("the head is converted to 8 bits here");
+  EXPECT_THAT(notes("float8", ""), Contains(AllOf(HasSubstr("t.toml:4: "), head)));
+  EXPECT_THAT(notes("float8", "filter_fqns = []\n"),
+              Contains(AllOf(HasSubstr("t.toml:6: "), head)));
+  EXPECT_THAT(notes("float8", "filter_fqns = [\"output\"]\n"), Not(Contains(HasSubstr("8 bits"))));
+  EXPECT_THAT(
+      notes("float8", "filter_fqns = [\"lm_head\", \"attention.wk\", \"auto_filter_small_kn\"]\n"),
+      Contains(HasSubstr("filter_fqns keeps attention.wk, auto_filter_small_kn in 16 bits")));
+  EXPECT_THAT(notes("mx", ""), Not(Contains(HasSubstr("8 bits"))));
+  EXPECT_THAT(notes("mx", "filter_fqns = []\n"), Contains(head));
+}
+
 // Tables in tables, and the converters next to the model's name.
 TEST(Titan, Fp8IsWrittenAndComesBack) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
