@@ -191,7 +191,7 @@ class Importer {
       out_.no_model = {unread_.front().where,
                        fmt::format("which model? {}, and no other argument names its dimensions",
                                    unread_.front().unresolved),
-                       fmt::format("{}; or write the branch's words into the command", kHint)};
+                       fmt::format("{}; or write these words into the command", kHint)};
     }
   }
 

@@ -65,6 +65,19 @@ TEST(NamedFiles, ATrainerIsPredictedWithItsDeepSpeedFile) {
   EXPECT_EQ(script.strategy.zero, 2);
 }
 
+// What is missing then is the number of GPUs.
+TEST(NamedFiles, ABatchThatGpusDecideAsksForNodes) {
+  const std::string arguments =
+      R"({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "deepspeed": "ds.json"})";
+  const std::string all = R"({"train_batch_size": "auto", "zero_optimization": {"stage": 2}})";
+  EXPECT_THAT(
+      ErrorOf([&] {
+        Predict("args.json", {{"args.json", arguments}, {"ds.json", all}},
+                {"--model", "gpt2-xl", "--topology", "dgx-h100", "--seq-len", "1024"});
+      }),
+      AllOf(HasSubstr("train_batch_size \"auto\" is filled in"), HasSubstr("hint: --nodes")));
+}
+
 TEST(NamedFiles, AnAbsentOneIsRefusedWithItsPlace) {
   const std::string call =
       "from transformers import TrainingArguments\n"
