@@ -213,7 +213,7 @@ void ReadClusterFile(const SourcePtr& source, Observed* seen) {
   }
   Refuse({source, 1, 1}, "nothing in this file describes a cluster in a way that is known",
          "readable are NCCL's XML and log, hwloc's XML, nvidia-smi topo -m, lspci -nn, -vmm, -tv, "
-         "ibstat, hostfiles, Slurm's topology.conf, scontrol show node, and AWS's "
+         "ibstat, hostfiles, Slurm's topology.conf and .yaml, scontrol show node, and AWS's "
          "describe-instance-topology");
 }
 

@@ -67,5 +67,22 @@ TEST(Discover, LeavesOutNodesWithoutGpus) {
   EXPECT_THAT(made.notes, Contains(HasSubstr("4 nodes without GPUs left out, such as c1")));
 }
 
+TEST(Discover, ReadsSlurmsTopologyAsYaml) {
+  const std::string tree =
+      "- topology: flat\n  flat: true\n- topology: racks\n  cluster_default: true\n  tree:\n"
+      "    switches:\n      - switch: root\n        children: s[1-2]\n      - switch: s1\n"
+      "        nodes: n[1-2]\n      - switch: s2\n        nodes: n3\n";
+  const SourcePtr nodes = Made("nodes.txt", "NodeName=n[1-3] Gres=gpu:h100:8 State=IDLE\n");
+  const Discovered made = Discover({Made("topology.yaml", tree), nodes});
+  EXPECT_THAT(made.spec.fabric.hosts, ElementsAre("n1", "n2", "n3"));
+  EXPECT_EQ(made.spec.fabric.switches.size(), 3u);
+  EXPECT_THAT(made.notes, Contains(HasSubstr("2 topologies, of which racks is read")));
+  EXPECT_THAT(ErrorOf({Made("t.yaml", "- topology: a\n  flat: true\n"), nodes}),
+              AllOf(HasSubstr("t.yaml:1"), HasSubstr("without a tree")));
+  EXPECT_THAT(
+      ErrorOf({Made("t.yaml", "- topology: a\n  tree:\n    switches:\n      - nodes: n1\n")}),
+      HasSubstr("t.yaml:4"));
+}
+
 }  // namespace
 }  // namespace orrery::discover
