@@ -15,6 +15,21 @@ namespace {
 
 constexpr std::size_t kMostSwitches = 4096;
 
+// "a100", "nvidia_h100_80gb_hbm3", "a100:no_consume"
+void SayType(std::string type, const Location& where, Observed* seen) {
+  type = type.substr(0, type.find(':'));
+  if (IsSliceOfGpu(type))
+    Refuse(where, fmt::format("Gres gpu of type '{}': slices of GPUs (MIG)", type.substr(0, 32)),
+           "plans are for whole GPUs: leave out the nodes with slices");
+  const std::vector<std::string> gpus = GpusOfType(type);
+  if (gpus.size() == 1)
+    seen->SayGpu(gpus[0], where);
+  else if (gpus.size() > 1)
+    seen->SayGpuType({type, gpus}, where);
+  else if (!seen->unknown_gpu)
+    seen->unknown_gpu = Fact<std::string>{type, where};
+}
+
 // "gpu:h100:8(S:0-1)" or "gpu:8" -> type and number.
 void ReadGres(std::string_view gres, const Location& where, Observed* seen) {
   while (!gres.empty()) {
@@ -33,11 +48,7 @@ void ReadGres(std::string_view gres, const Location& where, Observed* seen) {
       Refuse(where, fmt::format("Gres gpu of '{}'", count.substr(0, 32)), "1 to 64 GPUs in a node");
     seen->SayGpus(*number, where);
     if (colon == std::string_view::npos) continue;
-    const std::string type(one.substr(0, colon)), id = GpuOfName(type);
-    if (!id.empty())
-      seen->SayGpu(id, where);
-    else if (!seen->unknown_gpu)
-      seen->unknown_gpu = Fact<std::string>{type, where};
+    SayType(std::string(one.substr(0, colon)), where, seen);
   }
 }
 
@@ -47,7 +58,10 @@ void ReadNodeRecord(const std::string& text, const Location& where, Observed* se
   const std::vector<std::string> names = HostsOf(name, where);
   for (const std::string& host : names) seen->AddHost(host, where);
   const std::string gres = Behind(text, "Gres=");
-  if (!gres.empty() && gres != "(null)") ReadGres(gres, where, seen);
+  if (gres.find("gpu:") != std::string::npos)
+    ReadGres(gres, where, seen);
+  else
+    seen->without_gpus.insert(names.begin(), names.end());
   const std::string state = Behind(text, "State=");
   for (const char* bad : {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"}) {
     if (state.find(bad) == std::string::npos) continue;
@@ -110,6 +124,50 @@ class AwsReader {
   std::map<std::string, SwitchFact> made_;
 };
 
+void AddSwitch(const std::string& name, const std::string& below, const std::string& hosts,
+               const Location& where, Observed* seen) {
+  if (seen->switches.size() >= kMostSwitches) Refuse(where, "more than 4096 switches");
+  SwitchFact made{name, {}, {}, where};
+  made.below = HostsOf(below, where);
+  // A switch above others lists all hosts below it in the live output: they are those of its own.
+  if (made.below.empty()) made.hosts = HostsOf(hosts, where);
+  if (made.hosts.empty() && made.below.empty())
+    Refuse(where, fmt::format("switch '{}' has no nodes and no switches", name));
+  for (const SwitchFact& other : seen->switches) {
+    if (other.name == name)
+      Refuse(where, fmt::format("switch '{}' stands in {} already", name, PlaceText(other.where)));
+  }
+  for (const std::string& host : made.hosts) seen->AddHost(host, where);
+  seen->switches.push_back(std::move(made));
+}
+
+// topology.yaml of Slurm 25.05: a list of topologies, each a tree of switches or blocks of nodes.
+void ReadSlurmYaml(const SourcePtr& source, Observed* seen) {
+  Diagnostics diagnostics;
+  const std::vector<Node> all = Node::Parse(source, &diagnostics).Elements();
+  diagnostics.ThrowIfAny();
+  if (all.empty()) Refuse({source, 1, 1}, "no topology in this list");
+  const auto named =
+      std::ranges::find_if(all, [](const Node& one) { return one.Bool("cluster_default", false); });
+  const Node& taken = named == all.end() ? all.front() : *named;
+  const bool tree = taken.Has("tree");
+  if (!tree && !taken.Has("block"))
+    Refuse(taken.where(), "a topology without a tree and without blocks shows no switch");
+  const Node group = taken.Child(tree ? "tree" : "block");
+  for (const Node& one : group.Items(tree ? "switches" : "blocks")) {
+    const std::string name = one.String(tree ? "switch" : "block");
+    const std::string below = one.String("children", ""), hosts = one.String("nodes", "");
+    diagnostics.ThrowIfAny();
+    AddSwitch(name, below, hosts, one.where(), seen);
+  }
+  diagnostics.ThrowIfAny();
+  if (all.size() > 1)
+    seen->notes.push_back(fmt::format("{} topologies, of which {} is read ({})", all.size(),
+                                      taken.String("topology", "?"), PlaceText(taken.where())));
+  diagnostics.ThrowIfAny();
+  if (seen->switches.empty()) Refuse(taken.where(), "no switch in this topology");
+}
+
 }  // namespace
 
 void ReadHostfile(const SourcePtr& source, Observed* seen) {
@@ -141,26 +199,17 @@ void ReadHostfile(const SourcePtr& source, Observed* seen) {
 }
 
 void ReadSlurmTopology(const SourcePtr& source, Observed* seen) {
+  const std::vector<Line> lines = LinesOf(*source);
+  const bool yaml = std::ranges::any_of(
+      lines, [](const Line& line) { return line.text.starts_with("- topology:"); });
+  if (yaml) return ReadSlurmYaml(source, seen);
   const std::size_t before = seen->switches.size();
-  for (const Line& line : LinesOf(*source)) {
+  for (const Line& line : lines) {
     const Location where{source, line.number, 1};
     std::string name = Behind(line.text, "SwitchName=");
     if (name.empty()) name = Behind(line.text, "BlockName=");
     if (name.empty() || line.text.starts_with('#')) continue;
-    if (seen->switches.size() >= kMostSwitches) Refuse(where, "more than 4096 switches");
-    SwitchFact made{name, {}, {}, where};
-    made.below = HostsOf(Behind(line.text, "Switches="), where);
-    // A switch above others lists all hosts below it in the live output: they are those of its own.
-    if (made.below.empty()) made.hosts = HostsOf(Behind(line.text, "Nodes="), where);
-    if (made.hosts.empty() && made.below.empty())
-      Refuse(where, fmt::format("switch '{}' has no nodes and no switches", name));
-    for (const SwitchFact& other : seen->switches) {
-      if (other.name == name)
-        Refuse(where,
-               fmt::format("switch '{}' stands in {} already", name, PlaceText(other.where)));
-    }
-    for (const std::string& host : made.hosts) seen->AddHost(host, where);
-    seen->switches.push_back(std::move(made));
+    AddSwitch(name, Behind(line.text, "Switches="), Behind(line.text, "Nodes="), where, seen);
   }
   if (seen->switches.size() == before) Refuse({source, 1, 1}, "no switch in this topology");
 }

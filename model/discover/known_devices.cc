@@ -86,12 +86,66 @@ const std::vector<NameRow>& NameRows() {
   return rows;
 }
 
-// The names of Slurm's Gres are short: only where a family has one part in servers.
-constexpr std::pair<const char*, const char*> kShortNames[] = {
-    {"h100", "h100-sxm5-80gb"}, {"h200", "h200-sxm-141gb"}, {"b200", "b200-sxm-180gb"},
-    {"b300", "b300-sxm-288gb"}, {"mi300x", "mi300x"},       {"a10g", "a10g"},
-    {"l40s", "l40s"},           {"gb200", "gb200-per-gpu"}, {"gaudi2", "gaudi2"},
+// Short names, as administrators choose them for Slurm's Gres: the parts of the catalogue that they may
+// mean. First the board of most clusters with the least memory: a layout for it fits the others.
+struct Family {
+  const char* name;
+  std::vector<std::string> gpus;
 };
+const std::vector<Family>& Families() {
+  static const std::vector<Family> families = {
+      {"v100", {"v100-sxm2-16gb", "v100-sxm2-32gb", "v100-sxm3-32gb", "v100-pcie-16gb"}},
+      {"v100s", {"v100s-pcie-32gb"}},
+      {"a100", {"a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb"}},
+      {"h100", {"h100-sxm5-80gb", "h100-pcie-80gb", "h100-nvl-94gb"}},
+      {"h800", {"h800-sxm5-80gb"}},
+      {"h20", {"h20-sxm-96gb"}},
+      {"h200", {"h200-sxm-141gb", "h200-nvl-141gb"}},
+      {"b200", {"b200-sxm-180gb"}},
+      {"b300", {"b300-sxm-288gb"}},
+      {"gb200", {"gb200-per-gpu"}},
+      {"gb300", {"gb300-per-gpu"}},
+      {"t4", {"t4"}},
+      {"l4", {"l4"}},
+      {"l40s", {"l40s"}},
+      {"a10g", {"a10g"}},
+      {"a40", {"a40"}},
+      {"a6000", {"rtx-a6000"}},
+      {"3090", {"rtx-3090"}},
+      {"4090", {"rtx-4090"}},
+      {"mi250x", {"mi250x"}},
+      {"mi300x", {"mi300x"}},
+      {"mi325x", {"mi325x"}},
+      {"mi350x", {"mi350x"}},
+      {"mi355x", {"mi355x"}},
+      {"gaudi2", {"gaudi2"}},
+      {"gaudi3", {"gaudi3"}},
+  };
+  return families;
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower;
+}
+
+// "nvidia_a100-sxm4" -> a100, sxm4: the words that tell parts apart.
+std::vector<std::string> TypeWords(std::string_view type) {
+  constexpr std::string_view kVendors[] = {"nvidia", "tesla", "geforce", "rtx", "amd", "instinct"};
+  std::vector<std::string> words(1);
+  for (const char c : Lower(type)) {
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      words.back() += c;
+    else
+      words.emplace_back();
+  }
+  std::erase_if(words, [&](std::string& word) {
+    if (word.starts_with("rtx")) word.erase(0, 3);  // "rtx3090"
+    return word.empty() || std::ranges::find(kVendors, word) != std::end(kVendors);
+  });
+  return words;
+}
 
 }  // namespace
 
@@ -103,18 +157,39 @@ std::string GpuOfPci(std::string_view id) {
 }
 
 std::string GpuOfName(std::string_view name) {
-  std::string upper(name), lower(name);
+  std::string upper(name);
   std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  for (const auto& [word, gpu] : kShortNames) {
-    if (lower == word) return gpu;
-  }
   for (const NameRow& row : NameRows()) {
     if (std::ranges::all_of(
             row.words, [&](const char* word) { return upper.find(word) != std::string::npos; }))
       return row.id;
   }
   return "";
+}
+
+std::vector<std::string> GpusOfType(std::string_view type) {
+  const std::vector<std::string> words = TypeWords(type);
+  if (words.empty()) return {};
+  const auto family = std::ranges::find(Families(), words[0], &Family::name);
+  if (family == Families().end()) {
+    const std::string one = GpuOfName(type);
+    return one.empty() ? std::vector<std::string>() : std::vector<std::string>{one};
+  }
+  std::vector<std::string> gpus;
+  for (const std::string& gpu : family->gpus) {
+    const bool meant = std::all_of(words.begin() + 1, words.end(), [&](const std::string& word) {
+      return word.starts_with("hbm") || gpu.find("-" + word) != std::string::npos;
+    });
+    if (meant) gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+bool IsSliceOfGpu(std::string_view type) {
+  const std::size_t g = type.find("g.");
+  return g != std::string_view::npos && g > 0 && g + 2 < type.size() &&
+         std::isdigit(static_cast<unsigned char>(type[g - 1])) &&
+         std::isdigit(static_cast<unsigned char>(type[g + 2]));
 }
 
 bool IsGpuClass(std::string_view pci_class) {

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/base/quantity.h"
 
@@ -13,9 +14,12 @@ namespace orrery::discover {
 
 // Of "10de:2330", hexadecimal in lower case; "": not in the catalogue.
 std::string GpuOfPci(std::string_view id);
-// Of "NVIDIA H100 80GB HBM3", "GH100 [H100 SXM5 80GB]", "h100"; "": not in the catalogue, or it is
-// not clear which.
+// Of "NVIDIA H100 80GB HBM3", "GH100 [H100 SXM5 80GB]"; "": not in the catalogue, or it is not clear
+// which.
 std::string GpuOfName(std::string_view name);
+// All that a type in Slurm's Gres may mean, the one to assume first: "a100" comes with 40 and 80 GB.
+std::vector<std::string> GpusOfType(std::string_view type);
+bool IsSliceOfGpu(std::string_view type);     // "a100_1g.5gb": an instance of MIG
 bool IsGpuClass(std::string_view pci_class);  // "0302", "0380" or "1200" and below
 bool IsNicClass(std::string_view pci_class);  // "02.."
 // Of what the firmware calls a machine. false: nothing, or what a hypervisor calls every guest, such

@@ -85,6 +85,11 @@ void Observed::SayGpu(const std::string& id, const Location& where) {
   Say("the GPU is {}", id, id, gpu ? gpu->value : "", where, &gpu);
 }
 
+void Observed::SayGpuType(const GpuType& type, const Location& where) {
+  Say("the GPU is '{}'", type, type.name, gpu_type ? "'" + gpu_type->value.name + "'" : "", where,
+      &gpu_type);
+}
+
 void Observed::SayGpus(int64_t count, const Location& where) {
   Say("{} GPUs in a node", count, std::to_string(count), gpus ? std::to_string(gpus->value) : "",
       where, &gpus);
@@ -208,7 +213,7 @@ void ReadClusterFile(const SourcePtr& source, Observed* seen) {
   }
   Refuse({source, 1, 1}, "nothing in this file describes a cluster in a way that is known",
          "readable are NCCL's XML and log, hwloc's XML, nvidia-smi topo -m, lspci -nn, -vmm, -tv, "
-         "ibstat, hostfiles, Slurm's topology.conf, scontrol show node, and AWS's "
+         "ibstat, hostfiles, Slurm's topology.conf and .yaml, scontrol show node, and AWS's "
          "describe-instance-topology");
 }
 

@@ -87,10 +87,18 @@ struct IbDevice {
   Location where;
 };
 
+// A short name of a GPU and the parts of the catalogue that it may mean, the one to assume first.
+struct GpuType {
+  std::string name;
+  std::vector<std::string> gpus;
+  bool operator==(const GpuType&) const = default;
+};
+
 struct Observed {
   std::optional<Fact<std::string>> machine;      // "p4d.24xlarge"
   std::optional<Fact<std::string>> gpu;          // id of the catalogue
   std::optional<Fact<std::string>> unknown_gpu;  // as the source calls it
+  std::optional<Fact<GpuType>> gpu_type;         // "a100"
   std::optional<Fact<int64_t>> gpus;             // of a node
   std::optional<Fact<int64_t>> nics_used;        // at least so many
   std::optional<Fact<PcieTree>> tree;            // the best source's
@@ -108,12 +116,14 @@ struct Observed {
   std::vector<IbDevice> ib;
   std::vector<NamedNode> hosts;  // each once
   std::set<std::string> host_names;
-  bool hosts_listed = false;  // a hostfile: these and no others
+  std::set<std::string> without_gpus;  // hosts that Slurm lists without GPUs
+  bool hosts_listed = false;           // a hostfile: these and no others
   std::vector<SwitchFact> switches;
   std::optional<Fact<int64_t>> nodes;
   std::vector<std::string> notes;  // what else was seen, a sentence each
 
   void SayGpu(const std::string& id, const Location& where);
+  void SayGpuType(const GpuType& type, const Location& where);
   void SayGpus(int64_t count, const Location& where);
   void SayScaleUp(ScaleUp links, const Location& where);
   void SayNetwork(const std::string& id, const Location& where);

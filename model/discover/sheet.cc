@@ -3,6 +3,7 @@
 #include "model/discover/sheet.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -51,14 +52,35 @@ std::string Plain(std::string_view text) {
 
 void Sheet::Resolve() {
   notes_ = seen_.notes;
-  FindGpu();
+  LeaveOutHosts();
   named_ = NamedTopologies(seen_);
+  FindGpu();
   nearest_ = NearestTopology(seen_, gpu_.value == kUnknownGpu ? "" : gpu_.value);
   if (!seen_.unnamed.empty()) NameDevices();
   if (gpu_.value.empty() && IsCpuMachine())
     gpu_ = {"localhost-cpu", "no GPU here; `plan bench --calibrate DIR` measures the cores", true};
   FindCounts();
   FindProfile();
+}
+
+// Slurm lists login and CPU nodes, too.
+void Sheet::LeaveOutHosts() {
+  if (!seen_.gpus || seen_.without_gpus.empty()) return;
+  const auto bare = [&](const std::string& host) { return seen_.without_gpus.contains(host); };
+  const std::size_t before = seen_.hosts.size();
+  std::erase_if(seen_.hosts, [&](const NamedNode& host) { return bare(host.name); });
+  for (SwitchFact& one : seen_.switches) std::erase_if(one.hosts, bare);
+  // Switches that are left without a host, from the leaves up.
+  const auto empty = [](const SwitchFact& one) { return one.hosts.empty() && one.below.empty(); };
+  for (auto at = std::ranges::find_if(seen_.switches, empty); at != seen_.switches.end();
+       at = std::ranges::find_if(seen_.switches, empty)) {
+    const std::string name = at->name;
+    seen_.switches.erase(at);
+    for (SwitchFact& one : seen_.switches) std::erase(one.below, name);
+  }
+  const std::size_t left_out = before - seen_.hosts.size();
+  notes_.push_back(fmt::format("{} node{} without GPUs left out, such as {}", left_out,
+                               left_out == 1 ? "" : "s", *seen_.without_gpus.begin()));
 }
 
 // Machines with the same GPUs differ in their network: only the vendor's name of the machine, or
@@ -79,7 +101,35 @@ std::string Sheet::OtherGpus() const {
   return text;
 }
 
+// One of several: that of the named machine, else the first.
+void Sheet::FindGpuOfType(const Fact<GpuType>& type) {
+  const std::vector<std::string>& gpus = type.value.gpus;
+  const std::string place = PlaceText(type.where);
+  for (const std::string& name : named_) {
+    const std::string gpu = LoadTopology(name).gpu;
+    if (std::ranges::find(gpus, gpu) == gpus.end()) continue;
+    gpu_ = {gpu, fmt::format("'{}' ({}), as in {}", Plain(type.value.name), place, name), true};
+    return;
+  }
+  gpu_ = {gpus.front(),
+          fmt::format("'{}' ({}) may also be {}: --gpu NAME", Plain(type.value.name), place,
+                      fmt::join(gpus.begin() + 1, gpus.end(), " or ")),
+          true};
+}
+
 void Sheet::FindGpu() {
+  if (seen_.gpu_type) {
+    const auto& [type, where] = *seen_.gpu_type;
+    const std::string family = type.gpus[0].substr(0, type.gpus[0].find('-'));
+    const std::string& said = !choices_.gpu.empty() ? choices_.gpu
+                              : seen_.gpu           ? seen_.gpu->value
+                                                    : type.gpus[0];
+    if (!said.starts_with(family + "-"))
+      Refuse(where,
+             fmt::format("the GPU is '{}' here, but {} says {}", type.name,
+                         choices_.gpu.empty() ? PlaceText(seen_.gpu->where) : "--gpu", said),
+             "leave out the file that is not of this cluster");
+  }
   if (!choices_.gpu.empty()) {
     if (seen_.gpu && seen_.gpu->value != choices_.gpu)
       Refuse(seen_.gpu->where,
@@ -87,6 +137,8 @@ void Sheet::FindGpu() {
     gpu_ = {choices_.gpu, "--gpu", false};
   } else if (seen_.gpu) {
     gpu_ = From(*seen_.gpu);
+  } else if (seen_.gpu_type) {
+    FindGpuOfType(*seen_.gpu_type);
   } else if (seen_.unknown_gpu) {
     gpu_ = {kUnknownGpu,
             fmt::format("'{}' ({}) is not in the catalogue: --gpu NAME, `plan list gpus`",
@@ -198,7 +250,7 @@ void Sheet::FindNics() {
   } else if (NearestKnowsNics()) {
     nics_ = {static_cast<int64_t>(nearest_->node.nics.size()), AsNearest(), true};
   } else if (max_nodes_.value > 1) {
-    nics_ = {1, "no source shows NICs", true};
+    nics_ = {1, "no source shows NICs: add ibstat or lspci -nn of a node", true};
   }
   if (in_tree > 0 && seen_.nics_used && seen_.nics_used->value > nics_.value)
     Refuse(seen_.nics_used->where, fmt::format("{} NICs in use here, but {} shows {}",

@@ -43,7 +43,9 @@ class Sheet {
   Known<BytesPerSecond> nic_rate_;
 
  private:
+  void LeaveOutHosts();
   void FindGpu();
+  void FindGpuOfType(const Fact<GpuType>& type);
   void NameDevices();
   void FindCounts();
   Location FirstPlace() const;

@@ -54,7 +54,10 @@ class Matrix {
     std::size_t at = 1;
     while (at < words.size() && IsClass(words[at])) row.cells.push_back(words[at++]);
     // "0-47,96-143  0  N/A": CPU affinity, NUMA affinity; the last number of the three.
-    if (at + 1 < words.size() && WholeOf(words[at + 1])) row.numa = words[at + 1];
+    if (at + 1 < words.size() && WholeOf(words[at + 1]))
+      row.numa = words[at + 1];
+    else if (at < words.size() && words[at] != "N/A")
+      row.numa = words[at];  // drivers before 2020 print the CPUs alone
     rows_.push_back(std::move(row));
   }
 

@@ -191,7 +191,7 @@ class Importer {
       out_.no_model = {unread_.front().where,
                        fmt::format("which model? {}, and no other argument names its dimensions",
                                    unread_.front().unresolved),
-                       fmt::format("{}; or write the branch's words into the command", kHint)};
+                       fmt::format("{}; or write these words into the command", kHint)};
     }
   }
 
@@ -228,6 +228,10 @@ class Importer {
     TakeWorld(target, index, &values);
     CheckBatch(target, known);
     NoteUnits(index, values);
+    const bool titan = target == kTitan || target == kTitanToml;
+    if (std::string note = titan && release != "@2024" ? FilterNote(index, values) : "";
+        !note.empty())
+      out_.notes.push_back(std::move(note));
     const bool both = targets_.size() > 1;
     out_.framework = both && targets_.contains(kMegatron) ? "megatron-deepspeed"
                      : both                               ? "deepspeed"

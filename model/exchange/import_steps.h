@@ -24,6 +24,10 @@ std::string MeantBy(const std::string& key, const std::vector<std::string>& aske
 // What means nothing without tensor parallelism, stages or shards; equal stages are what happens without a layout.
 void DropNoEffect(Values* values);
 
+// What torchao's filters of a torchtitan file convert otherwise than a plan, which keeps the head alone in 16 bits; "":
+// nothing.
+std::string FilterNote(const SettingIndex& index, const Values& values);
+
 // FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
 std::string FactWords(std::string words);
 

@@ -198,13 +198,18 @@ std::string ConvertedTo(const SettingIndex& settings) {
   return holds("float8") && tensors ? "current" : "";
 }
 
+// Names of the head before and since 2026: it stays in 16 bits.
+constexpr char kHeads[] = "[\"output\", \"lm_head\"]";
+
 Cell TitanLowPrecision() {
   return Rule(
       [](const Case& c) {
         if (c.work.fp8 == Fp8::kCurrent)
           return Say({Set(kConverters, "[\"quantize.linear.float8\"]"),
-                      Set("quantize.linear.float8.filter_fqns", "[\"output\"]")});
-        if (c.work.fp8 == Fp8::kMxfp8) return Say({Set(kConverters, "[\"quantize.linear.mx\"]")});
+                      Set("quantize.linear.float8.filter_fqns", kHeads)});
+        if (c.work.fp8 == Fp8::kMxfp8)
+          return Say({Set(kConverters, "[\"quantize.linear.mx\"]"),
+                      Set("quantize.linear.mx.filter_fqns", kHeads)});
         return No("torchao scales by tensor, or blocks of 32");
       },
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {

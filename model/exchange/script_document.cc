@@ -224,7 +224,7 @@ class ScriptReader {
                       Place((*best)[program].where)));
     if (document_.target)
       document_.kind = fmt::format("a script with settings of {}", InfoOf(*document_.target).name);
-    for (const Word& word : lost) Lost(word);
+    for (const Word& word : lost) Lost(word, true);
     // HfArgumentParser takes one as the first word behind the program.
     if (document_.target == kAccelerate && program + 1 < best->size() &&
         IsArgumentsFile((*best)[program + 1].text)) {
@@ -239,10 +239,10 @@ class ScriptReader {
     NameFiles();
   }
 
-  // What only a shell knows, and what that means here. Each once.
-  void Lost(const Word& word) {
+  // What only a shell knows, and what that means here. Each once. `options`: the word may hold options.
+  void Lost(const Word& word, bool options = false) {
     const bool unset = word.unresolved.ends_with("is not set in this file");
-    if (!unset && !word.unresolved.ends_with("is set in a branch")) return;
+    if (!unset && !options && !word.unresolved.ends_with("is set in a branch")) return;
     if (!unset) document_.unread.push_back({"", "", word.where, word.unresolved});
     std::string note = fmt::format("{}: {}: {}", Place(word.where), word.unresolved,
                                    unset ? "taken as empty" : "what it holds is not read");

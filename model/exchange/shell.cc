@@ -327,7 +327,9 @@ class Follower {
       if (known != script_.variables.end() && !known->second.words.empty() &&
           (!known->second.words[0].text.empty() || !known->second.words[0].unresolved.empty()))
         return ValueOf(key, list, where);
-      return Default(std::string(rest.substr(colon ? 2 : 1)), where);
+      Part part = Default(std::string(rest.substr(colon ? 2 : 1)), where);
+      if (op == '=') Store(key, {part.words, false}, false, where);  // : "${TP:=2}"
+      return part;
     }
     if (op == '+') return {{}, true};  // the environment is empty
     if (rest == "%/*" || rest == "##*/") return PartOfPath(ValueOf(key, list, where), rest, where);

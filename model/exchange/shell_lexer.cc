@@ -110,6 +110,11 @@ class Lexer {
     documents_.clear();
   }
 
+  bool BlankToTheEnd() const {
+    const std::size_t end = text_.find_first_not_of(" \t\r", at_);
+    return at_ < text_.size() && end != at_ && (end == std::string::npos || text_[end] == '\n');
+  }
+
   void Word() {
     Token token;
     token.where = Where();
@@ -124,7 +129,12 @@ class Lexer {
         flush();
         token.pieces.push_back(c == '\'' ? Single() : Double());
       } else if (c == '\\') {
+        const Location where = Where();
         Next();
+        if (BlankToTheEnd())
+          throw InputError({{where, "blanks behind this backslash: a shell ends the command here",
+                             "remove them (dos2unix: carriage returns); a backslash joins lines as "
+                             "their last character"}});
         if (Here() != '\n') {
           flush();
           token.pieces.push_back({std::string(1, Here()), Piece::kSingle});

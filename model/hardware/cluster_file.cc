@@ -44,7 +44,7 @@ bool IsHostLine(std::string_view line) {
 
 ClusterFile KindOfLine(std::string_view line) {
   if (Has(line, "NCCL INFO") || Has(line, "NCCL version")) return ClusterFile::kNcclLog;
-  if (Has(line, "SwitchName=") || line.starts_with("BlockName="))
+  if (Has(line, "SwitchName=") || line.starts_with("BlockName=") || line.starts_with("- topology:"))
     return ClusterFile::kSlurmTopology;
   if (line.starts_with("NodeName=")) return ClusterFile::kSlurmNodes;
   if (line.starts_with("CA '") || line.starts_with("Infiniband device '"))

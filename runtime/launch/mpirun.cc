@@ -40,8 +40,11 @@ class ErrorLines {
     }
     if (line.starts_with("---")) in_banner_ = !in_banner_;
     const bool of_message = line.starts_with("  ") && !in_banner_;
-    if (line.starts_with("plan") || line.starts_with("command line:") || of_message) {
-      own_ = own_ || line.starts_with(speaker_ + ": error");
+    const bool error =
+        !in_banner_ && !line.starts_with("[") &&
+        line.find(": error: ") != std::string::npos;  // "plan run", a file, the command line
+    if (line.starts_with("plan") || error || of_message) {
+      own_ = own_ || error;
       Print(Named(line));
       return;
     }

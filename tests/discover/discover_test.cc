@@ -314,6 +314,18 @@ TEST(Discover, ReadsTheMatrixAndIbstat) {
   EXPECT_THAT(made.notes, Contains(HasSubstr("mlx5_1 is not active (ibstat.txt:13)")));
 }
 
+// NVLinks hide the ways over PCIe, and old drivers have no column of NUMA nodes.
+TEST(Discover, PlacesGpusOfTheMatrixByTheirCpus) {
+  const Discovered made = Discover({Made("topo.txt",
+                                         "\tGPU0\tGPU1\tGPU2\tGPU3\tmlx5_0\tCPU Affinity\n"
+                                         "GPU0\t X \tNV12\tNV12\tNV12\tPXB\t0-63\n"
+                                         "GPU1\tNV12\t X \tNV12\tNV12\tSYS\t0-63\n"
+                                         "GPU2\tNV12\tNV12\t X \tNV12\tSYS\t64-127\n"
+                                         "GPU3\tNV12\tNV12\tNV12\t X \tSYS\t64-127\n"
+                                         "mlx5_0\tPXB\tSYS\tSYS\tSYS\t X \n")});
+  EXPECT_EQ(made.spec.node.hosts.size(), 2u);
+}
+
 TEST(Discover, ReadsRoceFromIbstatus) {
   EXPECT_EQ(Discover({Sample("topo-m.txt"), Sample("ibstatus.txt")}).spec.fabric_profile, "roce");
 }

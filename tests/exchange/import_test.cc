@@ -393,5 +393,15 @@ TEST(ImportTorchtitan, AFileWithoutTensorParallelismIsStillOfTorchtitan) {
   EXPECT_EQ(r.strategy.recompute.every, 2);
 }
 
+TEST(Import, OptionsThatACommandPrintsAreNamed) {
+  const Imported read =
+      Read("x.sh",
+           "OPTS=$(cat options.txt)\ntorchrun --nproc-per-node=8 pretrain_gpt.py $OPTS "
+           "--micro-batch-size=4 --tensor-model-parallel-size=2 --data-path $(pick)\n");
+  EXPECT_THAT(read.notes,
+              Contains(HasSubstr("x.sh:1: a command prints it: what it holds is not read")));
+  EXPECT_THAT(read.notes, Not(Contains(HasSubstr("x.sh:2: a command"))));
+}
+
 }  // namespace
 }  // namespace orrery::exchange

@@ -65,6 +65,19 @@ TEST(NamedFiles, ATrainerIsPredictedWithItsDeepSpeedFile) {
   EXPECT_EQ(script.strategy.zero, 2);
 }
 
+// What is missing then is the number of GPUs.
+TEST(NamedFiles, ABatchThatGpusDecideAsksForNodes) {
+  const std::string arguments =
+      R"({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "deepspeed": "ds.json"})";
+  const std::string all = R"({"train_batch_size": "auto", "zero_optimization": {"stage": 2}})";
+  EXPECT_THAT(
+      ErrorOf([&] {
+        Predict("args.json", {{"args.json", arguments}, {"ds.json", all}},
+                {"--model", "gpt2-xl", "--topology", "dgx-h100", "--seq-len", "1024"});
+      }),
+      AllOf(HasSubstr("train_batch_size \"auto\" is filled in"), HasSubstr("hint: --nodes")));
+}
+
 TEST(NamedFiles, AnAbsentOneIsRefusedWithItsPlace) {
   const std::string call =
       "from transformers import TrainingArguments\n"
@@ -226,6 +239,27 @@ TEST(Titan, ConvertersAreFp8) {
                                            "[quantize.linear.float8]\nrecipe_name = \"rowwise\"\n");
   EXPECT_EQ(Text(rows, "fp8"), "");
   EXPECT_THAT(rows.notes, Contains(HasSubstr("t.toml:6: fp8 with scales by rows is not modelled")));
+}
+
+// The head alone stays in 16 bits in a plan.
+TEST(Titan, FiltersOfConvertersAreNamed) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto notes = [&](const std::string& name, const std::string& filter) {
+    return Read("t.toml",
+                "[model]\nname = \"llama3\"\nflavor = \"8B\"\nconverters = [\"quantize.linear." +
+                    name + "\"]\n[quantize.linear." + name + "]\n" + filter)
+        .notes;
+  };
+  const auto head = HasSubstr("the head is converted to 8 bits here");
+  EXPECT_THAT(notes("float8", ""), Contains(AllOf(HasSubstr("t.toml:4: "), head)));
+  EXPECT_THAT(notes("float8", "filter_fqns = []\n"),
+              Contains(AllOf(HasSubstr("t.toml:6: "), head)));
+  EXPECT_THAT(notes("float8", "filter_fqns = [\"output\"]\n"), Not(Contains(HasSubstr("8 bits"))));
+  EXPECT_THAT(
+      notes("float8", "filter_fqns = [\"lm_head\", \"attention.wk\", \"auto_filter_small_kn\"]\n"),
+      Contains(HasSubstr("filter_fqns keeps attention.wk, auto_filter_small_kn in 16 bits")));
+  EXPECT_THAT(notes("mx", ""), Not(Contains(HasSubstr("8 bits"))));
+  EXPECT_THAT(notes("mx", "filter_fqns = []\n"), Contains(head));
 }
 
 // Tables in tables, and the converters next to the model's name.

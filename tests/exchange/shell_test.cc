@@ -32,6 +32,13 @@ TEST(Shell, FollowsVariablesArraysAndDefaults) {
               ElementsAre("run", "4", "16"));
 }
 
+TEST(Shell, DefaultsThatAreAssignedStay) {
+  EXPECT_THAT(Last(": \"${TP:=4}\"\nrun --tp $TP --pp ${PP=2} $PP\n"),
+              ElementsAre("run", "--tp", "4", "--pp", "2", "2"));
+  EXPECT_THAT(Last("TP=8\n: ${TP:=4}\nrun $TP"), ElementsAre("run", "8"));
+  EXPECT_THAT(Last("if [ -n \"$X\" ]; then : ${TP:=4}; fi\nrun $TP"), ElementsAre("run", "?"));
+}
+
 TEST(Shell, SplitsUnquotedExpansionsOnly) {
   EXPECT_THAT(Last("A=\"--x 1  --y\"\nrun $A \"$A\""),
               ElementsAre("run", "--x", "1", "--y", "--x 1  --y"));
@@ -139,6 +146,20 @@ TEST(Shell, RefusesWhatIsNeverClosed) {
 }
 
 // Each array holds the one before twice: 2^40 words.
+// A shell ends the command there, and so would lose what stands below.
+TEST(Shell, RefusesBlanksBehindABackslash) {
+  for (const char* blanks : {" ", "\t ", "\r"}) {
+    try {
+      Last(std::string("run --a \\") + blanks + "\n  --b\n");
+      ADD_FAILURE() << "read";
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr("x.sh:1:9: error: blanks behind this backslash"));
+    }
+  }
+  EXPECT_THAT(Last("run a\\ b \\\n c"), ElementsAre("run", "a b", "c"));
+}
+
 TEST(Shell, StopsWhereExpansionsGrowWithoutBound) {
   std::string text = "a0=(x)\n";
   for (int i = 1; i < 40; ++i) {

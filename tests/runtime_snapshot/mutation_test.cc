@@ -273,6 +273,14 @@ TEST_F(ManifestMutations, ConditionsOfTrainingAreTextsByName) {
   EXPECT_EQ(Use(json.dump() + "\n"), "");
 }
 
+TEST_F(ManifestMutations, KeysOfOtherVersionsAreRefused) {
+  Json json = Json::parse(body_);
+  json.erase("conditions");
+  json["aonditions"] = Json::object();
+  EXPECT_THAT(Use(json.dump() + "\n"),
+              HasSubstr("its manifest has 'aonditions', which this version does not know"));
+}
+
 TEST_F(ManifestMutations, TextsOfOthersDoNotReachTheTerminal) {
   Json json = Json::parse(body_);
   json["shards"][0]["file"] = "\x1b[2J\n";

@@ -93,10 +93,15 @@ class FlagFiller {
                                          value.text, exchange::Place(value.where)));
       return;
     }
-    if (value.text == exchange::kAuto)
+    if (value.text == exchange::kAuto) {
+      const std::string micro = Text("micro_batch");
+      const bool gpus = flag == &job_.global_batch && !micro.empty() && micro != exchange::kAuto;
       throw InputError(
           {{value.where, fmt::format("{} \"auto\" is filled in at run time", value.key),
-            fmt::format("{}, or --from a file of the TrainingArguments", flag->name)}});
+            gpus ? "--nodes: micro-batches and accumulation are known, the GPUs are not; or "
+                   "--global-batch"
+                 : fmt::format("{}, or --from a file of the TrainingArguments", flag->name)}});
+    }
     flag->given = true;
     flag->text = value.text;
     flag->where = value.where.source ? value.where : job_.from.front().where;

@@ -74,9 +74,9 @@ nlohmann::ordered_json DiscoverJson(const discover::Discovered& made) {
 std::string SummaryText(const discover::Discovered& made, const std::string& path) {
   const TopologySpec& spec = made.spec;
   std::string text = fmt::format(
-      "{}: {} node{} x {} {}, {} NICs each\n", spec.name, spec.nodes, spec.nodes == 1 ? "" : "s",
+      "{}: {} node{} x {} {}, {} NIC{} each\n", spec.name, spec.nodes, spec.nodes == 1 ? "" : "s",
       spec.node.gpus, spec.gpu == kUnknownGpu ? "GPUs of unknown kind (--gpu NAME)" : spec.gpu,
-      spec.node.nics.size());
+      spec.node.nics.size(), spec.node.nics.size() == 1 ? "" : "s");
   if (!made.nearest.empty()) text += "  nearest    " + made.nearest + " of the catalogue\n";
   for (const std::string& note : made.notes) text += "  seen       " + note + "\n";
   for (const std::string& one : made.assumed) text += "  assumed    " + one + "\n";

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "runtime/train/snapshot/files.h"
 #include "runtime/train/snapshot/manifest_check.h"
@@ -85,7 +86,19 @@ ModelShape ModelFrom(const Json& json) {
   return model;
 }
 
+// A key that this version does not know may change what the others mean.
+void RefuseOtherKeys(const Json& json) {
+  constexpr std::string_view kKeys[] = {"step",       "samples",    "seed",  "data",  "plan",
+                                        "conditions", "loss_scale", "model", "shards"};
+  for (const auto& [key, value] : json.get_ref<const Json::object_t&>()) {
+    if (std::ranges::find(kKeys, key) == std::end(kKeys))
+      throw SnapshotError(
+          fmt::format("its manifest has '{}', which this version does not know", PlainText(key)));
+  }
+}
+
 Manifest ManifestFrom(const Json& json) {
+  RefuseOtherKeys(json);
   Manifest m;
   m.step = Integer(json.at("step"));
   m.samples = Integer(json.at("samples"));
