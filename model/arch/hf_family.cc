@@ -190,6 +190,16 @@ void HfFamily::CheckOnly(const Node& config) const {
   }
 }
 
+// A mixture of one expert, or of none.
+bool HfFamily::IsDense(const Node& config, const std::string& key) const {
+  return std::ranges::any_of(files_, [&](const Node& file) {
+    const auto dense = file.Find("dense");
+    if (!dense || !dense->Has(key)) return false;
+    const std::vector<std::string> values = NamesUnder(*dense, key);
+    return std::ranges::find(values, ValueText(config, key)) != values.end();
+  });
+}
+
 std::map<std::string, std::string> HfFamily::Account(const Node& config, bool outer) const {
   const std::set<std::string> used = UsedKeys();
   std::map<std::string, std::string> reasons, excused;
@@ -212,6 +222,8 @@ std::map<std::string, std::string> HfFamily::Account(const Node& config, bool ou
       excused.emplace(*reason);
     } else if (!config.Has(key)) {
       excused.emplace(key, "null");
+    } else if (IsDense(config, key)) {
+      excused.emplace(key, fmt::format("{} leaves the model dense", ValueText(config, key)));
     } else if (const auto what = refused.find(key); what != refused.end()) {
       config.ErrorAt(
           key, fmt::format("'{}': this is {}, which cannot be planned yet", key, what->second),

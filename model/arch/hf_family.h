@@ -50,6 +50,7 @@ class HfFamily {
   Place Mapped(const Node& rule, const Place& value) const;
   std::set<std::string> UsedKeys() const;
   void CheckOnly(const Node& config) const;
+  bool IsDense(const Node& config, const std::string& key) const;
 
   std::string name_;
   std::vector<Node> files_;

@@ -5,70 +5,93 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {
 
-// Modules of a HuggingFace Llama that are one map here.
-struct Joined {
-  LoraTarget target;
-  std::vector<const char*> modules;
-};
+// Modules of HuggingFace's models (transformers modeling_*.py), and of torchtune and torchtitan, whose Llamas have the names
+// of Meta's. A name that two modules end with means both, as PEFT matches it (tuners_utils.py, check_target_module_exists).
+constexpr std::pair<const char*, unsigned> kModules[] = {{"q_proj", kLoraQ},
+                                                         {"k_proj", kLoraK},
+                                                         {"v_proj", kLoraV},
+                                                         {"wq", kLoraQ},
+                                                         {"wk", kLoraK},
+                                                         {"wv", kLoraV},
+                                                         {"qkv_proj", kLoraQkv},
+                                                         {"query_key_value", kLoraQkv},
+                                                         {"c_attn", kLoraQkv},
+                                                         {"Wqkv", kLoraQkv},
+                                                         {"o_proj", kLoraProj},
+                                                         {"out_proj", kLoraProj},
+                                                         {"output_proj", kLoraProj},
+                                                         {"wo", kLoraProj},
+                                                         {"dense", kLoraProj},
+                                                         {"c_proj", kLoraProj | kLoraFc2},
+                                                         {"gate_proj", kLoraGate},
+                                                         {"up_proj", kLoraUp},
+                                                         {"w1", kLoraGate},
+                                                         {"w3", kLoraUp},
+                                                         {"gate_up_proj", kLoraFc1},
+                                                         {"dense_h_to_4h", kLoraFc1},
+                                                         {"c_fc", kLoraFc1},
+                                                         {"fc_in", kLoraFc1},
+                                                         {"fc1", kLoraFc1},
+                                                         {"down_proj", kLoraFc2},
+                                                         {"dense_4h_to_h", kLoraFc2},
+                                                         {"fc_out", kLoraFc2},
+                                                         {"fc2", kLoraFc2},
+                                                         {"w2", kLoraFc2}};
 
-std::vector<Joined> JoinedModules(bool gated) {
-  std::vector<Joined> joined{{kLoraQkv, {"q_proj", "k_proj", "v_proj"}},
-                             {kLoraProj, {"o_proj"}},
-                             {kLoraFc1, {"up_proj"}},
-                             {kLoraFc2, {"down_proj"}}};
-  if (gated) joined[2].modules = {"gate_proj", "up_proj"};
-  return joined;
+template <class Rows>
+unsigned Find(const Rows& rows, std::string_view word) {
+  const auto* row = std::ranges::find_if(rows, [&](const auto& r) { return r.first == word; });
+  return row == std::end(rows) ? 0 : unsigned{row->second};
+}
+
+unsigned TargetsOf(std::string_view word, bool gated) {
+  if (word == "all-linear")
+    return gated ? kLoraPartsOfQkv | kLoraProj | kLoraPartsOfFc1 | kLoraFc2 : unsigned{kLoraAll};
+  unsigned found = Find(kLoraTargetNames, word) | Find(kModules, word);
+  if (gated) return found;
+  if (word == "up_proj") return kLoraFc1;
+  return (found & kLoraPartsOfFc1) != 0 ? 0 : found;
+}
+
+void RefuseBoth(unsigned targets, LoraTarget whole, LoraTarget parts) {
+  if ((targets & whole) == 0 || (targets & parts) == 0) return;
+  const auto words = [&](unsigned of) { return LoraTargetWords(static_cast<LoraTargets>(of)); };
+  throw InputError(
+      {{{},
+        fmt::format("adapters on {} and on its parts {}", words(whole), words(targets & parts)),
+        "name the whole map or parts of it"}});
 }
 
 }  // namespace
 
-uint8_t ReadLoraTargets(std::string_view list, bool gated) {
+LoraTargets ReadLoraTargets(std::string_view list, bool gated) {
   unsigned targets = 0;
-  std::vector<std::string> rest;
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find_first_of(",;", begin), list.size());
-    const std::string word(list.substr(begin, end - begin));
+    const std::string_view word = list.substr(begin, end - begin);
     begin = end + 1;
-    const auto* row =
-        std::ranges::find_if(kLoraTargetNames, [&](const auto& r) { return r.first == word; });
-    if (row != std::end(kLoraTargetNames)) {
-      targets |= row->second;
-    } else if (word == "all-linear") {
-      targets |= kLoraAll;
-    } else {
-      rest.push_back(word);
-    }
-  }
-  for (const auto& [target, modules] : JoinedModules(gated)) {
-    std::size_t found = 0;
-    for (const char* module : modules) found += std::erase(rest, module) > 0;
-    if (found == 0) continue;
-    if (found < modules.size()) {
+    const unsigned found = TargetsOf(word, gated);
+    if (found == 0) {
       throw InputError(
           {{{},
-            fmt::format("adapters on only some of {} are not supported", fmt::join(modules, ", ")),
-            "name all of them: they are one product"}});
+            fmt::format("no map '{}' takes adapters", word),
+            "linear_qkv, linear_proj, linear_fc1, linear_fc2; q_proj, k_proj, v_proj, "
+            "o_proj, gate_proj (of a gated model), up_proj, down_proj; or all-linear"}});
     }
-    targets |= target;
+    targets |= found;
   }
-  if (!rest.empty()) {
-    throw InputError({{{},
-                       fmt::format("no map '{}' takes adapters", rest.front()),
-                       "linear_qkv, linear_proj, linear_fc1, linear_fc2; q_proj, k_proj, v_proj, "
-                       "o_proj, gate_proj, up_proj, down_proj; or all-linear"}});
-  }
-  if (targets == 0) throw InputError({{{}, "no map takes adapters", "name at least one"}});
-  return static_cast<uint8_t>(targets);
+  RefuseBoth(targets, kLoraQkv, kLoraPartsOfQkv);
+  RefuseBoth(targets, kLoraFc1, kLoraPartsOfFc1);
+  return static_cast<LoraTargets>(targets);
 }
 
-std::string LoraTargetWords(uint8_t targets) {
+std::string LoraTargetWords(LoraTargets targets) {
   std::string words;
   for (const auto& [name, target] : kLoraTargetNames) {
     if ((targets & target) != 0) words += (words.empty() ? "" : ",") + std::string(name);

@@ -128,7 +128,10 @@ int64_t AdapterParameters(const ModelSpec& s, const Lora& lora, int tensor, bool
   };
   return of(kLoraQkv, QueryWidth(s) + KeyValueWidth(s), s.hidden) +
          of(kLoraProj, QueryWidth(s), s.hidden) +
-         of(kLoraFc1, (MlpMatrices(s) - 1) * s.ffn, s.hidden) + of(kLoraFc2, s.ffn, s.hidden);
+         of(kLoraFc1, (MlpMatrices(s) - 1) * s.ffn, s.hidden) + of(kLoraFc2, s.ffn, s.hidden) +
+         of(kLoraQ, QueryWidth(s), s.hidden) + of(kLoraK, KeyValueWidth(s) / 2, s.hidden) +
+         of(kLoraV, KeyValueWidth(s) / 2, s.hidden) + of(kLoraGate, s.ffn, s.hidden) +
+         of(kLoraUp, s.ffn, s.hidden);
 }
 
 Flops ModelFlopsPerSequence(const ModelSpec& spec, int64_t seq_len, int64_t masked_positions,

@@ -167,6 +167,10 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
     case OpKind::kAddPos:
     case OpKind::kSlice:
       return TrafficShape{2.0 * ViewBytes(program, op.out.front()), kernel};
+    // Columns of a wider tensor alone: read, and written back.
+    case OpKind::kAdd:
+      if (op.attrs.Get(Attr::kColumns) < 0) return Chained(op, {OperandBytes(program, op), kernel});
+      return TrafficShape{3.0 * ViewBytes(program, op.in[1]), kernel};
     // Queries and keys alone: read and written; backward reads both and writes one.
     case OpKind::kQkNorm:
       return Chained(op, {2.0 * ViewBytes(program, op.out[1]), kernel});

@@ -165,6 +165,19 @@ TEST(HfConfig, RefusesArchitecturesThatLookLikeAnother) {
               AllOf(HasSubstr("'mixtral'"), HasSubstr("a mixture of experts")));
 }
 
+// A mixture of one expert, or of none, is a dense model.
+TEST(HfConfig, AcceptsExpertsThatLeaveTheModelDense) {
+  const std::string llama = SampleText("llama-3.1-8b");
+  for (const char* count : {"0", "1"}) {
+    const auto model = Read(std::string("{\"num_local_experts\": ") + count +
+                            ", \"num_experts_per_tok\": " + count + "," + llama.substr(1));
+    EXPECT_EQ(model.without_effect.at("num_local_experts"),
+              std::string(count) + " leaves the model dense");
+  }
+  EXPECT_THAT(ReadError("{\"num_local_experts\": 2," + llama.substr(1)),
+              HasSubstr("mixture of experts"));
+}
+
 // Every key is used, excused with a reason, or refused: with a key more, and with each sample's keys renamed.
 TEST(HfConfig, AccountsForEveryKey) {
   const std::string llama = SampleText("llama-3.1-8b");

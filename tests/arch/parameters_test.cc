@@ -31,6 +31,22 @@ TEST(Parameters, OfAdaptersAreRankTimesBothWidths) {
   // Half of a split pair is whole on each of four tensor ranks.
   EXPECT_EQ(AdapterParameters(s, lora, 4), 16 * (8192 + 2560) + 16 * (2048 + 8192));
   EXPECT_EQ(AdapterParameters(s, {}), 0);
+  // Parts of a product have an A each, of keys and values as wide as these.
+  const Lora parts{16, 32, kLoraQ | kLoraV};
+  EXPECT_EQ(AdapterParameters(s, parts, 4), 16 * (8192 + 2048) + 16 * (8192 + 256));
+}
+
+// What PEFT's print_trainable_parameters() prints: 4,194,304 for LLaMA 7B, rank 8, by default on q_proj and v_proj;
+// 41,943,040 for Llama 3 8B, rank 16, on the seven maps of a layer.
+TEST(Adapters, AreAsManyAsPeftPrints) {
+  const auto count = [](const char* model, int rank, const char* targets) {
+    const ModelSpec s = LoadModel(model).spec;
+    return s.layers * AdapterParameters(s, {rank, 16, ReadLoraTargets(targets, s.gated)});
+  };
+  EXPECT_EQ(count("llama2-7b", 8, "q_proj,v_proj"), 4194304);
+  EXPECT_EQ(count("llama3-8b", 16, "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"),
+            41943040);
+  EXPECT_EQ(count("llama3-8b", 16, "all-linear"), 41943040);
 }
 
 // 4 N per token: weights make no gradients of their own.
@@ -46,12 +62,25 @@ TEST(Flops, OfFrozenWeightsAreFourPerWeight) {
 
 TEST(Adapters, TargetsHaveMegatronsAndHuggingFacesNames) {
   EXPECT_EQ(ReadLoraTargets("linear_qkv,linear_fc2", true), kLoraQkv | kLoraFc2);
-  EXPECT_EQ(ReadLoraTargets("q_proj;k_proj;v_proj;o_proj", true), kLoraQkv | kLoraProj);
-  EXPECT_EQ(ReadLoraTargets("gate_proj,up_proj,down_proj", true), kLoraFc1 | kLoraFc2);
+  EXPECT_EQ(ReadLoraTargets("linear_q;linear_v;linear_fc1_up", true), kLoraQ | kLoraV | kLoraUp);
+  EXPECT_EQ(ReadLoraTargets("q_proj;k_proj;v_proj;o_proj", true), kLoraPartsOfQkv | kLoraProj);
+  EXPECT_EQ(ReadLoraTargets("q_proj,v_proj", true), kLoraQ | kLoraV);
+  EXPECT_EQ(ReadLoraTargets("gate_proj,up_proj,down_proj", true), kLoraPartsOfFc1 | kLoraFc2);
+  EXPECT_EQ(ReadLoraTargets("up_proj", true), kLoraUp);
   EXPECT_EQ(ReadLoraTargets("up_proj", false), kLoraFc1);
-  EXPECT_EQ(ReadLoraTargets("all-linear", true), kLoraAll);
-  for (const char* wrong : {"", "q_proj,v_proj", "up_proj", "lm_head", "linear_qkv,"})
+  EXPECT_EQ(ReadLoraTargets("qkv_proj,gate_up_proj", true), kLoraQkv | kLoraFc1);
+  EXPECT_EQ(ReadLoraTargets("c_attn,c_proj", false), kLoraQkv | kLoraProj | kLoraFc2);
+  EXPECT_EQ(ReadLoraTargets("query_key_value,dense,dense_4h_to_h", false),
+            kLoraQkv | kLoraProj | kLoraFc2);
+  EXPECT_EQ(ReadLoraTargets("all-linear", true),
+            kLoraPartsOfQkv | kLoraProj | kLoraPartsOfFc1 | kLoraFc2);
+  EXPECT_EQ(ReadLoraTargets("all-linear", false), kLoraAll);
+  for (const char* wrong :
+       {"", "lm_head", "linear_qkv,", "linear_qkv,q_proj", "linear_fc1,up_proj"})
     EXPECT_THROW((void)ReadLoraTargets(wrong, true), InputError) << wrong;
+  EXPECT_THROW((void)ReadLoraTargets("gate_proj", false), InputError);
+  for (const LoraTargets targets : {kLoraAll, kLoraPartsOfQkv, kLoraPartsOfFc1})
+    EXPECT_EQ(ReadLoraTargets(LoraTargetWords(targets), true), targets);
   EXPECT_EQ(LoraTargetWords(kLoraAll), "linear_qkv,linear_proj,linear_fc1,linear_fc2");
 }
 

@@ -37,6 +37,22 @@ TEST_P(BadInputTest, IsExplainedAndRefused) {
   for (const std::string& part : GetParam().said) EXPECT_THAT(outcome.err, HasSubstr(part));
 }
 
+// Both the search and a layout of one's own say what would do.
+TEST(SharedSequences, InFp32NeedFlashAttentionByName) {
+  for (const char* command : {"plan", "predict"}) {
+    std::vector<std::string> words = {
+        "--model", "llama3-8b", "--topology", "dgx-h100",       "--nodes", "1",           "--cp",
+        "2",       "--seq-len", "8192",       "--global-batch", "8",       "--precision", "fp32"};
+    if (command == std::string("predict")) words.insert(words.begin(), command);
+    const Outcome outcome = RunPlan(words);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("context parallelism without flash attention"),
+                                   HasSubstr("hint: --attention flash")));
+    words.insert(words.end(), {"--attention", "flash"});
+    if (command == std::string("predict")) EXPECT_EQ(RunPlan(words).code, 0);
+  }
+}
+
 // The same word is the value of other flags.
 TEST(UnknownFlag, IsTheOnlyErrorBesideItsValue) {
   for (const auto& [words, said] :

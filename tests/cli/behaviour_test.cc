@@ -89,8 +89,13 @@ TEST(Adapters, AreCountedAndWhatIsNotLoweredIsRefusedByName) {
     EXPECT_THAT(Folded(packed.out), HasSubstr(std::string("frozen maps kept in ") + base));
   }
   refused({"--lora-base", "nf4"}, "--lora-base without adapters");
-  refused({"--lora-rank", "16", "--lora-targets", "q_proj,v_proj"},
-          "adapters on only some of q_proj, k_proj, v_proj are not supported");
+  // 32 layers x 16 x (q 4096 + 4096, v 4096 + 1024).
+  const Outcome parts =
+      RunPlan(With(job, {"--lora-rank", "16", "--lora-targets", "q_proj,v_proj"}));
+  EXPECT_EQ(parts.code, 0) << parts.err;
+  EXPECT_THAT(Folded(parts.out), HasSubstr("6.82 million parameters in adapters (rank 16"));
+  refused({"--lora-rank", "16", "--lora-targets", "linear_qkv,q_proj"},
+          "adapters on linear_qkv and on its parts linear_q");
   refused({"--lora-rank", "16", "--lora-targets", "lm_head"}, "no map 'lm_head' takes adapters");
   refused({"--lora-alpha", "16"}, "--lora-alpha without adapters");
   refused({"--lora-rank", "16", "--lora-alpha", "-1"}, "no positive number");

@@ -74,7 +74,7 @@ double StepSeconds(const Cells& cells) {
 TEST(CaseNames, OtherWordsAreReadWithANote) {
   const std::map<std::string, std::string> frameworks = {
       {"torchtune", "fsdp"},    {"LLM-Foundry", "fsdp"}, {"jax", "maxtext"},
-      {"nanotron", "megatron"}, {"neox", "gpt-neox"},    {"bigscience", "megatron-deepspeed"},
+      {"picotron", "nanotron"}, {"neox", "gpt-neox"},    {"bigscience", "megatron-deepspeed"},
       {"fairseq", "ddp"}};
   for (const auto& [name, known] : frameworks) {
     const CaseRow row = Read(Printed({{"framework", name}, {"zero", "0"}}));
@@ -82,6 +82,10 @@ TEST(CaseNames, OtherWordsAreReadWithANote) {
     EXPECT_THAT(row.notes, Contains(HasSubstr("framework '" + name + "' read as " + known)));
   }
   EXPECT_EQ(Read(Printed({{"framework", "NeMo 2.0"}})).framework, "nemo");
+  EXPECT_EQ(Read(Printed({{"framework", "megatron"}, {"source", "nanotron/old_bench"}})).framework,
+            "nanotron");
+  EXPECT_EQ(Read(Printed({{"framework", "ddp"}, {"source", "karpathy/llm.c scripts"}})).framework,
+            "llm.c");
   EXPECT_EQ(Read(Printed({{"framework", "TorchTitan"}})).framework, "torchtitan");
   const CaseRow titan = Read(Printed({{"framework", "fsdp"},
                                       {"source", "benchmarks/llama3_h100_202412_torchtitan.md"},

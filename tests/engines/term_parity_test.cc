@@ -67,13 +67,14 @@ TEST(TermParity, EnginesAgreeWhereRanksShareSequences) {
 // Frozen weights are gathered and never reduced; the first layer's backward pass ends early.
 TEST(TermParity, EnginesAgreeWithAdapters) {
   ParityTally tally;
-  for (const uint8_t targets : {uint8_t{kLoraAll}, uint8_t{kLoraQkv}, uint8_t{kLoraFc2}}) {
+  for (const unsigned targets :
+       {unsigned{kLoraAll}, unsigned{kLoraQkv}, unsigned{kLoraFc2}, unsigned{kLoraQ | kLoraV}}) {
     ParitySelection selection;
     selection.models = {"llama3-8b"};
     selection.topologies = {"dgx-h100"};
     selection.frameworks = {"megatron", "orrery", "fsdp"};
     selection.situations = {"zero1", "zero2", "zero3"};
-    selection.lora = {16, 32, targets};
+    selection.lora = {16, 32, static_cast<LoraTargets>(targets)};
     const int before = tally.plans;
     CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
     EXPECT_GT(tally.plans, before + 10) << LoraTargetWords(targets);

@@ -197,7 +197,7 @@ TEST(FrameworkNames, AliasesAndTheirSpellingsFindTheFramework) {
     }
   }
   EXPECT_EQ(FindFramework("Megatron_LM").name, "megatron");
-  EXPECT_EQ(FindFramework("llm.c").name, "ddp");
+  EXPECT_EQ(FindFramework("llmc").name, "llm.c");
   const FrameworkMatch jax = MatchFramework("JAX");
   EXPECT_EQ(jax.preset->name, "maxtext");
   EXPECT_EQ(jax.alias->name, "jax");

@@ -62,14 +62,44 @@ void Zero(const KernelArgs& a) {
   std::fill(a.out[0].data, a.out[0].data + a.out[0].n, 0.0);
 }
 
+// Columns of a wider tensor: n / rows of each of so many rows of `h`.
+struct Columns {
+  int64_t rows, h, first, width;
+  explicit Columns(const KernelArgs& a)
+      : rows(std::max<int64_t>(1, a.Int(Attr::kRows))),
+        h(a.Int(Attr::kH)),
+        first(a.Int(Attr::kColumns)),
+        width(a.Int(Attr::kElements) / rows) {
+    if (width * rows != a.Int(Attr::kElements) || first + width > h)
+      throw PlanFault("columns lie outside their tensor");
+  }
+};
+
 void Add(const KernelArgs& a) {
   if (a.out.size() != 1) throw PlanFault("add: one output expected");
+  if (a.Int(Attr::kColumns) >= 0) {
+    const Columns at(a);
+    const double *x = a.In(0, at.rows * at.h), *y = a.In(1, at.rows * at.width);
+    double* z = a.Out(0, at.rows * at.h);
+    std::copy(x, x + at.rows * at.h, z);
+    for (int64_t row = 0; row < at.rows; ++row)
+      for (int64_t c = 0; c < at.width; ++c) z[row * at.h + at.first + c] += y[row * at.width + c];
+    return;
+  }
   const int64_t n = a.out[0].n;
   const double *x = a.In(0, n), *y = a.In(1, n);
   for (int64_t i = 0; i < n; ++i) a.out[0].data[i] = x[i] + y[i];
 }
 
 void TakePart(const KernelArgs& a) {
+  if (a.Int(Attr::kColumns) >= 0) {
+    const Columns at(a);
+    const double* x = a.In(0, at.rows * at.h) + at.first;
+    double* taken = a.Out(0, at.rows * at.width);
+    for (int64_t row = 0; row < at.rows; ++row, x += at.h, taken += at.width)
+      std::copy(x, x + at.width, taken);
+    return;
+  }
   const int64_t n = a.Int(Attr::kElements), first = a.Coord(Attr::kAxis) * n;
   double* y = a.Out(0, n);
   a.ExpectInputs(1);

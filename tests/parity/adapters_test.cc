@@ -19,7 +19,7 @@ constexpr std::size_t kPlans = ORRERY_PARITY_SAMPLE;  // of each job and number 
 constexpr std::size_t kPlans = 300;
 #endif
 
-Job WithAdapters(Job job, int rank, uint8_t targets) {
+Job WithAdapters(Job job, int rank, LoraTargets targets) {
   job.key += " lora " + std::to_string(rank) + " " + LoraTargetWords(targets);
   job.work.lora = {rank, 2.0 * rank + 1, targets};
   return job;
@@ -66,12 +66,24 @@ TEST(Adapters, CutByColumnsDivideByTensorRanks) {
 // The backward pass ends in the first layer in front of another map each time.
 TEST(Adapters, EveryChoiceOfMaps) {
   for (const int targets : {1, 2, 4, 8, 3, 10, 12})
-    ExpectParity(WithAdapters(TinyLlama(), 2, static_cast<uint8_t>(targets)), {2, 4}, Grid);
+    ExpectParity(WithAdapters(TinyLlama(), 2, static_cast<LoraTargets>(targets)), {2, 4}, Grid);
+}
+
+// Queries and values alone are PEFT's default for a Llama.
+TEST(Adapters, PartsOfAProduct) {
+  constexpr unsigned kEach = kLoraPartsOfQkv | kLoraProj | kLoraPartsOfFc1 | kLoraFc2;
+  for (const unsigned targets : {unsigned{kLoraQ | kLoraV}, unsigned{kLoraK}, kEach,
+                                 unsigned{kLoraUp}, unsigned{kLoraGate | kLoraFc2 | kLoraQkv}})
+    ExpectParity(WithAdapters(TinyLlama(), 2, static_cast<LoraTargets>(targets)), {2, 4}, Grid);
+  ExpectParity(WithAdapters(TinyGpt(true), 2, kLoraQ | kLoraV), {2}, Grid);
+  ExpectParity(WithAdapters(TinyGptj(), 4, kLoraQ | kLoraV), {4}, Grid);
+  ExpectParity(WithAdapters(TinyGemma(), 4, kLoraPartsOfQkv | kLoraUp), {4}, Grid);
+  ExpectParity(WithAdapters(TinyLlama(), 8, kLoraQ | kLoraV | kLoraGate), {4}, ContextGrid);
 }
 
 TEST(Adapters, OtherBlocks) {
   for (const Job& job : {TinyGemma(), TinyOlmo(), TinyNeox(), TinyGptj()}) {
-    for (const uint8_t targets : {uint8_t{kLoraAll}, uint8_t{kLoraFc2}})
+    for (const LoraTarget targets : {kLoraAll, kLoraFc2})
       ExpectParity(WithAdapters(job, 2, targets), {2, 4}, Grid);
   }
 }
@@ -146,8 +158,7 @@ struct OneRank {
   }
 };
 
-TEST(Adapters, GradientsAreThoseOfTheLoss) {
-  const Job job = WithAdapters(TinyLlama(), 3, kLoraAll);
+void ExpectGradientsOfTheLoss(const Job& job) {
   OneRank trained(job, ir::Init::kNormal);
   const double loss = trained.run.Step().loss;
   for (int64_t layer = 0; layer < job.model.layers; ++layer) {
@@ -167,6 +178,11 @@ TEST(Adapters, GradientsAreThoseOfTheLoss) {
           << unit << " element " << at;
     }
   }
+}
+
+TEST(Adapters, GradientsAreThoseOfTheLoss) {
+  ExpectGradientsOfTheLoss(WithAdapters(TinyLlama(), 3, kLoraAll));
+  ExpectGradientsOfTheLoss(WithAdapters(TinyLlama(), 3, kLoraQ | kLoraV | kLoraUp));
 }
 
 TEST(Adapters, StartAtTheFrozenModelAndLeaveItAsItIs) {

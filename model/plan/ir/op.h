@@ -29,11 +29,12 @@ enum class OpKind : uint8_t {
   // load, add_pos, pos_bwd, rope, dropout, bias_res and part_attn. Attribute axis then cuts the part of the rank again.
   kLoad,
   // Element movement.
-  kZero,   // out x
-  kAdd,    // out c; in a, b: c = a + b
+  kZero,  // out x
+  kAdd,  // out c; in a, b: c = a + b. columns >= 0, attrs n rows h: c is a[rows,h], b[n] is added to its n/rows columns
+         //   from `columns` on
   kSlice,  // out y[n]; in x[g*n]; attrs n axis rows: y = part coord(axis) of the g = size(axis) equal parts of x; rows > 0:
-           //   of each of so many rows of x
-  kCopy,   // out y; in x: y = x, which may lie in another space (Buffer::space)
+  //   of each of so many rows of x. columns >= 0, attrs n rows h: the n/rows columns from `columns` on of x[rows,h]
+  kCopy,  // out y; in x: y = x, which may lie in another space (Buffer::space)
   kGatherRows,  // out y[rows,h]; in x, pos[rows]; attrs rows h batch: y[j*batch+i] = x[pos[j*batch+i]*batch+i]
   kScatterRows,  // out dx[n*h]; in dy[rows,h], pos; attrs rows h batch n axis: zero everywhere else, rows added; axis: dx holds
                  //   rows coord(axis)*n .. +n of the full sequence

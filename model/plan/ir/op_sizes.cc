@@ -272,6 +272,8 @@ Sizes CollectiveSizes(const Plan& plan, const Program& program, const Op& op) {
 // An axis that the mesh lacks has no parts.
 Sizes SliceSizes(const Plan& plan, const Op& op) {
   const int64_t n = op.attrs.Int(Attr::kElements), axis = op.attrs.Int(Attr::kAxis);
+  if (op.attrs.Int(Attr::kColumns) >= 0)
+    return {{n}, {op.attrs.Int(Attr::kRows) * op.attrs.Int(Attr::kH)}};
   const bool known = axis >= 0 && axis < static_cast<int64_t>(plan.mesh.axes.size());
   return {{n}, {known ? n * plan.mesh.axes[static_cast<size_t>(axis)].size : 0}};
 }
@@ -287,6 +289,7 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
     case OpKind::kZero:
       return {{kAny}, {}};
     case OpKind::kAdd: {
+      if (a(Attr::kColumns) >= 0) return {{x}, {x, n}};
       const int64_t sum = n > 0 ? n : program.views[op.out[0]].elements;
       return {{sum}, {sum, sum}};
     }

@@ -57,12 +57,48 @@ void WeightGrads(StageBuilder& stage, const Adapter& adapter, int block, const G
   });
 }
 
+// Of a map's output on this rank: per group of keys and values its queries, keys, values (ir/op.h, attention); pairs of gate
+// and up.
+std::vector<InAdapter> InAdaptersOf(const StageBuilder& stage, const Sublayer& sub) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const Lora& lora = stage.ctx().work.lora;
+  const auto& [first, second, third] = sub.in_adapters;
+  std::vector<InAdapter> all;
+  if (lora.targets_map(sub.kind == SubKind::kAttention ? kLoraQkv : kLoraFc1)) {
+    all = {{first, "", shape.rows, 0, shape.in_width, shape.in_width}};
+  } else if (sub.kind == SubKind::kAttention) {
+    const int64_t d = shape.head_dim, queries = shape.heads / shape.kv_heads * d;
+    const int64_t of = queries + 2 * d, groups = shape.rows * shape.kv_heads;
+    all = {{first, "q", groups, 0, queries, of},
+           {second, "k", groups, queries, d, of},
+           {third, "v", groups, queries + d, d, of}};
+  } else {
+    const int64_t pairs = shape.rows * shape.inner_width;
+    all = {{first, "g", pairs, 0, 1, 2}, {second, "u", pairs, 1, 1, 2}};
+  }
+  std::erase_if(all, [](const InAdapter& in) { return !in.adapter; });
+  return all;
+}
+std::string InName(const std::string& prefix, const Layer& layer, const Sublayer& sub,
+                   const char* what, const InAdapter& in) {
+  return Name(prefix, layer, sub, what) + in.tag;
+}
+ir::Attrs ColumnsOf(const InAdapter& in) {
+  return {{Attr::kElements, double(in.groups * in.width)},
+          {Attr::kRows, double(in.groups)},
+          {Attr::kH, double(in.of)},
+          {Attr::kColumns, double(in.first)}};
+}
+// Outputs of B for each row.
+int64_t WidthOf(const InAdapter& in, int64_t rows) { return in.groups * in.width / rows; }
+
 // What B reads, as the backward pass finds it.
-ViewId InKept(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+ViewId InKept(StageBuilder& stage, const Layer& layer, const Sublayer& sub, const InAdapter& in,
               const std::string& prefix) {
   const SublayerShape shape = ShapeOf(stage, sub);
   const bool gathered = stage.ctx().sp() || stage.ctx().cuts_adapters();
-  return stage.Act(Name(prefix, layer, sub, gathered ? "inrf" : "inr"), shape.rows * RankOf(stage));
+  return stage.Act(InName(prefix, layer, sub, gathered ? "inrf" : "inr", in),
+                   shape.rows * RankOf(stage));
 }
 ViewId OutKept(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                const std::string& prefix) {
@@ -133,15 +169,28 @@ ViewId ColumnsOfGradient(StageBuilder& stage, ViewId own, const std::string& nam
 
 // A's outputs on this rank of all rows, gathered to what B reads.
 ViewId InColumnsDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                     const std::string& prefix, ViewId x) {
+                     const InAdapter& in, const std::string& prefix, ViewId x) {
   const SublayerShape shape = ShapeOf(stage, sub);
   const int64_t r = RankOf(stage), own = r / stage.ctx().strategy.tp;
   if (stage.ctx().adapters_gather())
-    x = InOnePiece(stage, stage.GatherSequence(x, Name(prefix, layer, sub, "inx"), shape.hidden));
-  const ViewId down = stage.Act(Name(prefix, layer, sub, "inr"), shape.rows * own);
-  Product(stage, down, x, stage.Weight(sub.in_adapter.a),
-          {shape.rows, own, shape.hidden, false, true}, true);
-  return GatherColumns(stage, down, Name(prefix, layer, sub, "inrf"), shape.rows, r);
+    x = InOnePiece(stage,
+                   stage.GatherSequence(x, InName(prefix, layer, sub, "inx", in), shape.hidden));
+  const ViewId down = stage.Act(InName(prefix, layer, sub, "inr", in), shape.rows * own);
+  Product(stage, down, x, stage.Weight(in.adapter.a), {shape.rows, own, shape.hidden, false, true},
+          true);
+  return GatherColumns(stage, down, InName(prefix, layer, sub, "inrf", in), shape.rows, r);
+}
+
+// What B reads, of all rows.
+ViewId InDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub, const InAdapter& in,
+              const std::string& prefix, ViewId x) {
+  if (stage.ctx().cuts_adapters()) return InColumnsDown(stage, layer, sub, in, prefix, x);
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const int64_t r = RankOf(stage);
+  const ViewId down = stage.Act(InName(prefix, layer, sub, "inr", in), shape.shard_rows * r);
+  Product(stage, down, x, stage.Weight(in.adapter.a),
+          {shape.shard_rows, r, shape.hidden, false, true}, true);
+  return InOnePiece(stage, stage.GatherSequence(down, InName(prefix, layer, sub, "inrf", in), r));
 }
 
 }  // namespace
@@ -160,22 +209,19 @@ std::vector<ParamDecl> AdapterDecls(const LowerContext& ctx, const std::string& 
 
 void InAdapterForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                       const std::string& prefix, ViewId x, ViewId y) {
-  if (!sub.in_adapter) return;
   const SublayerShape shape = ShapeOf(stage, sub);
-  const int64_t r = RankOf(stage);
-  ViewId kept = -1;
-  if (stage.ctx().cuts_adapters()) {
-    kept = InColumnsDown(stage, layer, sub, prefix, x);
-  } else {
-    const ViewId down = stage.Act(Name(prefix, layer, sub, "inr"), shape.shard_rows * r);
-    Product(stage, down, x, stage.Weight(sub.in_adapter.a),
-            {shape.shard_rows, r, shape.hidden, false, true}, true);
-    kept = InOnePiece(stage, stage.GatherSequence(down, Name(prefix, layer, sub, "inrf"), r));
+  for (const InAdapter& in : InAdaptersOf(stage, sub)) {
+    const ViewId kept = InDown(stage, layer, sub, in, prefix, x);
+    const int64_t width = WidthOf(in, shape.rows);
+    const ViewId up = stage.Act(InName(prefix, layer, sub, "inu", in), shape.rows * width);
+    Product(stage, up, kept, stage.Weight(in.adapter.b),
+            {shape.rows, width, RankOf(stage), false, true}, false);
+    if (in.whole()) {
+      Accumulate(stage, y, up, shape.rows * width);
+    } else {
+      stage.Emit(OpKind::kAdd, {y}, {y, up}, ColumnsOf(in));
+    }
   }
-  const ViewId up = stage.Act(Name(prefix, layer, sub, "inu"), shape.rows * shape.in_width);
-  Product(stage, up, kept, stage.Weight(sub.in_adapter.b),
-          {shape.rows, shape.in_width, r, false, true}, false);
-  Accumulate(stage, y, up, shape.rows * shape.in_width);
 }
 
 void OutAdapterDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
@@ -214,49 +260,62 @@ void OutAdapterUp(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
   Accumulate(stage, out, up, elements);
 }
 
-ViewId InAdapters::Input(const Sublayer& sub, const Sublayer& owner, ViewId own) {
+ViewId InAdapters::Input(const Sublayer& sub, const InAdapter& in, const Sublayer& owner,
+                         ViewId own) {
   const LowerContext& ctx = stage_.ctx();
   if (!ctx.cuts_adapters() || !ctx.sp()) return own;
-  const std::string name = ctx.adapters_gather() ? Name(saved_.prefix, layer_, sub, "inx")
+  const std::string name = ctx.adapters_gather() ? InName(saved_.prefix, layer_, sub, "inx", in)
                                                  : Name(saved_.prefix, layer_, owner, kWholeInput);
   return stage_.Act(name, ctx.Rows() * ctx.model.hidden);
 }
 
 void InAdapters::Backward(const Sublayer& sub, const Sublayer& owner, ViewId own, ViewId din) {
-  if (!sub.in_adapter) return;
-  const ViewId x = Input(sub, owner, own);
+  for (const InAdapter& in : InAdaptersOf(stage_, sub)) {
+    ViewId part = din;
+    if (!in.whole()) {
+      part = stage_.Act(InName("d.", layer_, sub, "inu", in), in.groups * in.width);
+      stage_.Emit(OpKind::kSlice, {part}, {din}, ColumnsOf(in));
+    }
+    BackwardOf(in, sub, owner, own, part);
+  }
+}
+
+void InAdapters::BackwardOf(const InAdapter& in, const Sublayer& sub, const Sublayer& owner,
+                            ViewId own, ViewId din) {
+  const ViewId x = Input(sub, in, owner, own);
   const SublayerShape shape = ShapeOf(stage_, sub);
-  const int64_t r = RankOf(stage_);
-  const ViewId all = stage_.Act(Name("d.", layer_, sub, "inr"), shape.rows * r);
-  Product(stage_, all, din, stage_.Weight(sub.in_adapter.b), {shape.rows, r, shape.in_width}, true);
+  const int64_t r = RankOf(stage_), width = WidthOf(in, shape.rows);
+  const ViewId all = stage_.Act(InName("d.", layer_, sub, "inr", in), shape.rows * r);
+  Product(stage_, all, din, stage_.Weight(in.adapter.b), {shape.rows, r, width}, true);
   ViewId between = all;
   const bool cuts = stage_.ctx().cuts_adapters();
   if (cuts) {
     SumParts(stage_, all);
-    between = TakeColumns(stage_, all, Name("d.", layer_, sub, "inrc"), shape.rows, r);
+    between = TakeColumns(stage_, all, InName("d.", layer_, sub, "inrc", in), shape.rows, r);
   } else if (stage_.ctx().sp()) {
-    between = InOnePiece(stage_, stage_.ReduceTensor(all, Name("d.", layer_, sub, "inrs"), r));
+    between =
+        InOnePiece(stage_, stage_.ReduceTensor(all, InName("d.", layer_, sub, "inrs", in), r));
   }
-  WeightGrads(stage_, sub.in_adapter, saved_.wgrad_block,
-              {between, x, din, InKept(stage_, layer_, sub, saved_.prefix),
-               cuts ? shape.rows : shape.shard_rows, shape.hidden, shape.rows, shape.in_width,
+  WeightGrads(stage_, in.adapter, saved_.wgrad_block,
+              {between, x, din, InKept(stage_, layer_, sub, in, saved_.prefix),
+               cuts ? shape.rows : shape.shard_rows, shape.hidden, shape.rows, width,
                cuts ? r / stage_.ctx().strategy.tp : r});
-  between_.emplace_back(&sub, between);
+  between_.push_back({&sub, in, between});
 }
 
 void InAdapters::AddTo(ViewId dx, bool summed) {
   const LowerContext& ctx = stage_.ctx();
   const bool cuts = ctx.cuts_adapters();
   if (summed != (cuts ? !ctx.sp() || ctx.adapters_gather() : ctx.sp())) return;
-  for (const auto& [sub, between] : between_) {
+  for (const auto& [sub, in, between] : between_) {
     const SublayerShape shape = ShapeOf(stage_, *sub);
     const int64_t rows = cuts ? shape.rows : shape.shard_rows;
-    ViewId term = stage_.Act(Name("d.", layer_, *sub, "inx"), rows * shape.hidden);
-    Product(stage_, term, between, stage_.Weight(sub->in_adapter.a),
+    ViewId term = stage_.Act(InName("d.", layer_, *sub, "inx", in), rows * shape.hidden);
+    Product(stage_, term, between, stage_.Weight(in.adapter.a),
             {rows, shape.hidden, cuts ? RankOf(stage_) / ctx.strategy.tp : RankOf(stage_)}, false);
     if (cuts && summed) {
-      term = InOnePiece(stage_,
-                        stage_.ReduceTensor(term, Name("d.", layer_, *sub, "inxs"), shape.hidden));
+      term = InOnePiece(
+          stage_, stage_.ReduceTensor(term, InName("d.", layer_, *sub, "inxs", in), shape.hidden));
     } else if (!summed) {
       stage_.MarkPartial();
     }
@@ -278,8 +337,7 @@ CastSource AdapterInput(StageBuilder& stage, const Layer& layer, const Branches&
 }
 
 bool TakesInAdapters(const Branches& block) {
-  return std::ranges::any_of(block,
-                             [](const Sublayer& sub) { return static_cast<bool>(sub.in_adapter); });
+  return std::ranges::any_of(block, &Sublayer::TakesIn);
 }
 
 void OutAdapterBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
@@ -315,7 +373,7 @@ bool TrainsBefore(const StageBuilder& stage, const Layer& layer, std::size_t blo
   return std::any_of(layer.blocks.begin(), layer.blocks.begin() + static_cast<int64_t>(block),
                      [](const Branches& branches) {
                        return std::ranges::any_of(branches, [](const Sublayer& sub) {
-                         return sub.in_adapter || sub.out_adapter;
+                         return sub.TakesIn() || sub.out_adapter;
                        });
                      });
 }

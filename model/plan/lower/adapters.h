@@ -6,12 +6,12 @@
 // rank's own term of the sum that the map's reduction makes anyway; with it A and B that are whole work on this rank's rows,
 // and the narrow tensor is gathered or scattered. Either way the gradient of the whole one is a part on each tensor rank. As
 // in the frameworks, the adapter's output is a tensor of its own that is added to the map's.
+// Parts of a map into a sublayer (queries; gates) may have adapters of their own: what each makes is added to its columns.
 // AdapterSplit::kColumns (strategy.h): A and B are both cut, and every rank works on all rows. A of the map in is split by
 // outputs, which are gathered; B of the map out by outputs, which are gathered whole, or exchanged for rows.
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "model/plan/lower/sublayer.h"
@@ -37,6 +37,16 @@ void OutAdapterDown(StageBuilder& stage, const Layer& layer, const Sublayer& sub
 void OutAdapterUp(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                   const std::string& prefix, ir::ViewId out, bool summed);
 
+// One adapter into a sublayer: it adds to `width` columns from `first` on of every `of` in the map's output.
+struct InAdapter {
+  Adapter adapter;
+  const char* tag;  // behind the names of its tensors
+  int64_t groups;   // rows of `of` columns in the output of all rows
+  int64_t first, width, of;
+
+  bool whole() const { return width == of; }
+};
+
 // Backward through the adapters into the branches of a block.
 class InAdapters {
  public:
@@ -50,12 +60,20 @@ class InAdapters {
   void AddTo(ir::ViewId dx, bool summed);
 
  private:
-  ir::ViewId Input(const Sublayer& sub, const Sublayer& owner, ir::ViewId own);  // what A read
+  struct Between {  // the gradient between A and B
+    const Sublayer* sub;
+    InAdapter in;
+    ir::ViewId view;
+  };
+  // What A read.
+  ir::ViewId Input(const Sublayer& sub, const InAdapter& in, const Sublayer& owner, ir::ViewId own);
+  void BackwardOf(const InAdapter& in, const Sublayer& sub, const Sublayer& owner, ir::ViewId own,
+                  ir::ViewId din);
 
   StageBuilder& stage_;
   const Layer& layer_;
   const Saved& saved_;
-  std::vector<std::pair<const Sublayer*, ir::ViewId>> between_;  // gradients between A and B
+  std::vector<Between> between_;
 };
 bool TakesInAdapters(const Branches& block);
 // `d`: of this rank's rows of the map's output; dinner: of what the map reads, -1 if no one reads it.

@@ -131,8 +131,10 @@ Result CheckContext(const ModelSpec& model, const Workload& work, const Strategy
   if (model.positions == Positions::kRelativeBias)
     return Refusal{"cp > 1 with a relative position bias is not lowered", "use cp 1"};
   if (!s.flash_attention)
-    return Refusal{"cp > 1 without flash attention is not lowered",
-                   "probabilities of a shared sequence are never materialised: --attention flash"};
+    return Refusal{
+        "context parallelism without flash attention is not lowered",
+        "--attention flash, which fp32 does not take by itself, or --cp 1: probabilities "
+        "of a shared sequence are never materialised"};
   const int64_t pieces = int64_t{1} * s.cp * (c.zigzag ? 2 : 1);
   if (work.seq_len % pieces != 0)
     return Refusal{fmt::format("sequence length {} does not divide by {}cp {}{}", work.seq_len,

@@ -329,7 +329,7 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
       input_made = true;
     }
     const std::vector<ViewId> din =
-        BranchBackward(chain, sub, d, dfull, dmemory, dx >= 0 || sub.in_adapter);
+        BranchBackward(chain, sub, d, dfull, dmemory, dx >= 0 || sub.TakesIn());
     if (!input_made &&
         (layer.Recomputes(kRecomputeNorms) || ReadsInputAgain(stage, layer, block))) {
       InPhase(stage, Phase::kRecompute, [&] {

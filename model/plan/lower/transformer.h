@@ -2,6 +2,8 @@
 // Transformer layers: attention, cross-attention and MLP sublayers, forward, backward and recompute.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,13 @@ struct Sublayer {
   ParamRef qk_gamma, out_gamma,
       out_beta;            // norms of queries and keys, and of the sublayer's output
   ParamRef relative_bias;  // shared table of the stack (T5)
-  Adapter in_adapter, out_adapter;
+  std::array<Adapter, 3>
+      in_adapters;  // of the whole map; or of queries, keys, values; or of gate, up
+  Adapter out_adapter;
+
+  bool TakesIn() const {
+    return std::ranges::any_of(in_adapters, [](const Adapter& a) { return static_cast<bool>(a); });
+  }
 };
 // Sublayers that read the same input; the residual stream takes up the sum of their outputs. One of them, or attention and
 // MLP of a parallel block, where one without a norm of its own reads that of the one before.

@@ -26,9 +26,10 @@ struct Declared {
 // Adapters of a range of layers, which are a unit of their own; pairs of A and B.
 struct DeclaredAdapters {
   std::vector<ParamDecl> params;
-  std::vector<Adapter Sublayer::*> fields;
+  std::vector<int> slots;  // of Sublayer::in_adapters, or kOutSlot
   std::vector<std::pair<int, int>> owner;
 };
+constexpr int kOutSlot = -1;
 
 void DeclareNorm(const ModelSpec& model, const std::string& base, ParamRef Sublayer::*gamma,
                  ParamRef Sublayer::*beta, int layer, int sub, Declared& out) {
@@ -125,21 +126,26 @@ void DeclareAdapters(const LowerContext& ctx, const std::string& base, SubKind k
                      int sub, DeclaredAdapters& out) {
   const ModelSpec& model = ctx.model;
   const int64_t h = model.hidden, attention = model.heads * model.head_dim;
-  const auto add = [&](LoraTarget map, const char* name, int64_t width, int64_t in, int shard_dim,
-                       Adapter Sublayer::*field) {
+  const int64_t keys = model.kv_heads * model.head_dim;
+  const auto add = [&](LoraTarget map, const char* name, int64_t width, int64_t in, int slot) {
     if (!ctx.work.lora.targets_map(map)) return;
-    const std::vector<ParamDecl> decls = AdapterDecls(ctx, base + name, width, in, shard_dim);
+    const std::vector<ParamDecl> decls =
+        AdapterDecls(ctx, base + name, width, in, slot == kOutSlot ? 1 : 0);
     out.params.insert(out.params.end(), decls.begin(), decls.end());
-    out.fields.push_back(field);
+    out.slots.push_back(slot);
     out.owner.emplace_back(layer, sub);
   };
   if (kind == SubKind::kAttention) {
-    add(kLoraQkv, "qkv", (model.heads + 2 * model.kv_heads) * model.head_dim, h, 0,
-        &Sublayer::in_adapter);
-    add(kLoraProj, "o", h, attention, 1, &Sublayer::out_adapter);
+    add(kLoraQkv, "qkv", attention + 2 * keys, h, 0);
+    add(kLoraQ, "q", attention, h, 0);
+    add(kLoraK, "k", keys, h, 1);
+    add(kLoraV, "v", keys, h, 2);
+    add(kLoraProj, "o", h, attention, kOutSlot);
   } else if (kind == SubKind::kMlp) {
-    add(kLoraFc1, "fc1", model.ffn * (model.gated ? 2 : 1), h, 0, &Sublayer::in_adapter);
-    add(kLoraFc2, "fc2", h, model.ffn, 1, &Sublayer::out_adapter);
+    add(kLoraFc1, "fc1", model.ffn * (model.gated ? 2 : 1), h, 0);
+    add(kLoraGate, "gate", model.ffn, h, 0);
+    add(kLoraUp, "up", model.ffn, h, 1);
+    add(kLoraFc2, "fc2", h, model.ffn, kOutSlot);
   }
 }
 
@@ -214,9 +220,12 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
   if (!adapters.params.empty()) {
     const auto pairs =
         stage.AddUnit("a" + std::to_string(first), adapters.params, stage.ctx().sp(), true);
-    for (std::size_t i = 0; i < adapters.fields.size(); ++i) {
+    for (std::size_t i = 0; i < adapters.slots.size(); ++i) {
       const auto [layer, sub] = adapters.owner[i];
-      sublayers[layer][sub].*adapters.fields[i] = {pairs[2 * i], pairs[2 * i + 1]};
+      Sublayer& of = sublayers[layer][sub];
+      const int slot = adapters.slots[i];
+      (slot == kOutSlot ? of.out_adapter : of.in_adapters[static_cast<std::size_t>(slot)]) = {
+          pairs[2 * i], pairs[2 * i + 1]};
     }
     trained = {pairs.front().unit};
   }

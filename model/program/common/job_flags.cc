@@ -69,9 +69,11 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "are trained)");
   flags->Value(&lora_alpha, "--lora-alpha", "X",
                "their output is scaled by alpha / rank (default: 32)");
-  flags->Value(&lora_targets, "--lora-targets", "LIST",
-               "maps that take them: linear_qkv, linear_proj, linear_fc1, linear_fc2, by these or "
-               "HuggingFace's names (default: all)");
+  flags->Value(
+      &lora_targets, "--lora-targets", "LIST",
+      "maps that take them: linear_qkv, linear_proj, linear_fc1, linear_fc2, by these or "
+      "HuggingFace's names (q_proj,v_proj; all-linear), whose parts of a map have adapters "
+      "of their own (default: all four)");
   flags->Value(
       &lora_base, "--lora-base", "TYPE",
       "what the frozen weights of linear maps are kept in: int8, nf4 (QLoRA), fp8 (default: "

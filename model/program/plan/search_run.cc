@@ -29,6 +29,8 @@ namespace {
     hint = fmt::format("a global batch that {} GPUs divide, such as --global-batch {}", gpus,
                        BatchThatDivides(batch, gpus));
   }
+  if (!job.request.flash_attention && job.request.fixed.cp.value_or(1) > 1)
+    hint = "--attention flash, which fp32 does not take by itself, or --cp 1";
   const Flag* culprit = job_flags.global_batch.given ? &job_flags.global_batch : &job_flags.nodes;
   if (result.rejections.empty() && job.request.fixed.layout) {
     culprit = &layout.layout;

@@ -50,6 +50,27 @@ void Join(const float* gate, const float* up, float* pairs, int64_t n) {
   for (int64_t i = 0; i < n; ++i) pairs[2 * i] = gate[i], pairs[2 * i + 1] = up[i];
 }
 
+// Columns of a wider tensor: n / rows of each of so many rows of `h`.
+struct Columns {
+  int64_t rows, h, first, width;
+};
+Columns ColumnsOf(const Frame& f) {
+  const int64_t n = f.Size(Attr::kElements, 1), rows = f.Size(Attr::kRows, 1);
+  const Columns at{rows, f.Size(Attr::kH, 1), f.Int(Attr::kColumns), n / rows};
+  if (n % rows != 0 || at.first + at.width > at.h) f.Fail("the columns lie outside their tensor");
+  return at;
+}
+void TakeColumns(Frame& f) {
+  const Columns at = ColumnsOf(f);
+  const Operand &x = f.RawIn(0, at.rows * at.h), &y = f.RawOut(0, at.rows * at.width);
+  if (x.dtype != y.dtype) f.Fail("input and output differ in type");
+  const int64_t element = ir::DtypeBytes(x.dtype), part = at.width * element;
+  const char* from = static_cast<const char*>(x.data) + at.first * element;
+  char* to = static_cast<char*>(y.data);
+  for (int64_t row = 0; row < at.rows; ++row, from += at.h * element, to += part)
+    std::memcpy(to, from, static_cast<size_t>(part));
+}
+
 ir::GateKind GateOf(const Frame& f) { return static_cast<ir::GateKind>(f.Size(Attr::kGate)); }
 bool Squares(const Frame& f) { return f.Get(Attr::kPower) == 2; }
 
@@ -60,9 +81,17 @@ void Zero(Frame& f) {
   std::memset(x.data, 0, static_cast<size_t>(x.n * ir::DtypeBytes(x.dtype)));
 }
 
-void Add(Frame& f) { MapTwoPieces(f, f.OutSize(0), 1, f.loops.add); }
+void Add(Frame& f) {
+  if (f.Int(Attr::kColumns) < 0) return MapTwoPieces(f, f.OutSize(0), 1, f.loops.add);
+  const Columns at = ColumnsOf(f);
+  const float* x = f.In(1, at.rows * at.width);
+  float* sum = f.InOut(0, 0, at.rows * at.h) + at.first;
+  for (int64_t row = 0; row < at.rows; ++row, sum += at.h, x += at.width)
+    for (int64_t c = 0; c < at.width; ++c) sum[c] += x[c];
+}
 
 void Slice(Frame& f) {
+  if (f.Int(Attr::kColumns) >= 0) return TakeColumns(f);
   const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n,
                 whole = f.InSize(0);
   const Operand &x = f.RawIn(0, whole), &y = f.RawOut(0, n);

@@ -185,6 +185,16 @@ __global__ void RowsKernel(const uint8_t* from, uint8_t* to, int64_t bytes, int6
   for (int64_t i = at; i < at + 16 && i < bytes; ++i) to[i] = from[i / part * pitch + i % part];
 }
 
+struct Columns {
+  int64_t rows, h, first, width;
+};
+__global__ void AddColumnsKernel(Ref sum, Ref x, int64_t n, Columns at) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const int64_t to = i / at.width * at.h + at.first + i % at.width;
+  Store(sum, to, Load(sum, to) + Load(x, i));
+}
+
 __global__ void ZeroKernel(uint8_t* to, int64_t bytes, bool wide) {
   const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
   if (wide && at + 16 <= bytes) {
@@ -243,6 +253,15 @@ float CapOf(const OpFrame& f) {
   return cap > 0 ? static_cast<float>(cap) : 1.0f;
 }
 
+// Columns of a wider tensor: n / rows of each of so many rows of `h`.
+Columns ColumnsOf(const OpFrame& f) {
+  const int64_t n = f.Size(Attr::kElements, 1), rows = f.Size(Attr::kRows, 1);
+  const Columns at{rows, f.Size(Attr::kH, 1), static_cast<int64_t>(f.Get(Attr::kColumns)),
+                   n / rows};
+  if (n % rows != 0 || at.first + at.width > at.h) f.Fail("the columns lie outside their tensor");
+  return at;
+}
+
 }  // namespace
 
 void Zero(OpFrame& f) {
@@ -253,6 +272,16 @@ void Zero(OpFrame& f) {
 }
 
 void Slice(OpFrame& f) {
+  if (f.Get(Attr::kColumns) >= 0) {
+    const Columns at = ColumnsOf(f);
+    const cpu::Operand &x = f.RawIn(0, at.rows * at.h), &y = f.RawOut(0, at.rows * at.width);
+    if (x.dtype != y.dtype) f.Fail("input and output differ in type");
+    const int64_t element = ir::DtypeBytes(x.dtype), taken = at.width * element;
+    const uint8_t* from = static_cast<const uint8_t*>(x.data) + at.first * element;
+    const bool quads = IsQuad(from, y.data) && taken % 16 == 0 && at.h * element % 16 == 0;
+    return Launch(f.queue, RowsKernel, Blocks(at.rows * taken, kThreads * 16), kThreads, 0, from,
+                  static_cast<uint8_t*>(y.data), at.rows * taken, taken, at.h * element, quads);
+  }
   const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n,
                 whole = f.InSize(0);
   const cpu::Operand &x = f.RawIn(0, whole), &y = f.RawOut(0, n);
@@ -277,7 +306,13 @@ void Copy(OpFrame& f) {
          IsQuad(x.data, y.data));
 }
 
-void Add(OpFrame& f) { MapTwo(f, f.OutSize(0), Sum()); }
+void Add(OpFrame& f) {
+  if (f.Get(Attr::kColumns) < 0) return MapTwo(f, f.OutSize(0), Sum());
+  const Columns at = ColumnsOf(f);
+  const int64_t n = at.rows * at.width;
+  const Ref sum = f.InOut(0, 0, at.rows * at.h), x = f.In(1, n);
+  Launch(f.queue, AddColumnsKernel, Blocks(n, kThreads), kThreads, 0, sum, x, n, at);
+}
 void Gelu(OpFrame& f) { Map(f, GeluOf()); }
 void GeluBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), GeluSlopeOf()); }
 void Relu(OpFrame& f) { Squares(f) ? Map(f, SquaredReluOf()) : Map(f, ReluOf()); }
