@@ -41,8 +41,8 @@ TEST_P(BadInputTest, IsExplainedAndRefused) {
 TEST(SharedSequences, InFp32NeedFlashAttentionByName) {
   for (const char* command : {"plan", "predict"}) {
     std::vector<std::string> words = {
-        "--model", "llama3-8b", "--topology", "dgx-h100",       "--nodes", "1",           "--cp",
-        "2",       "--seq-len", "8192",       "--global-batch", "8",       "--precision", "fp32"};
+        "--model", "gpt2-xl",   "--topology", "dgx-h100",       "--nodes", "1",           "--cp",
+        "2",       "--seq-len", "1024",       "--global-batch", "8",       "--precision", "fp32"};
     if (command == std::string("predict")) words.insert(words.begin(), command);
     const Outcome outcome = RunPlan(words);
     EXPECT_EQ(outcome.code, 2);

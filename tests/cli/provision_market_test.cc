@@ -313,9 +313,9 @@ TEST(MemoryMargin, ItsCostIsOfAllBatchesAndOfReaders) {
 TEST(PlacementWords, BestSaysHowItIsPlaced) {
   const std::vector<std::string> job = {
       "--model",   "gpt2-medium", "--topology",     "aws-p4d", "--nodes",       "2",
-      "--seq-len", "512",         "--global-batch", "64",      "--slow-node",   "0:2",
+      "--seq-len", "512",         "--global-batch", "64",      "--slow-node",   "1:2",
       "--tp",      "8",           "--pp",           "2",       "--micro-batch", "4",
-      "--refine",  "0",           "--placement",    "search"};
+      "--refine",  "0",           "--placement",    "search",  "--schedule",    "1f1b"};
   const std::string text = Folded(RunPlan(job).out);
   const std::size_t best = text.find("Best by time: "), placed = text.find(" with ", best);
   ASSERT_NE(best, std::string::npos) << text;
