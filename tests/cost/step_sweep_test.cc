@@ -39,11 +39,11 @@ class StepSweepTest : public testing::Test {
     StepPredictor predictor({model_, work_, {&gpu_, &fabric_, &framework, &cluster_}});
     const int data = static_cast<int>(cluster_.ranks()) / tp / pp;
     StepSweep sweep(predictor.closed_form());
-    sweep.Start(*predictor.Stages(pp, tp * data));
+    sweep.Start(*predictor.Stages(pp, tp * data, tp));
     StepSweep walks(predictor.closed_form());
-    walks.Start(*predictor.Stages(pp, tp * data));
+    walks.Start(*predictor.Stages(pp, tp * data, tp));
     StepSweep limited(predictor.closed_form());
-    limited.Start(*predictor.Stages(pp, tp * data));
+    limited.Start(*predictor.Stages(pp, tp * data, tp));
     std::vector<Shards> shards;
     for (const int zero : {0, 1, 2, 3}) {
       shards.push_back({zero, data, 1});
