@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What snapshots next to training ask of the ranks.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -19,20 +14,6 @@
 #include "runtime/train/train_rank.h"
 #include "tests/runtime/single.h"
 #include "tests/runtime_data/testing.h"
-
-namespace {
-constexpr int kLowest = 19;  // priority, as nice has it
-std::atomic<int> most_urgent_flush = kLowest + 1;
-}  // namespace
-
-// In place of the library's: notes with which priority files are flushed.
-extern "C" int fsync(int file) {
-  const int now = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
-  int before = most_urgent_flush.load();
-  while (now < before && !most_urgent_flush.compare_exchange_weak(before, now)) {
-  }
-  return static_cast<int>(syscall(SYS_fsync, file));
-}
 
 namespace orrery::snapshot {
 namespace {
@@ -74,36 +55,22 @@ class OneSnapshot : public launch::StepHook {
   Saver saver_;
 };
 
-// Two steps of four ranks with a snapshot behind the first.
-void Train(const std::string& saved) {
+TEST(Saving, RanksMeetForTheShardsAlone) {
   const parity::Job job = runtime_test::InPrecision(parity::TinyGpt(true), Precision::kFp32);
   Strategy strategy;
   strategy.dp = 4;
   const ir::Plan plan = runtime_test::LowerFor(job, strategy);
+  const train::Folder folder;
   const std::string failure = launch::RunLocalRanks(4, [&](comm::Endpoint* endpoint) {
     train::SyntheticSource data({.seed = 1, .vocab = job.model.vocab});
-    OneSnapshot hook(saved, endpoint);
+    OneSnapshot hook(folder / "s", endpoint);
     launch::TrainOptions options;
     options.steps = 2;
     options.execute.deadline_s = kDeadline_s;
     launch::TrainRank(plan, endpoint, &data, options, {&hook});
   });
   EXPECT_EQ(failure, "");
-  EXPECT_EQ(StepsIn(saved).size(), 1u);
-}
-
-TEST(Saving, RanksMeetForTheShardsAlone) {
-  const train::Folder folder;
-  Train(folder / "s");
-}
-
-TEST(Saving, WritersGiveWayToRanks) {
-  const train::Folder folder;
-  const int own = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
-  most_urgent_flush = kLowest + 1;
-  Train(folder / "s");
-  EXPECT_EQ(most_urgent_flush.load(), std::min(own + 15, kLowest));
-  EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), own);
+  EXPECT_EQ(StepsIn(folder / "s").size(), 1u);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "runtime/comm/gather.h"
@@ -83,6 +84,18 @@ void WriteSnapshot(const Manifest& manifest, const std::string& folder) {
   Prune(folder, kKept);
 }
 
+// On a thread of its own.
+template <class Work>
+auto Behind(Work work) {
+  try {
+    return std::async(std::launch::async, std::move(work));
+  } catch (const std::system_error& error) {
+    throw SnapshotError(fmt::format(
+        "cannot start the thread that writes snapshots: {}; raise the limit (ulimit -u)",
+        error.code().message()));
+  }
+}
+
 template <class Future>
 bool Done(const Future& future) {
   return !future.valid() || future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -109,9 +122,9 @@ void Saver::Begin(exec::Executor* executor, int64_t samples) {
     std::error_code ignored;
     if (std::filesystem::exists(folder, ignored)) RemoveStep(options_.folder, manifest_.step);
   }
-  shard_ = CopyShard(image, &bytes_);  // while rank 0 looks after the folder
   comm::LargestOf(endpoint_, 0, options_.deadline_s);
-  shard_writer_ = writer_.Run([this, folder] { return WriteShard(shard_, bytes_, folder); });
+  shard_ = CopyShard(image, &bytes_);
+  shard_writer_ = Behind([this, folder] { return WriteShard(shard_, bytes_, folder); });
   stage_ = Stage::kShards;
   whole_ = false;
 }
@@ -142,7 +155,7 @@ void Saver::WriteManifest() {
   stage_ = Stage::kManifest;
   if (endpoint_->rank() != 0) return;
   for (const std::string& text : shards) manifest_.shards.push_back(ReadShard(text));
-  manifest_writer_ = writer_.Run([this] { WriteSnapshot(manifest_, options_.folder); });
+  manifest_writer_ = Behind([this] { WriteSnapshot(manifest_, options_.folder); });
 }
 
 void Saver::Finish() {

@@ -15,7 +15,6 @@
 #include "runtime/exec/executor.h"
 #include "runtime/train/snapshot/files.h"
 #include "runtime/train/snapshot/manifest.h"
-#include "runtime/train/snapshot/writer_thread.h"
 
 namespace orrery::snapshot {
 
@@ -30,7 +29,7 @@ struct SaveOptions {
 };
 
 // Writes snapshots next to training. A rank copies its state in Begin(), a thread of its own writes the
-// copy; once all shards are on the disk, that of rank 0 writes the manifest. Storage may take as
+// copy; once all shards are on the disk, a thread of rank 0 writes the manifest. Storage may take as
 // long as it likes: nobody waits for it with a deadline.
 class Saver {
  public:
@@ -62,7 +61,6 @@ class Saver {
   DiskBuffer bytes_;   // what its file will hold
   std::future<ShardFile> shard_writer_;
   std::future<void> manifest_writer_;
-  WriterThread writer_;  // last: ends first
 };
 
 struct ResumeOptions {
