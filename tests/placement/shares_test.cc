@@ -199,8 +199,11 @@ TEST(Shares, TheSearchEqualsBruteForceOverShares) {
     Strategy even = first.strategy;
     even.layout = nullptr;
     equal = std::get<StepTime>(predictor.Predict(even)).total;
-    EXPECT_NEAR(first.ClosedForm().total, fastest, 1e-9 * fastest)
+    // Chunks of a stage may hold what suits them, which SpreadShares() does not try.
+    const double found = first.ClosedForm().total;
+    EXPECT_LE(found, fastest * (1 + 1e-9))
         << DescribeLayout(first.strategy) << " / " << LayoutWords(best);
+    if (one.vpp == 1) EXPECT_NEAR(found, fastest, 1e-9 * fastest);
     EXPECT_LT(fastest, 0.97 * equal) << DescribeLayout(first.strategy);
     std::printf("pp %d vpp %d: %s: %.4g s, equal shares %.4g s\n", one.pp, one.vpp,
                 LayoutWords(best).c_str(), fastest, equal);
