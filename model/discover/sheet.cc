@@ -79,8 +79,10 @@ void Sheet::LeaveOutHosts() {
     for (SwitchFact& one : seen_.switches) std::erase(one.below, name);
   }
   const std::size_t left_out = before - seen_.hosts.size();
-  notes_.push_back(fmt::format("{} node{} without GPUs left out, such as {}", left_out,
-                               left_out == 1 ? "" : "s", *seen_.without_gpus.begin()));
+  const std::string& one = *seen_.without_gpus.begin();
+  notes_.push_back(left_out == 1 ? fmt::format("{} has no GPUs and is left out", one)
+                                 : fmt::format("{} nodes have no GPUs and are left out, {} is one",
+                                               left_out, one));
 }
 
 // Machines with the same GPUs differ in their network: only the vendor's name of the machine, or

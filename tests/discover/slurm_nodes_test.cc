@@ -64,7 +64,7 @@ TEST(Discover, LeavesOutNodesWithoutGpus) {
                      "NodeName=c[1-3] Arch=x86_64\n Gres=craynetwork:4\n")});
   EXPECT_EQ(made.spec.nodes, 2);
   EXPECT_THAT(made.spec.fabric.hosts, ElementsAre("n1", "n2"));
-  EXPECT_THAT(made.notes, Contains(HasSubstr("4 nodes without GPUs left out, such as c1")));
+  EXPECT_THAT(made.notes, Contains(HasSubstr("4 nodes have no GPUs and are left out, c1 is one")));
 }
 
 TEST(Discover, ReadsSlurmsTopologyAsYaml) {

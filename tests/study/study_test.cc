@@ -114,9 +114,27 @@ TEST(Study, ChecksValuesBeforeTheWork) {
   EXPECT_THROW(Named({{"--model", "gpt2-xl,gpt9"}, {"--topology", "aws-p4d"}}), InputError);
 }
 
-StudyPoint Point(int64_t row, double rate, double dollars, bool fits = true) {
-  return {
-      row, fits ? RowStatus::kOk : RowStatus::kDoesNotFit, {1 / rate, rate, 0.5, 1e9, 8, dollars}};
+StudyPoint Point(int64_t row, double rate, double dollars, bool fits = true,
+                 std::size_t model = 0) {
+  return {row,
+          fits ? RowStatus::kOk : RowStatus::kDoesNotFit,
+          {1 / rate, rate, 0.5, 1e9, 8, dollars},
+          model};
+}
+
+// A small model's tokens say nothing of a large one's: its rows had hidden all of the other's.
+TEST(Front, IsOfEachModel) {
+  const std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 50, 2),
+                                          Point(2, 10, 30, true, 1), Point(3, 20, 20, true, 1)};
+  EXPECT_THAT(FrontOf(points, {1, 5}), ElementsAre(0, 3));
+  const Study study =
+      Named({{"--model", "gpt2-xl,llama2-7b"}, {"--topology", "aws-p4d"}, {"--tp", "1,2"}});
+  EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
+              HasSubstr("Frontier: 2 rows that no other of its model beats in tokens_per_s"));
+  Refusals refusals;
+  StudyRow row;
+  row.row = 3;
+  EXPECT_EQ(PointOf(study, row, &refusals).model, 1u);
 }
 
 TEST(Front, IsThatOfBruteForce) {
