@@ -41,8 +41,8 @@ std::vector<double> OfReplicas(const SlowStages& slow, int stages, bool most) {
   return of;
 }
 
-bool FitsByPlan(const Job& job, const Strategy& layout) {
-  return ReportMemory(LowerLegal(job, layout), LimitsOf(job, layout), Communicators(layout)).fits;
+MemoryReport MemoryOf(const Job& job, const Strategy& layout) {
+  return ReportMemory(LowerLegal(job, layout), LimitsOf(job, layout), Communicators(layout));
 }
 
 }  // namespace
@@ -51,7 +51,10 @@ SplitFit::SplitFit(const Job& job, const Strategy& layout)
     : job_(job),
       mixed_(job.topology != nullptr && !job.topology->gpu_memory.empty()),
       memory_(job.model, job.work, AllocationOf(*job.framework)) {
-  if (mixed_ || layout.pp > 1) on_ = FitsByPlan(job, layout);
+  if (!mixed_ && layout.pp <= 1) return;
+  const MemoryReport now = MemoryOf(job, layout);
+  on_ = now.fits;
+  margin_ = !now.nearly_full;
 }
 
 bool SplitFit::operator()(const Strategy& split, std::span<const int32_t> order) {
@@ -71,7 +74,10 @@ bool SplitFit::operator()(const Strategy& split, std::span<const int32_t> order)
       key.second.insert(key.second.end(), {memory.capacity.value, memory.context.value});
   }
   const auto [known, fresh] = known_.try_emplace(std::move(key), false);
-  if (fresh) known->second = FitsByPlan(job_, placed);
+  if (fresh) {
+    const MemoryReport report = MemoryOf(job_, placed);
+    known->second = report.fits && !(margin_ && report.nearly_full);
+  }
   return known->second;
 }
 

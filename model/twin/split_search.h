@@ -26,7 +26,8 @@ inline constexpr double kSamePlacement = 1e-9;  // relative: no gain
 using LayersOfChunks = std::shared_ptr<const std::vector<int>>;  // null: by the framework's rule
 using SlowStages = std::vector<std::vector<double>>;             // PlacedTraffic::SlowReplicas()
 
-// Which splits fit in memory: by a bound, what passes by its plan. All do where the layout as it is does not.
+// Which splits fit in memory: by a bound, what passes by its plan; with the margin where the layout as it is keeps it. All do
+// where the layout as it is does not fit.
 class SplitFit {
  public:
   SplitFit(const Job& job, const Strategy& layout);
@@ -37,7 +38,7 @@ class SplitFit {
   const Job& job_;
   const bool mixed_;
   MemoryModel memory_;
-  bool on_ = false;
+  bool on_ = false, margin_ = false;
   std::map<std::pair<std::vector<int>, std::vector<double>>, bool> known_;  // by what stages have
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/twin/other_nodes.h"
+#include "model/twin/stage_gpus.h"
 #include "tests/placement/clusters.h"
 
 namespace orrery::testing {
@@ -123,6 +124,33 @@ TEST(Placement, GivesSlowStagesFewerLayers) {
   const bool swapped = choice.strategy.placement != nullptr;
   EXPECT_GT(layers[swapped ? 1 : 0], 2 * layers[swapped ? 0 : 1]);
   EXPECT_GT(choice.gain(), 0.2);  // 12 layers at a third of the speed against 18 at full speed
+}
+
+// More layers on the fast node would take the margin of memory that the layout keeps: its gain was recommended as one of time.
+TEST(Placement, KeepsTheMarginOfMemory) {
+  TopologySpec cluster = SmallCluster(2, 1, "kind: single-switch");
+  cluster.slowdown = {1, 1.5};
+  const SmallJob small(std::move(cluster), 24, 32);
+  Job job = small.job;
+  const Strategy layout = Layout(1, 2, 1);
+  const auto memory = [&](const Strategy& of) {
+    return ReportMemory(LowerLegal(job, of), LimitsOf(job, of), Communicators(of));
+  };
+  const PlacementChoice free = ChoosePlacement(job, layout);
+  EXPECT_GT(free.gain(), 0.02);
+  const double margin = LimitsOf(job, layout).nearly_full;
+  ASSERT_LT(margin, 1);
+  const Bytes total = memory(layout).total;
+  job.memory_limit = total / (margin - 0.001);
+  ASSERT_TRUE(memory(layout).fits && !memory(layout).nearly_full);
+  const PlacementChoice close = ChoosePlacement(job, layout);
+  EXPECT_FALSE(memory(close.strategy).nearly_full) << memory(close.strategy).verdict;
+  // Where the layout itself has none left, all that fits is looked at.
+  job.memory_limit = total / (margin + 0.001);
+  ASSERT_TRUE(memory(layout).nearly_full);
+  const PlacementChoice full = ChoosePlacement(job, layout);
+  EXPECT_TRUE(memory(full.strategy).fits);
+  EXPECT_GT(full.gain(), close.gain());
 }
 
 // One slow node of two, whose stage any order can be: all of the gain is the layers'.

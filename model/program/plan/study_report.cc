@@ -61,6 +61,16 @@ std::string ValuesOf(const Study& study, int64_t row) {
   return words;
 }
 
+const StudyAxis* ModelAxis(const Study& study) {
+  const auto axis = std::ranges::find(study.axes(), "model", &StudyAxis::key);
+  return axis == study.axes().end() ? nullptr : &*axis;
+}
+
+std::size_t ModelOf(const Study& study, int64_t row) {
+  const StudyAxis* axis = ModelAxis(study);
+  return axis == nullptr ? 0 : study.At(row)[static_cast<std::size_t>(axis - study.axes().data())];
+}
+
 std::string FrontText(const Study& study, const std::vector<StudyPoint>& points,
                       const std::vector<std::size_t>& metrics) {
   constexpr std::size_t kMost = 20;
@@ -87,16 +97,17 @@ std::string FrontText(const Study& study, const std::vector<StudyPoint>& points,
              return !std::isfinite(point.metrics[m]);
            });
   });
-  return fmt::format("\nFrontier: {} row{}{} that no other beats in {}\n{}{}", front.size(),
-                     front.size() == 1 ? "" : "s",
-                     ranked == RowStatus::kNearlyFull
-                         ? fmt::format(", {} as all that fit,", report::kNearlyFull)
-                         : "",
-                     by, table.Text(),
-                     without == 0 ? std::string()
-                                  : fmt::format("  not compared: {} that fit but lack a price or "
-                                                "another of these figures (--front)\n",
-                                                without));
+  const StudyAxis* models = ModelAxis(study);
+  return fmt::format(
+      "\nFrontier: {} row{}{} that no other{} beats in {}\n{}{}", front.size(),
+      front.size() == 1 ? "" : "s",
+      ranked == RowStatus::kNearlyFull ? fmt::format(", {} as all that fit,", report::kNearlyFull)
+                                       : "",
+      models != nullptr && models->values.size() > 1 ? " of its model" : "", by, table.Text(),
+      without == 0 ? std::string()
+                   : fmt::format("  not compared: {} that fit but lack a price or "
+                                 "another of these figures (--front)\n",
+                                 without));
 }
 
 // The most frequent reasons.
@@ -157,14 +168,15 @@ RowStatus RankedStatus(const std::vector<StudyPoint>& points) {
 
 std::span<const StudyMetric> StudyMetrics() { return kMetrics; }
 
-StudyPoint PointOf(const Study&, const StudyRow& row, Refusals* refusals) {
+StudyPoint PointOf(const Study& study, const StudyRow& row, Refusals* refusals) {
   const bool known = row.status != RowStatus::kRefused;
   if (!known) ++(*refusals)[row.reason];
   return {
       row.row,
       row.status,
       {row.time.total, row.tokens_per_s, row.mfu, row.memory_bytes,
-       known ? static_cast<double>(row.gpus) : kNone, row.usd_per_billion_tokens.value_or(kNone)}};
+       known ? static_cast<double>(row.gpus) : kNone, row.usd_per_billion_tokens.value_or(kNone)},
+      ModelOf(study, row.row)};
 }
 
 StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* refusals) {
@@ -173,6 +185,7 @@ StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* re
   const std::size_t status = 1 + study.axes().size();
   StudyPoint point;
   point.row = std::strtoll(fields[0].c_str(), nullptr, 10);
+  point.model = ModelOf(study, point.row);
   point.status = StatusOf(fields[status]);
   if (point.status == RowStatus::kRefused) ++(*refusals)[fields.back()];
   for (const StudyMetric& metric : kMetrics) {
@@ -204,8 +217,9 @@ std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
   });
   for (const std::size_t i : order) {
     const bool beaten = std::ranges::any_of(front, [&](std::size_t f) {
-      return std::ranges::all_of(
-          metrics, [&](std::size_t m) { return Worth(points[f], m) >= Worth(points[i], m); });
+      return points[f].model == points[i].model && std::ranges::all_of(metrics, [&](std::size_t m) {
+               return Worth(points[f], m) >= Worth(points[i], m);
+             });
     });
     if (!beaten) front.push_back(i);
   }

@@ -24,6 +24,7 @@ struct StudyPoint {
   int64_t row = 0;
   RowStatus status = RowStatus::kRefused;
   std::vector<double> metrics;  // by StudyMetrics(); NaN: not known
+  std::size_t model = 0;  // of the study's values of `model`: no answer to another one's question
 };
 // Refused rows by reason.
 using Refusals = std::map<std::string, int64_t>;
@@ -36,7 +37,7 @@ StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* re
 // Of the rows that are compared: those that leave the margin of memory, or, where none does, those that are nearly full.
 RowStatus RankedStatus(const std::vector<StudyPoint>& points);
 
-// Indices into `points` of rows that are compared and that no other row equals or beats in all of `metrics` and beats in one; best
+// Indices into `points` of rows that are compared and that no other row of their model equals or beats in all of `metrics` and beats in one; best
 // in the first metric first. Rows that lack a metric never count.
 std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
                                  const std::vector<std::size_t>& metrics);
