@@ -62,7 +62,8 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
                             const std::vector<double>& hops, const StageAxes& axes) {
   const MessagePrices prices(setting);
   const int local = setting.cluster->domain_gpus();
-  const auto [pp, inner, together] = axes;
+  const int pp = axes.pp;
+  const int inner = axes.inner;
   StageMessages stages;
   if (pp < 2) return stages;
   const int on_node = std::clamp(local / std::max(inner, 1), 1, pp);
