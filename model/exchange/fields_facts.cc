@@ -153,6 +153,10 @@ std::vector<Field> Kernels() {
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.sequence_copies) : "";
            }),
+      Fact("gathers_kept", "fact gathers_kept",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.gathers_kept) : "";
+           }),
   };
 }
 

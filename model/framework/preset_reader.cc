@@ -66,6 +66,7 @@ const FactRow kFacts[] = {
     {"facts", "fp8_weights", &Preset::fp8_weights},
     {"facts", "tp_overlap", &Preset::tp_overlap},
     {"facts", "sequence_copies", &Preset::sequence_copies},
+    {"facts", "gathers_kept", &Preset::gathers_kept},
     {"facts", "compile", &Preset::compile},
     {"facts", "fused_norm", &Preset::fused_norm},
     {"facts", "autocast", &Preset::autocast},

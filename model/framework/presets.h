@@ -90,6 +90,8 @@ struct FrameworkPreset {
       false;  // gathers and scatters of sequence parallelism beside pieces of products
   bool sequence_copies =
       false;  // what sequence parallelism gathers and scatters is put in order by a copy
+  bool gathers_kept =
+      false;  // what sequence parallelism gathers for products stays for the backward pass
   std::vector<Fp8> fused_casts;  // recipes whose casts its norms do themselves
   bool compile = true;  // chains of element-wise operations are kernels, by hand or by a compiler
   bool fused_norm = true;  // without a compiler, too: an RMS norm is one kernel

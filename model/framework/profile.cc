@@ -70,6 +70,7 @@ const ConstantRow<Framework> kFramework[] = {
     {"memory_communicator", &Framework::memory_communicator, 0, 1e11},
     {"memory_fragmentation", &Framework::memory_fragmentation, 0, 10},
     {"memory_loss", &Framework::memory_loss, 0, 64},
+    {"memory_mask", &Framework::memory_mask, 0, 8, kOptional},
     {"memory_moments_late", &Framework::memory_moments_late, 0, 1, kOptional},
     {"memory_gradient_copy", &Framework::memory_gradient_copy, 0, 16},
     {"memory_gradients_late", &Framework::memory_gradients_late, 0, 1, kOptional},

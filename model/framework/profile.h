@@ -91,6 +91,7 @@ struct FrameworkProfile {
       0;  // held by the caching allocator on top of the peak that it handed out
   double memory_loss =
       0;  // bytes per logit of the loss beyond half-precision logits turned in place
+  double memory_mask = 0;  // bytes of the loader's attention mask per query and key
   double memory_moments_late =
       0;  // 1: the optimizer makes its moments at its first update, 0: before the first step
   double memory_gradient_copy =

@@ -34,6 +34,18 @@ double ReducedGradients(const ir::Program& program) {
   return bytes;
 }
 
+// Queries x keys x samples of a layer, heads apart.
+double PairsOf(const ir::Program& program) {
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Op& op : block.ops) {
+      if (ir::Info(op.kind).op_class != ir::OpClass::kAttention) continue;
+      const double queries = op.attrs.Get(ir::Attr::kSeq), keys = op.attrs.Get(ir::Attr::kSeqKv);
+      return op.attrs.Get(ir::Attr::kBatch) * queries * (keys > 0 ? keys : queries);
+    }
+  }
+  return 0;
+}
+
 // `live` bytes at an op of the loss.
 void AtLoss(const ir::Program& program, const ir::Op& op, StepPlace place, double live,
             StageDemand* demand) {
@@ -51,9 +63,12 @@ void AtLoss(const ir::Program& program, const ir::Op& op, StepPlace place, doubl
 Allocation AllocationOf(const FrameworkProfile& framework) {
   // A compiled loss works in place on 16-bit logits, as the plan does.
   const bool in_place = framework.preset != nullptr && framework.preset->compile_loss;
-  return {HoldingOf(framework), in_place ? 0 : framework.memory_loss,
-          framework.memory_gradient_copy, framework.memory_reducer,
-          framework.memory_moments_late > 0.5 && !framework.static_layout};
+  return {HoldingOf(framework),
+          in_place ? 0 : framework.memory_loss,
+          framework.memory_gradient_copy,
+          framework.memory_reducer,
+          framework.memory_moments_late > 0.5 && !framework.static_layout,
+          framework.memory_mask};
 }
 
 std::vector<int64_t> FirstStepBytes(const ir::Program& program, const Allocation& allocation) {
@@ -93,6 +108,7 @@ StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir:
   demand.half_weights = HalfWeights(program);
   demand.arena = static_cast<double>(layout.arena_bytes);
   demand.reduced = ReducedGradients(program);
+  demand.pairs = PairsOf(program);
   LiveWalk walk(plan, program, layout, holding, HeldBytes(program, holding));
   walk.Run([&](StepPlace place, int64_t, int64_t during) {
     const auto live = static_cast<double>(during);
@@ -118,7 +134,7 @@ std::vector<StageDemand> DemandsOf(const ir::Plan& plan, const Holding& holding)
 StagePeak PeakOf(const StageDemand& demand, const Allocation& allocation) {
   StagePeak peak;
   const double base = allocation.holding.static_layout ? demand.arena : demand.live;
-  const double copies = allocation.loss * demand.logits;
+  const double copies = allocation.loss * demand.logits + allocation.mask * demand.pairs;
   if (demand.live_at_loss + copies > base) {
     peak.at = demand.loss;
     peak.live = Bytes(demand.live_at_loss);

@@ -3,7 +3,7 @@
 // The one place that decides it: `plan` (search, verdict, tables, JSON) and `plan validate` ask PeakOf and MemoryLimits.
 //
 //   allocator = max over stages of base + memory_gradient_copy x parameters + memory_reducer x reduced gradients
-//   base      = max(live, live at the loss + memory_loss x logits), or, of software with a static layout, the arena
+//   base      = max(live, live at the loss + memory_loss x logits + memory_mask x pairs), or, of software with a static layout, the arena
 //   device    = allocator x (1 + memory_fragmentation) + context of the GPU + memory_buffers
 //               + memory_communicator x communicators
 //
@@ -13,6 +13,8 @@
 //   memory_loss           the plan turns logits into their gradient in place; Megatron's vocab-parallel cross entropy
 //                         and torch's read a copy in fp32 (4 bytes) and write the exponentials elsewhere (4 more);
 //                         a compiled one works in place
+//   memory_mask           an attention mask that the data loader makes lies on the GPU in forward passes: a byte per pair of a
+//                         query and a key
 //   memory_gradient_copy  gradients in half precision kept beside those that are accumulated in fp32 (DeepSpeed's
 //                         BF16_Optimizer); where the weight gradient adds into the fp32 buffer there is none
 //   memory_reducer        PyTorch's DistributedDataParallel keeps its buckets, as many bytes as the gradients that ranks
@@ -41,6 +43,7 @@ struct Allocation {
   double gradient_copy = 0;   // bytes per parameter in half precision whose gradients are in fp32
   double reducer = 0;         // bytes per byte of the gradients that ranks reduce
   bool moments_late = false;  // the optimizer makes its moments at its first update
+  double mask = 0;            // bytes per query and key
   auto operator<=>(const Allocation&) const = default;
 };
 Allocation AllocationOf(const FrameworkProfile& framework);
@@ -50,6 +53,7 @@ struct StageDemand {
   double live = 0;          // peak of live bytes, without `shared`
   double live_at_loss = 0;  // same over the ops of the loss; 0: the stage has no loss
   double logits = 0;        // elements of half-precision logits that the loss reads
+  double pairs = 0;         // queries x keys of the samples of a micro-batch
   double half_weights = 0;  // parameters in half precision whose gradients are accumulated in fp32
   double reduced = 0;       // bytes of gradients that all-reduces read, whole ones
   double arena = 0;         // of the static layout
@@ -69,7 +73,7 @@ std::vector<StageDemand> DemandsOf(const ir::Plan& plan, const Holding& holding)
 struct StagePeak {
   Bytes live;             // the plan's tensors at that moment
   Bytes gaps;             // of the static layout
-  Bytes loss_copies;      // copies of the logits
+  Bytes loss_copies;      // copies of the logits, and the loader's mask
   Bytes gradient_copies;  // gradients in half precision beside those in fp32
   Bytes buckets;          // of reductions
   StepPlace at;

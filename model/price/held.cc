@@ -3,6 +3,9 @@
 #include "model/price/held.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "model/framework/presets.h"
 
@@ -25,21 +28,80 @@ double TimesHeld(ir::OpKind kind, const Holding& holding) {
   }
 }
 
-std::vector<double> TimesHeld(const ir::Program& program, const Holding& holding) {
-  std::vector<double> factors(program.buffers.size(), 1);
-  if (!holding.fp32_residual && !holding.eager && !holding.eager_norm) return factors;
-  for (const ir::Block& block : program.blocks) {
-    for (const ir::Op& op : block.ops) {
-      const double factor = TimesHeld(op.kind, holding);
-      if (factor == 1 || op.out.empty()) continue;
-      const ir::BufferId id = program.views[op.out.front()].buffer;
-      const ir::Buffer& buffer = program.buffers[id];
-      if (buffer.cls == ir::BufferClass::kActivation && ir::DtypeBytes(buffer.dtype) == 2)
-        factors[id] = std::max(factors[id], factor);
+// Of a rotation in place of queries and keys that lie in one product with the values: values are a view of it, so that all of it
+// stays, and rotated queries and keys beside it.
+double TimesRotated(const ir::Op& op) {
+  const double queries = op.attrs.Get(ir::Attr::kNh), keys = op.attrs.Get(ir::Attr::kKv);
+  return 1 + (queries + keys) / (queries + 2 * keys);
+}
+
+class Factors {
+ public:
+  Factors(const ir::Program& program, const Holding& holding)
+      : program_(program), holding_(holding), factors_(program.buffers.size(), 1) {}
+
+  std::vector<double> Of() {
+    if (holding_.static_layout) return std::move(factors_);
+    for (const ir::Block& block : program_.blocks) {
+      for (const ir::Op& op : block.ops) {
+        if (!op.out.empty()) See(op);
+      }
+    }
+    return std::move(factors_);
+  }
+
+ private:
+  ir::BufferId BufferOf(ir::ViewId view) const { return program_.views[view].buffer; }
+
+  bool IsHalfActivation(ir::BufferId id) const {
+    const ir::Buffer& buffer = program_.buffers[id];
+    return buffer.cls == ir::BufferClass::kActivation && ir::DtypeBytes(buffer.dtype) == 2;
+  }
+
+  void Raise(ir::BufferId id, double factor) {
+    if (IsHalfActivation(id)) factors_[id] = std::max(factors_[id], factor);
+  }
+
+  void See(const ir::Op& op) {
+    const ir::BufferId out = BufferOf(op.out.front());
+    Raise(out, TimesHeld(op.kind, holding_));
+    if (op.phase == ir::Phase::kBackward) return;
+    if (op.kind == ir::OpKind::kQkNorm)
+      normed_.insert(out);  // the plan has what is normed beside it
+    if (holding_.rotated_apart && op.kind == ir::OpKind::kRope && op.in.size() == 1 &&
+        !normed_.contains(out))
+      Raise(out, TimesRotated(op));
+    if (holding_.sequences_kept) SeeGathers(op);
+    // x + a in fp32 is not saved where x is and a, which has 16 bits: a compiler adds them again.
+    if (holding_.fp32_residual && !holding_.eager && op.kind == ir::OpKind::kBiasResidual) {
+      const ir::BufferId x = BufferOf(op.in.front());
+      if (const auto sum = sums_.find(x); sum != sums_.end() && sum->second == op.layer)
+        factors_[x] = 1;
+      sums_[out] = op.layer;
     }
   }
-  return factors;
-}
+
+  // Keys that ranks gather of each other's parts of a sequence are read by attention, and not meant here.
+  void SeeGathers(const ir::Op& op) {
+    if (op.kind == ir::OpKind::kAllGather)
+      gathered_[BufferOf(op.out.front())] = BufferOf(op.in.front());
+    if (op.kind != ir::OpKind::kMatmul) return;
+    for (const ir::ViewId view : op.in) {
+      const auto found = gathered_.find(BufferOf(view));
+      if (found == gathered_.end()) continue;
+      const auto [whole, part] = *found;
+      Raise(part, static_cast<double>(program_.buffers[whole].elements) /
+                      static_cast<double>(program_.buffers[part].elements));
+    }
+  }
+
+  const ir::Program& program_;
+  const Holding& holding_;
+  std::vector<double> factors_;
+  std::set<ir::BufferId> normed_;                  // products whose queries and keys are normed
+  std::map<ir::BufferId, ir::BufferId> gathered_;  // whole, part
+  std::map<ir::BufferId, int16_t> sums_;           // residual sums, and their layer
+};
 
 // One of several stages of a pipeline.
 bool IsStage(const ir::Program& program) {
@@ -66,13 +128,15 @@ Holding HoldingOf(const FrameworkProfile& framework) {
     holding.eager = !framework.preset->compile;
     holding.eager_norm = holding.eager && !framework.preset->fused_norm;
     holding.gathers_stay = framework.preset->reduce_once_in_pipelines;
+    holding.rotated_apart = !framework.preset->defaults.split_products;
+    holding.sequences_kept = framework.preset->gathers_kept;
   }
   return holding;
 }
 
 std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holding) {
   std::vector<int64_t> bytes(program.buffers.size());
-  const std::vector<double> factors = TimesHeld(program, holding);
+  const std::vector<double> factors = Factors(program, holding).Of();
   bool masters = false;
   for (const ir::Buffer& buffer : program.buffers)
     masters = masters || buffer.cls == ir::BufferClass::kMaster;

@@ -7,10 +7,14 @@
 //   memory_cast_shards     weights are kept in fp32 and cast where they are gathered: no shard in 16 bits
 //   reduce_once_in_pipelines  stages of torch.distributed.pipelining: weights that a backward pass gathers are
 //                          freed in the forward pass behind it at the earliest (set_reshard_after_backward(False))
-//   autocast               the residual stream is kept in fp32: 4 bytes where the plan has 2
+//   autocast               the residual stream is kept in fp32: 4 bytes where the plan has 2. With compile the sum between
+//                          two sublayers is kept as the output that was added, in 16 bits
 //   compile off            autograd keeps what lies between the operations of a chain: silu(x) of a gated layer, and with
 //                          fused_norm off what an RMS norm multiplies by its gain (in fp32 under autocast; else also its
 //                          input in fp32)
+//   split_products off     values are a part of the product that also made queries and keys: it stays whole beside the
+//                          queries and keys that rotary positions write anew
+//   gathers_kept           what sequence parallelism gathers for products is kept, not its part, and not gathered again
 // calib/DERIVATIONS.md, section 6, counts these bytes over PyTorch's operations.
 #pragma once
 
@@ -32,6 +36,8 @@ struct Holding {
   bool eager = false;
   bool eager_norm = false;
   bool gathers_stay = false;
+  bool rotated_apart = false;
+  bool sequences_kept = false;
   auto operator<=>(const Holding&) const = default;
 };
 Holding HoldingOf(const FrameworkProfile& framework);

@@ -80,9 +80,10 @@ class Draw {
     const bool stated = std::ranges::find(words, "--fact") != words.end();
     if (own && !stated && facts_() % 2 == 0) {
       static const std::vector<std::string> kFacts = {
-          "attention=fa2", "attention=cudnn", "attention=triton",   "compile=on",
-          "compile=off",   "compile_loss=on", "padded_vocab=off",   "padded_vocab=on",
-          "autocast=on",   "fused_norm=off",  "sequence_copies=on", "tp_overlap=on"};
+          "attention=fa2",   "attention=cudnn", "attention=triton",   "compile=on",
+          "compile=off",     "compile_loss=on", "padded_vocab=off",   "padded_vocab=on",
+          "autocast=on",     "fused_norm=off",  "sequence_copies=on", "tp_overlap=on",
+          "gathers_kept=off"};
       words.insert(words.end(), {"--fact", kFacts[facts_() % kFacts.size()]});
     }
     if ((target & kBridge) != 0 && words[1] != "bert-large") AddAdapters(&words);

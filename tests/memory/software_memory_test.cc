@@ -2,6 +2,8 @@
 // What a software takes for a plan: live bytes, the loss, copies of gradients, the device's figure.
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "model/memory/memory.h"
 #include "model/plan/ir/layout.h"
 #include "model/plan/lower/lower.h"
@@ -115,7 +117,7 @@ TEST(SoftwareMemory, GradientsMayComeWithTheBackwardPass) {
 // A GPT layer under autocast: both residuals in fp32, so that 32 bytes become 36.
 TEST(SoftwareMemory, AutocastKeepsTheResidualStreamInFp32) {
   Holding autocast;
-  autocast.fp32_residual = true;
+  autocast.fp32_residual = autocast.eager = true;
   const double parameters = 12.0 * kHidden * kHidden + 13.0 * kHidden;
   const double layer = DemandsOf(Gpt(4).Lowered(), autocast)[0].live -
                        DemandsOf(Gpt(3).Lowered(), autocast)[0].live - 16 * parameters;
@@ -141,6 +143,71 @@ TEST(SoftwareMemory, AutogradKeepsWhatLiesBetweenOperations) {
   Holding autocast = no_kernel, fused = eager;
   autocast.fp32_residual = fused.fp32_residual = true;
   EXPECT_NEAR(layer(autocast) - layer(fused), 2 * 4, 0.01);
+}
+
+// Rotary positions behind one product: values keep it whole beside the new queries and keys.
+TEST(SoftwareMemory, RotatedQueriesAndKeysLieBesideTheProduct) {
+  Holding apart;
+  apart.rotated_apart = true;
+  const auto layer = [](const Holding& holding) {
+    Job three = Gpt(3), four = Gpt(4);
+    for (Job* job : {&three, &four}) {
+      job->model.positions = Positions::kRotary;
+      job->model.kv_heads = 2;
+    }
+    return (DemandsOf(four.Lowered(), holding)[0].live -
+            DemandsOf(three.Lowered(), holding)[0].live) /
+           (1.0 * kSeq * kBatch * kHidden);
+  };
+  EXPECT_NEAR(layer(apart) - layer({}), 2 * (1 + 2.0 / 8), 0.01);  // keys of 2 of 8 heads
+  FrameworkPreset preset;
+  FrameworkProfile framework;
+  framework.preset = std::make_shared<FrameworkPreset>(preset);
+  EXPECT_TRUE(HoldingOf(framework).rotated_apart);
+  preset.defaults.split_products = true;
+  framework.preset = std::make_shared<FrameworkPreset>(preset);
+  EXPECT_FALSE(HoldingOf(framework).rotated_apart);
+}
+
+// Of the two sums of a layer, a compiler keeps the first as the 16 bits that were added.
+TEST(SoftwareMemory, ACompilerAddsTheFirstSumAgain) {
+  Holding eager, compiled;
+  eager.fp32_residual = compiled.fp32_residual = true;
+  eager.eager = true;
+  const auto layer = [](const Holding& holding) {
+    return (DemandsOf(Gpt(4).Lowered(), holding)[0].live -
+            DemandsOf(Gpt(3).Lowered(), holding)[0].live) /
+           (1.0 * kSeq * kBatch * kHidden);
+  };
+  EXPECT_NEAR(layer(eager) - layer(compiled), 2, 0.01);
+}
+
+// What sequence parallelism gathers for the two inner products of a layer: 2 x 2 bytes whole, not a part of 1 / tp.
+TEST(SoftwareMemory, GatheredSequencesMayStay) {
+  Holding kept;
+  kept.sequences_kept = true;
+  const auto layer = [](const Holding& holding) {
+    Job three = Gpt(3), four = Gpt(4);
+    for (Job* job : {&three, &four}) {
+      job->strategy.tp = 4;
+      job->strategy.sequence_parallel = true;
+    }
+    return (DemandsOf(four.Lowered(), holding)[0].live -
+            DemandsOf(three.Lowered(), holding)[0].live) /
+           (1.0 * kSeq * kBatch * kHidden);
+  };
+  EXPECT_NEAR(layer(kept) - layer({}), 2 * 2 * (1 - 1.0 / 4), 0.01);
+}
+
+// A mask of a byte per query and key lies beside the copies of the logits.
+TEST(SoftwareMemory, TheLoadersMaskLiesInForwardPasses) {
+  FrameworkProfile framework;
+  framework.memory_loss = 4;
+  const StageDemand demand = Gpt(2).Demands()[0];
+  EXPECT_EQ(demand.pairs, 1.0 * kSeq * kSeq * kBatch);
+  const double before = Allocated(demand, framework);
+  framework.memory_mask = 1;
+  EXPECT_EQ(Allocated(demand, framework), before + demand.pairs);
 }
 
 // FSDP casts shards when it gathers them; where weights are in 16 bits alone they stay.
