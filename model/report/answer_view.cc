@@ -29,7 +29,7 @@ std::string ScalingSection(const Ref& scaling) {
         {nodes, rate,
          fmt::format("{}: {} tokens/s, {}", NodesOf(nodes), ScaledOf(rate), one["layout"].text()),
          0, false, Ref::None(), Ref::None()});
-    rows += Row({NumberCell(nodes, nodes.json().dump()), LayoutCell(one["layout"].text()),
+    rows += Row({NumberCell(nodes, nodes.json().dump()), TextCell(one["layout"].text()),
                  NumberCell(one["step_time_s"], SecondsOf(one["step_time_s"])),
                  NumberCell(rate, ScaledOf(rate)), NumberCell(one["mfu"], PercentOf(one["mfu"]))});
   }
@@ -295,7 +295,7 @@ std::vector<std::string> BestCells(const Ref& one, int number, bool priced, bool
   if (priced)
     cells.push_back(NumberCell(best["price_per_billion_tokens_usd"],
                                DollarsOf(best["price_per_billion_tokens_usd"].number())));
-  cells.push_back(LayoutCell(best["layout"].text()));
+  cells.push_back(TextCell(best["layout"].text()));
   return cells;
 }
 

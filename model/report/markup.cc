@@ -154,9 +154,6 @@ std::string NumberHead(const std::string& text) {
   return fmt::format("<th scope=row class=n>{}</th>", Escape(text));
 }
 
-std::string LayoutCell(std::string_view text) {
-  return fmt::format("<td class=layout>{}</td>", Escape(text));
-}
 std::string TextCell(std::string_view text) { return fmt::format("<td>{}</td>", Escape(text)); }
 
 std::string SecondsOf(const Ref& ref) {

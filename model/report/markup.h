@@ -57,8 +57,6 @@ std::string DataAll(const Ref& array);
 // A cell with `text`, which says the number of `ref` in short.
 std::string NumberCell(const Ref& ref, const std::string& text);
 std::string TextCell(std::string_view text);
-// A layout, the longest text of its table: it gets the room that the numbers leave.
-std::string LayoutCell(std::string_view text);
 // A short name, which takes little room on a phone.
 std::string NameCell(std::string_view text);
 // A number that `text` says in words, over several lines where it has to.

@@ -60,8 +60,8 @@ std::string RowOf(const Ref& row, bool best, const std::string& more = "") {
          NumberCell(row["goodput"], PercentOf(row["goodput"])) +
          NumberCell(row["energy_kwh"], Scaled(1000 * row["energy_kwh"].number()) + "Wh") +
          NumberCell(plan["global_batch"], plan["global_batch"].json().dump()) +
-         LayoutCell(plan["layout"].text() +
-                    (row["input"]["input_bound"].is_true() ? "; INPUT-BOUND" : "")) +
+         TextCell(plan["layout"].text() +
+                  (row["input"]["input_bound"].is_true() ? "; INPUT-BOUND" : "")) +
          "</tr>\n";
 }
 

@@ -55,8 +55,7 @@ std::string RankedTable(const Ref& ranked) {
     const bool ties = i == 0 ? tied : row["tie_with_first"].is_true();
     rows += fmt::format("<tr{}>", i == 0 ? " class=best" : "");
     rows +=
-        NumberHead(fmt::format("{}{}", ties ? "= " : "", i + 1)) +
-        LayoutCell(row["layout"].text()) +
+        NumberHead(fmt::format("{}{}", ties ? "= " : "", i + 1)) + TextCell(row["layout"].text()) +
         (nodes ? NumberCell(row["nodes"], row["nodes"].json().dump()) : "") +
         (batches ? NumberCell(row["global_batch"], row["global_batch"].json().dump()) : "") +
         NumberCell(row["step_time_s"], SecondsOf(row["step_time_s"]), span, SecondsSpanOf(span)) +

@@ -52,7 +52,7 @@ constexpr const char* kProbe = R"js(
   if(Math.max(far(s.fill,o*s.fillOpacity,g),far(s.stroke,o*s.strokeOpacity,g))<3)r.wrong.push('faint '+e.tagName+' '+e.getAttribute('class'));});
  if(r.width>=700)q('.chart').forEach(function(e){if(e.clientWidth&&e.scrollWidth>e.clientWidth+1)r.wrong.push('cut: '+e.getAttribute('aria-label'));});
  if(r.width>=1200||r.paper)q('.scroll').forEach(function(e){if(e.clientWidth&&e.scrollWidth>e.clientWidth+1)r.wrong.push('cut: '+e.getAttribute('aria-label'));});
- if(r.width>=1000)q('th').forEach(function(e){if(e.textContent=='layout'&&e.clientWidth&&e.clientWidth<220)r.wrong.push('squeezed: '+e.clientWidth+' px of layouts');});
+ if(r.width>=1000)q('#ranking th').forEach(function(e){if(e.textContent=='layout'&&/^Ranked/.test(e.closest('table').caption.textContent)&&e.clientWidth<220)r.wrong.push('squeezed: '+e.clientWidth+' px of layouts');});
  var z=document.querySelector('svg.zoomed');
  if(z){var before=z.getAttribute('viewBox'),key=function(k){z.dispatchEvent(new KeyboardEvent('keydown',{key:k,bubbles:true,cancelable:true}));};
   key('+');r.zoomed=z.getAttribute('viewBox')!=before;r.axis=z.parentElement.querySelector('.axis span').textContent;

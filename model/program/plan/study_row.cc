@@ -157,25 +157,26 @@ std::string CsvHeader(const Study& study) {
   std::string header = "row";
   for (const StudyAxis& axis : study.axes()) header += "," + axis.key;
   header +=
-      ",status,gpus,layout_words,engine,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,"
+      ",status,gpus,layout_words,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,"
       "mfu,"
       "memory_bytes,capacity_bytes,usd_per_billion_tokens";
   for (const BreakdownTerm& term : BreakdownTerms()) header += std::string(",") + term.key;
-  return header + ",notes,reason\n";
+  return header + ",engine,notes,reason\n";
 }
 
 std::string CsvLine(const Study& study, const StudyRow& row) {
   std::string line = KeyOfRow(study, row.row);
   const bool known = row.status != RowStatus::kRefused;
-  line += fmt::format(",{},{},{},{}", WordOf(row.status), known ? std::to_string(row.gpus) : "",
-                      Cell(row.layout), known ? EngineOf(row) : "");
+  line += fmt::format(",{},{},{}", WordOf(row.status), known ? std::to_string(row.gpus) : "",
+                      Cell(row.layout));
   for (const double number :
        {row.time.total, row.time.low, row.time.high, row.tokens_per_s, row.mfu, row.memory_bytes,
         row.capacity_bytes, row.usd_per_billion_tokens.value_or(kUnknown)})
     line += "," + NumberCell(number);
   for (const BreakdownTerm& term : BreakdownTerms())
     line += "," + NumberCell(known ? row.time.*term.seconds : kUnknown);
-  return line + "," + Cell(row.notes) + "," + Cell(row.reason) + "\n";
+  return line +
+         fmt::format(",{},{},{}\n", known ? EngineOf(row) : "", Cell(row.notes), Cell(row.reason));
 }
 
 std::vector<std::string> CsvCells(const std::string& line) {
@@ -196,8 +197,8 @@ std::vector<std::string> CsvCells(const std::string& line) {
 }
 
 int64_t RowOfLine(const Study& study, const std::string& line) {
-  // Status, GPUs, layout, engine; then the figures; notes and the reason.
-  constexpr std::size_t kWords = 4, kLastWords = 2;
+  // Status, GPUs, layout; then the figures; engine, notes and the reason.
+  constexpr std::size_t kWords = 3, kLastWords = 3;
   char* end = nullptr;
   const int64_t row = std::strtoll(line.c_str(), &end, 10);
   if (end == line.c_str() || *end != ',' || row < 0 || row >= study.rows()) return -1;
@@ -210,7 +211,7 @@ int64_t RowOfLine(const Study& study, const std::string& line) {
   if (cells[status] != WordOf(known)) return -1;
   const bool refused = known == RowStatus::kRefused;
   if (refused == cells.back().empty()) return -1;
-  const std::string& engine = cells[status + kWords - 1];
+  const std::string& engine = cells[cells.size() - kLastWords];
   if (refused ? !engine.empty() : std::ranges::find(kEngineWords, engine) == std::end(kEngineWords))
     return -1;
   for (std::size_t i = status + kWords; i + kLastWords < cells.size(); ++i) {
