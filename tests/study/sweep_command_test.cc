@@ -152,8 +152,9 @@ TEST(Sweep, RowsAreThoseOfPredict) {
     const std::string& notes = cells[cells.size() - 2];
     for (const json& what : prediction["outside_calibration"])
       EXPECT_THAT(notes, HasSubstr(what.get<std::string>()));
-    if (prediction["not_counted"].is_string())
+    if (prediction["not_counted"].is_string()) {
       EXPECT_THAT(notes, HasSubstr(prediction["not_counted"].get<std::string>()));
+    }
   }
   EXPECT_GE(compared, 2);
 }
