@@ -61,17 +61,22 @@ class CsvTable::Scanner {
       ReadQuoted(&field);
       return field;
     }
-    const std::size_t start = at_;
-    for (; at_ < text_.size(); ++at_) {
-      const char c = text_[at_];
-      if (c == ',' || c == '\n' || (c == '\r' && AtLineEnd())) break;
+    const std::size_t start = at_, size = text_.size();
+    const char* text = text_.data();
+    std::size_t end = start;  // in a register: most of the time of large tables is spent here
+    for (; end < size; ++end) {
+      const char c = text[end];
+      if (c > ',') continue;
+      if (c == ',' || c == '\n' || (c == '\r' && end + 1 < size && text[end + 1] == '\n')) break;
       if (c == '"') {
+        at_ = end;
         Break({source_, line_, column()}, "a quote inside a field that does not start with one",
               "put the whole field in quotes and double the quotes inside");
         return field;
       }
     }
-    field.text = text_.substr(start, at_ - start);
+    at_ = end;
+    field.text.assign(text + start, end - start);
     return field;
   }
 

@@ -99,8 +99,7 @@ std::string PlacementSection(const std::vector<Placed>& all) {
     const Ref step = found["step_time_s"], plain = found["default_step_time_s"],
               closed = found["closed_form"];
     const std::string engine = found["engine"].text() == "event" ? "simulated" : "closed form";
-    std::string words = "Found: --placement " + found["placement"].text();
-    if (!found["layers"].empty()) words += ", layers " + found["layers"].json().dump();
+    std::string words = "Found: " + PlacementFlags(found);
     words += fmt::format(": {} less than by default ({}).", PercentOf(found["gain"]), engine);
     if (found["refuted_by_simulation"].is_true())
       words =
@@ -197,9 +196,14 @@ std::string SearchSections(const Ref& answer) {
            Section("assumptions", "What was assumed", Assumptions(answer));
   std::vector<StepBar> bars;
   constexpr std::size_t kMostBars = 6;
-  for (std::size_t i = 0; i < std::min(ranked.size(), kMostBars); ++i)
+  for (std::size_t i = 0; i < std::min(ranked.size(), kMostBars); ++i) {
+    const Ref placed = ranked[i]["placement"];
+    if (IsMoved(placed))
+      bars.push_back({fmt::format("{}, placed: {}", i + 1, Title(ranked[i])), placed["breakdown"],
+                      placed["step_time_s"]});
     bars.push_back({fmt::format("{}: {}", i + 1, Title(ranked[i])), ranked[i]["breakdown"],
                     ranked[i]["step_time_s"]});
+  }
   std::vector<Placed> placed;
   for (std::size_t i = 0; i < ranked.size(); ++i)
     placed.push_back(

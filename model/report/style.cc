@@ -47,8 +47,8 @@ figure{margin:1rem 0;break-inside:avoid}figcaption{margin-top:.4rem}
 svg{display:block}
 svg text{font:13px system-ui,sans-serif;fill:var(--fg)}
 .halo{stroke:var(--bg);stroke-width:4px;paint-order:stroke}
-.scroll{overflow-x:auto;margin:.5rem 0;background:linear-gradient(var(--bg),var(--bg)) left/1.6rem 100% no-repeat local,
- linear-gradient(var(--bg),var(--bg)) right/1.6rem 100% no-repeat local,
+.scroll{overflow-x:auto;margin:.5rem 0;background:linear-gradient(var(--bg),var(--bg)) -1px 0/1.6rem 100% no-repeat local,
+ linear-gradient(var(--bg),var(--bg)) calc(100% + 1px) 0/1.6rem 100% no-repeat local,
  linear-gradient(to right,var(--line),transparent) left/.8rem 100% no-repeat,
  linear-gradient(to left,var(--line),transparent) right/.8rem 100% no-repeat}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
@@ -100,7 +100,8 @@ svg text.small{font-size:10.5px}
 button{font:inherit;color:var(--fg);background:var(--card);border:1px solid var(--line);border-radius:4px;min-width:2.6rem;min-height:2.6rem;padding:.2rem .7rem;cursor:pointer}
 .tip{min-height:1.5em;color:var(--fg);font-size:.9rem}
 .sr{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-td:not(.n){min-width:8rem;overflow-wrap:anywhere}
+td:not(.n){min-width:8rem;overflow-wrap:anywhere}td.name{min-width:6rem}
+@media screen and (min-width:900px){.bars{grid-template-columns:fit-content(20rem) 1fr minmax(4.5rem,auto)}}
 @media screen and (max-width:600px){.bars{display:block}.bar{display:grid;grid-template-columns:1fr auto;gap:.1rem .7rem;margin:.5rem 0}
  .bar svg{grid-column:1/-1;grid-row:2}.axis span:nth-child(even){display:none}body{padding:.7rem}
  table{font-size:.82rem}td,th{padding:.25rem .3rem}td:not(.n){min-width:11rem}td.name{min-width:5rem}
@@ -108,8 +109,9 @@ td:not(.n){min-width:8rem;overflow-wrap:anywhere}
 @media print{body{max-width:none;font-size:10pt;line-height:1.35}h2{margin-top:1.2rem}.tools,.tip,nav,summary{display:none!important}
  .scroll,.chart{overflow:visible}.scroll{background:none}.chart>svg{min-width:0;max-width:min(var(--most,32rem),32rem)}
  details:not([open]),tr.far{display:none}
- h2,h3,caption{break-after:avoid}.legend,figcaption{break-before:avoid}
- figure{break-inside:auto}.bars,.chart,.plot,tr{break-inside:avoid}
+ h2,h3,caption,h2+p,p:has(+ul){break-after:avoid}p{max-width:none}.legend,figcaption,footer{break-before:avoid}
+ .plot svg[height="300"]{height:150px}.chart>svg{max-height:21rem}#assumptions ul{columns:2}.marks>svg{max-height:19rem;max-width:26rem}
+ figure{break-inside:auto;margin:.5rem 0}.bars,.chart,.plot,tr{break-inside:avoid}p,li{orphans:2;widows:2}
  table{font-size:7.5pt;line-height:1.25}td,th{padding:.12rem .2rem}td:not(.n){min-width:3.5rem;overflow-wrap:break-word}#runs:has(h3){columns:2}#runs>h2{column-span:all}thead{break-after:avoid}
  *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";

@@ -24,6 +24,12 @@ std::string Listed(const std::vector<std::string>& items) {
 
 namespace {
 
+bool Differ(const Ref& rows, const char* key) {
+  for (std::size_t i = 1; i < rows.size(); ++i)
+    if (rows[i][key].json() != rows[0][key].json()) return true;
+  return false;
+}
+
 // "15, 16, 5, 4"
 std::string NumbersInARow(const Ref& numbers) {
   std::string out;
@@ -42,29 +48,37 @@ std::string RankedTable(const Ref& ranked) {
     tied |= ranked[i]["tie_with_first"].is_true();
     shared |= !ranked[i]["layers_by_stage"].empty();
   }
+  // What all rows say stands once, above them.
+  const bool nodes = Differ(ranked, "nodes"), batches = Differ(ranked, "global_batch");
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     const Ref row = ranked[i], memory = row["memory"], span = row["step_time_interval_s"];
     const bool ties = i == 0 ? tied : row["tie_with_first"].is_true();
     rows += fmt::format("<tr{}>", i == 0 ? " class=best" : "");
     rows +=
         NumberHead(fmt::format("{}{}", ties ? "= " : "", i + 1)) + TextCell(row["layout"].text()) +
-        NumberCell(row["nodes"], row["nodes"].json().dump()) +
-        NumberCell(row["global_batch"], row["global_batch"].json().dump()) +
+        (nodes ? NumberCell(row["nodes"], row["nodes"].json().dump()) : "") +
+        (batches ? NumberCell(row["global_batch"], row["global_batch"].json().dump()) : "") +
         NumberCell(row["step_time_s"], SecondsOf(row["step_time_s"]), span, SecondsSpanOf(span)) +
         NumberCell(row["tokens_per_s"], ScaledOf(row["tokens_per_s"])) +
         NumberCell(row["mfu"], PercentOf(row["mfu"])) +
         NumberCell(memory["total_bytes"], BytesOf(memory["total_bytes"]));
-    if (shared) rows += TextCell(NumbersInARow(row["layers_by_stage"]));
+    if (shared) rows += NameCell(NumbersInARow(row["layers_by_stage"]));
     if (priced)
       rows += NumberCell(row["price_per_billion_tokens_usd"],
                          DollarsOf(row["price_per_billion_tokens_usd"].number()));
     rows += "</tr>\n";
   }
-  std::vector<std::string> heads = {"",         "layout", "nodes", "batch", "step (80 % interval)",
-                                    "tokens/s", "MFU",    "memory"};
+  std::vector<std::string> heads = {"", "layout"};
+  if (nodes) heads.emplace_back("nodes");
+  if (batches) heads.emplace_back("batch");
+  heads.insert(heads.end(), {"step (80 % interval)", "tokens/s", "MFU", "memory"});
   if (shared) heads.push_back("layers by stage");
   if (priced) heads.push_back("per 1e9 tokens");
-  return HtmlTable(tied ? "Ranked layouts; = tied with 1" : "Ranked layouts", heads, rows);
+  std::string caption = "Ranked layouts";
+  if (!nodes && ranked[0]["nodes"].is_number()) caption += ", " + NodesOf(ranked[0]["nodes"]);
+  if (!batches && ranked[0]["global_batch"].is_number())
+    caption += ", batch " + ranked[0]["global_batch"].json().dump();
+  return HtmlTable(caption + (tied ? "; = tied with 1" : ""), heads, rows);
 }
 
 std::string NearestRuns(const Ref& runs) {

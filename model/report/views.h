@@ -16,6 +16,9 @@ std::string WordsOf(const Ref& answer);
 // "Most of it is compute (79.9 %), then pipeline bubble (8.1 %)."
 std::string BreakdownWords(const Ref& breakdown);
 std::string Paragraph(std::string_view text, bool lead = false);
+// "placement" of a layout: its ranks are not in the default order, or its layers not in the default split.
+bool IsMoved(const Ref& placement);
+std::string PlacementFlags(const Ref& placement);  // "--placement tp-cp-pp-dp, layers [7,9]"
 
 // tables.cc
 

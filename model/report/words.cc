@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/base/text.h"
 #include "model/price/breakdown.h"
@@ -41,18 +42,45 @@ std::string JobWords(const Ref& answer) {
       work["precision"].text(), work["framework"].text());
 }
 
-// Of one layout.
-std::string StepWords(const Ref& prediction) {
-  std::string words =
-      fmt::format("{}: one step takes {}{}, {} tokens/s, {} of the peak rate (MFU).",
-                  prediction["layout"].text(), SecondsOf(prediction["step_time_s"]),
-                  Interval(prediction["step_time_interval_s"]),
-                  ScaledOf(prediction["tokens_per_s"]), PercentOf(prediction["mfu"]));
-  return words;
+// `step`: of `layout`, in words.
+std::string StepWords(const std::string& layout, const Ref& step) {
+  return fmt::format("{}: one step takes {}{}, {} tokens/s, {} of the peak rate (MFU).", layout,
+                     SecondsOf(step["step_time_s"]), Interval(step["step_time_interval_s"]),
+                     ScaledOf(step["tokens_per_s"]), PercentOf(step["mfu"]));
 }
 
-std::string StepDetails(const Ref& prediction) {
-  std::string out = Paragraph(BreakdownWords(prediction["breakdown"]));
+std::string StepWords(const Ref& prediction) {
+  return StepWords(prediction["layout"].text(), prediction);
+}
+
+// A search finds or is given an order of ranks: the answer is the step in that order.
+std::string PlacedWords(const Ref& row) {
+  const Ref placed = row["placement"];
+  const double gain = placed["gain"].number();
+  return StepWords(fmt::format("{}, {}", row["layout"].text(), PlacementFlags(placed)), placed) +
+         fmt::format(" In the default order of ranks it takes {}: {} {} {}, {}.",
+                     SecondsOf(placed["default_step_time_s"]),
+                     placed["given"].is_true() ? "the given order takes" : "placement saves",
+                     Percent(std::abs(gain)),
+                     placed["given"].is_true() ? (gain < 0 ? "more" : "less") : "of it",
+                     placed["engine"].text() == "event" ? "simulated" : "in closed form");
+}
+
+// Number of the row that is the fastest with its placement; 0: the first.
+std::size_t FastestPlaced(const Ref& ranked) {
+  const auto seconds = [&](std::size_t row) {
+    const Ref placed = ranked[row]["placement"];
+    return placed.empty() ? std::numeric_limits<double>::infinity()
+                          : placed["step_time_s"].number();
+  };
+  std::size_t fastest = 0;
+  for (std::size_t row = 1; row < ranked.size(); ++row)
+    if (seconds(row) < seconds(fastest)) fastest = row;
+  return fastest;
+}
+
+std::string StepDetails(const Ref& prediction, const Ref& breakdown) {
+  std::string out = Paragraph(BreakdownWords(breakdown));
   if (!prediction["memory"].empty())
     out +=
         Paragraph(fmt::format("Memory of a GPU: {}", prediction["memory"]["verdict"].text()) + ".");
@@ -60,6 +88,8 @@ std::string StepDetails(const Ref& prediction) {
     out += Paragraph("The two engines differ: " + why + ".");
   if (const std::string why = prediction["not_simulated"].text(); !why.empty())
     out += Paragraph("In closed form, not simulated: " + why + ".");
+  if (const std::string what = prediction["not_counted"].text(); !what.empty())
+    out += Paragraph("Not counted: " + what + ".");
   if (const std::string why = prediction["no_interval"].text(); !why.empty())
     out += Paragraph("No interval: " + why + ".");
   if (const std::string from = prediction["interval_from"].text(); !from.empty())
@@ -83,7 +113,11 @@ std::string PredictionWords(const Ref& answer) {
   if (const std::string what = answer["perturbation"].text(); !what.empty())
     out += Paragraph(fmt::format("Perturbed: {}. Unperturbed the step takes {}.", what,
                                  SecondsOf(answer["undisturbed_step_time_s"])));
-  return out + StepDetails(prediction);
+  if (const Ref placed = answer["placement"]; IsMoved(placed) && placed["gain"].number() > 0)
+    out += Paragraph(fmt::format("{} saves {} of the {} that the default order of ranks takes.",
+                                 PlacementFlags(placed), PercentOf(placed["gain"]),
+                                 SecondsOf(placed["default_step_time_s"])));
+  return out + StepDetails(prediction, prediction["breakdown"]);
 }
 
 // `lead`: the first paragraph is the answer.
@@ -97,9 +131,15 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
                        answer["closest"]["memory"]["verdict"].text() + ".");
     return out + Listed(TextsIn(answer["remedies"], "words"));
   }
-  std::string out =
-      Paragraph(fmt::format("Best of {} layouts: {}", Count(space), StepWords(best)), lead);
-  out += Paragraph(JobWords(answer)) + StepDetails(best);
+  const bool moved = IsMoved(best["placement"]);
+  std::string out = Paragraph(fmt::format("Best of {} layouts: {}", Count(space),
+                                          moved ? PlacedWords(best) : StepWords(best)),
+                              lead);
+  if (const std::size_t other = FastestPlaced(answer["ranked"]); other != 0)
+    out += Paragraph(fmt::format("So placed, layout {} is the fastest: {}.", other + 1,
+                                 SecondsOf(answer["ranked"][other]["placement"]["step_time_s"])));
+  out += Paragraph(JobWords(answer)) +
+         StepDetails(best, moved ? best["placement"]["breakdown"] : best["breakdown"]);
   const auto list = [&](const char* title, const std::vector<std::string>& items) {
     if (!items.empty()) out += fmt::format("<p>{}:</p>", title) + Listed(items);
   };
@@ -354,6 +394,16 @@ const Kind* KindOf(const Ref& answer) {
 
 std::string Paragraph(std::string_view text, bool lead) {
   return fmt::format("<p{}>{}</p>\n", lead ? " class=lead" : "", Escape(text));
+}
+
+bool IsMoved(const Ref& placement) {
+  return placement["given"].is_true() || placement["gain"].number() > 0;
+}
+
+std::string PlacementFlags(const Ref& placement) {
+  std::string words = "--placement " + placement["placement"].text();
+  if (!placement["layers"].empty()) words += ", layers " + placement["layers"].json().dump();
+  return words;
 }
 
 std::string BreakdownWords(const Ref& breakdown) {

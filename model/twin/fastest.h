@@ -8,6 +8,7 @@
 // near misses and the best without a memory limit.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -32,9 +33,11 @@ class FastestLayouts {
   // range MicroBatchSizes() and, per layout, the most of them that a batch of the range has, and fewer where memory may gain.
   // nullopt: no layout is legal and fits with the margin.
   // `reader`: tokens/s that the input of each replica delivers; a layout takes at least as long as its replicas are fed.
-  // 0: no limit. Throws InputError: the topology does not have that many nodes.
+  // 0: no limit. `below`: seconds per sequence; nullopt also where no layout takes less, in less time than finding the fastest.
+  // Throws InputError: the topology does not have that many nodes.
   std::optional<Found> Find(int64_t nodes, const BatchSpan& batches, ShapeCache* shapes,
-                            double reader = 0) const;
+                            double reader = 0,
+                            double below = std::numeric_limits<double>::infinity()) const;
 
   // No layout of any batch computes a sequence in fewer GPU seconds (step time x GPUs / sequences), by the layer tables of
   // `nodes` nodes with micro-batches of MicroBatchSizes(): communication between nodes, bubbles, recomputation and the

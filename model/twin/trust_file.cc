@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "model/arch/data_root.h"
+#include "model/hardware/profile_reader.h"
 #include "model/twin/nearest.h"
 #include "model/twin/trust.h"
 
@@ -78,7 +80,15 @@ Trust LoadTrust() {
   const auto path = std::filesystem::path(DataRoot()) / "calib" / "profiles" / "trust.json";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return {};
-  Trust trust = ParseTrust(ReadSource(path.string()));
+  static std::mutex mutex;
+  static SourcePtr known;
+  static Trust parsed;
+  const std::lock_guard lock(mutex);
+  if (const SourcePtr source = ReadUnchanged(path.string()); source != known) {
+    parsed = ParseTrust(source);
+    known = source;
+  }
+  Trust trust = parsed;
   const auto runs = CalibratedRuns();
   trust.runs.assign(runs->begin(), runs->end());
   return trust;

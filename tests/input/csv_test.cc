@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/base/plain_text.h"
 #include "tests/input/read_text.h"
 
 namespace orrery {
@@ -19,6 +20,23 @@ std::string ErrorsOf(const std::string& text, const std::vector<std::string>& re
   Diagnostics diagnostics;
   CsvTable::Parse(Text(text, "t.csv"), required, &diagnostics);
   return Rendered(diagnostics);
+}
+
+// Text is checked several bytes at once: each byte counts, wherever it stands.
+TEST(PlainText, SeesEveryByteAtEveryPlace) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = byte >= 0x20 && byte < 0x7F;
+    const bool ok = printable || byte == '\t' || byte == '\n' || byte == '\r';
+    for (std::size_t at = 0; at < 24; ++at) {
+      std::string text(24, at % 2 == 0 ? '~' : ' ');
+      text[at] = static_cast<char>(byte);
+      Diagnostics diagnostics;
+      EXPECT_EQ(CheckPlainText(Text(text, "t"), &diagnostics), ok) << byte << " at " << at;
+      if (!ok) {
+        EXPECT_THAT(Rendered(diagnostics), HasSubstr("t:1:" + std::to_string(at + 1) + ": "));
+      }
+    }
+  }
 }
 
 TEST(Csv, ReadsQuotesCommasLineBreaksAndDoubledQuotes) {

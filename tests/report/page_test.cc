@@ -33,16 +33,6 @@ TEST(Page, EscapesWhatUsersName) {
   EXPECT_THAT(page, HasSubstr("&lt;/title&gt;&lt;script&gt;alert(&#39;1&#39;)"));
 }
 
-TEST(Page, LeavesFoldersOut) {
-  EXPECT_EQ(Shown("/home/me/secret/model.yaml is new"), "model.yaml is new");
-  EXPECT_EQ(Shown("read ../up/a.csv:2, ./b.yaml and ~/c/d.json"),
-            "read a.csv:2, b.yaml and d.json");
-  EXPECT_EQ(Shown("'/tmp/x y' (see=/etc/passwd)"), "'x y' (see=passwd)");
-  EXPECT_EQ(Shown("tokens/s, 3 / 4, USD/h, https://example.org/a/b"),
-            "tokens/s, 3 / 4, USD/h, https://example.org/a/b");
-  EXPECT_THAT(Page(Prediction("/home/me/model")), Not(HasSubstr("/home/me")));
-}
-
 // One layout that ties with the best, a near miss, nothing priced.
 Json Search() {
   Json answer = Prediction("m");
@@ -56,6 +46,52 @@ Json Search() {
   answer["near_misses"] = {{{"words", "Near miss: tp 4."}}};
   answer["refinement"] = {{"remarks", {"The two engines agree within 0.1 %"}}};
   return answer;
+}
+
+// The step in the order of ranks that a search finds is the answer, not the one in the default order.
+TEST(Page, LeadsWithThePlacementThatWasFound) {
+  Json answer = Search();
+  Json& placed = answer["ranked"][0]["placement"];
+  placed = Json::parse(R"({"placement": "tp-cp-pp-dp", "layers": [7, 9], "step_time_s": 1.5,
+    "step_time_interval_s": [1.25, 2.25], "default_step_time_s": 2, "gain": 0.25,
+    "tokens_per_s": 6, "mfu": 0.625, "given": false, "engine": "event",
+    "breakdown": {"compute_s": 1.2, "bubble_s": 0.3}})");
+  std::string page = Page(answer);
+  const std::string lead = page.substr(page.find("<p class=lead>"), 500);
+  EXPECT_THAT(lead, HasSubstr("tp 1, --placement tp-cp-pp-dp, layers [7,9]: one step takes 1.50 s "
+                              "(80 % of such runs: 1.25 s to 2.25 s), 6.00 tokens/s, 62.5 %"));
+  EXPECT_THAT(lead, HasSubstr("In the default order of ranks it takes 2.00 s: placement saves "
+                              "25.0 % of it, simulated."));
+  EXPECT_THAT(page, HasSubstr("compute 80.0 %"));
+  EXPECT_THAT(page, HasSubstr("data-p=\"/ranked/0/placement/breakdown/compute_s\""));
+  answer["ranked"][1]["placement"] = placed;
+  answer["ranked"][1]["placement"]["step_time_s"] = 1.4;
+  EXPECT_THAT(Page(answer), HasSubstr("So placed, layout 2 is the fastest: 1.40 s."));
+  placed["gain"] = 0;
+  EXPECT_THAT(Page(answer), HasSubstr("tp 1: one step takes 2.00 s"));
+  placed["gain"] = -0.25, placed["given"] = true;
+  EXPECT_THAT(Page(answer), HasSubstr("the given order takes 25.0 % more, simulated."));
+}
+
+// Columns that say the same in each row took the room of the layouts.
+TEST(Page, SaysOnceWhatAllRankedLayoutsShare) {
+  Json answer = Search();
+  for (Json& row : answer["ranked"]) row["nodes"] = 8, row["global_batch"] = 512;
+  EXPECT_THAT(Page(answer), HasSubstr("Ranked layouts, 8 nodes, batch 512; = tied with 1"));
+  EXPECT_THAT(Page(answer), Not(HasSubstr("data-p=\"/ranked/0/nodes\"")));
+  answer["ranked"][1]["nodes"] = 4;
+  EXPECT_THAT(Page(answer), HasSubstr("Ranked layouts, batch 512; = tied with 1"));
+  EXPECT_THAT(Page(answer), HasSubstr("data-p=\"/ranked/0/nodes\" data-v=\"8\">8</td>"));
+}
+
+TEST(Page, LeavesFoldersOut) {
+  EXPECT_EQ(Shown("/home/me/secret/model.yaml is new"), "model.yaml is new");
+  EXPECT_EQ(Shown("read ../up/a.csv:2, ./b.yaml and ~/c/d.json"),
+            "read a.csv:2, b.yaml and d.json");
+  EXPECT_EQ(Shown("'/tmp/x y' (see=/etc/passwd)"), "'x y' (see=passwd)");
+  EXPECT_EQ(Shown("tokens/s, 3 / 4, USD/h, https://example.org/a/b"),
+            "tokens/s, 3 / 4, USD/h, https://example.org/a/b");
+  EXPECT_THAT(Page(Prediction("/home/me/model")), Not(HasSubstr("/home/me")));
 }
 
 TEST(Page, ShowsTheRemarksOfASearch) {

@@ -115,11 +115,11 @@ TEST(Study, ChecksValuesBeforeTheWork) {
 }
 
 StudyPoint Point(int64_t row, double rate, double dollars, bool fits = true,
-                 std::size_t model = 0) {
+                 std::size_t question = 0) {
   return {row,
           fits ? RowStatus::kOk : RowStatus::kDoesNotFit,
           {1 / rate, rate, 0.5, 1e9, 8, dollars},
-          model};
+          question};
 }
 
 // A small model's tokens say nothing of a large one's: its rows had hidden all of the other's.
@@ -134,7 +134,42 @@ TEST(Front, IsOfEachModel) {
   Refusals refusals;
   StudyRow row;
   row.row = 3;
-  EXPECT_EQ(PointOf(study, row, &refusals).model, 1u);
+  EXPECT_EQ(PointOf(study, row, &refusals).question, 1u);
+}
+
+// More tokens/s of shorter sequences, and a shorter step of a smaller batch, are no better answers.
+TEST(Front, ComparesEqualWork) {
+  const Study lengths =
+      Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--seq-len", "512,1024"}});
+  Refusals refusals;
+  StudyRow row;
+  row.row = 1;
+  EXPECT_EQ(PointOf(lengths, row, &refusals).question, 1u);
+  std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 50, 2, true, 1)};
+  EXPECT_THAT(FrontOf(points, {1, 5}), ElementsAre(0, 1));
+  EXPECT_THAT(StudyText(lengths, points, {}, {1, 5}),
+              HasSubstr("that no other of its sequence length beats in"));
+  // Half the tokens per step.
+  points = {Point(0, 100, 1), Point(1, 100, 1), Point(2, 90, 1)};
+  points[1].metrics[0] /= 2;
+  EXPECT_THAT(FrontOf(points, {0}), ElementsAre(1, 0));
+  EXPECT_THAT(StudyText(lengths, points, {}, {0}),
+              HasSubstr("that no other of its sequence length and tokens per step beats in"));
+}
+
+// One model's rows that leave the margin say nothing of another's that all are nearly full.
+TEST(Front, RanksNearlyFullRowsOfAModelThatHasNoOthers) {
+  std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 120, 1), Point(2, 10, 3, true, 1),
+                                    Point(3, 20, 2, true, 1)};
+  for (const std::size_t full : {1, 2, 3}) points[full].status = RowStatus::kNearlyFull;
+  EXPECT_THAT(FrontOf(points, {1, 5}), ElementsAre(0, 3));
+  const Study study =
+      Named({{"--model", "gpt2-xl,llama2-7b"}, {"--topology", "aws-p4d"}, {"--tp", "1,2"}});
+  EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
+              HasSubstr("tp 2 (nearly full, as all that fit of its model)"));
+  EXPECT_THAT(StudyBrief(study, points),
+              testing::AllOf(HasSubstr("fastest of its model: row 0: "),
+                             HasSubstr("fastest of its model: row 3: ")));
 }
 
 TEST(Front, IsThatOfBruteForce) {
@@ -255,6 +290,23 @@ TEST(Sensitivities, CompareValuesWithAllElseAlike) {
               HasSubstr("combinations of the other flags in which this value and another fit"));
 }
 
+// A small model is not a faster choice than a large one.
+TEST(Sensitivities, LeaveModelsApart) {
+  const Study study =
+      Named({{"--model", "gpt2-xl,llama2-7b"}, {"--topology", "aws-p4d"}, {"--tp", "1,2"}});
+  const std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 50, 2),
+                                          Point(2, 10, 30, true, 1), Point(3, 20, 20, true, 1)};
+  const std::vector<Sensitivity> all = SensitivitiesOf(study, points);
+  for (const std::size_t model : {0, 1}) {
+    EXPECT_EQ(all[model].ok, 2);
+    EXPECT_EQ(all[model].compared, 0);
+    EXPECT_TRUE(std::isnan(all[model].slower));
+  }
+  EXPECT_EQ(all[2].compared, 2);
+  EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
+              HasSubstr("not compared: tokens/s of one model with those of another"));
+}
+
 // Where one value alone fits, nothing says what the flag changes.
 TEST(Sensitivities, AValueAloneIsNotCompared) {
   const Study study = Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,2"}});
@@ -315,6 +367,33 @@ TEST(CsvLine, ReadsBackWhatItWrote) {
   row.status = RowStatus::kNearlyFull;
   EXPECT_THAT(CsvLine(study, row), HasSubstr(",nearly full,"));
   EXPECT_EQ(PointOfLine(study, CsvLine(study, row), &refusals).status, RowStatus::kNearlyFull);
+}
+
+// `plan predict` says where a step time may be off; a row was silent, and did not name its engine.
+TEST(CsvLine, SaysWhatPredictSaysOfTheTime) {
+  const Study study = Named({{"--model", "llama2-7b"},
+                             {"--topology", "aws-p3-16xl"},
+                             {"--nodes", "64"},
+                             {"--seq-len", "2048"},
+                             {"--global-batch", "1536"},
+                             {"--micro-batch", "4"},
+                             {"--tp", "8,32"}});
+  const std::string contention =
+      "not counted: contention: tensor-parallel communication and data-parallel communication "
+      "share the links between nodes";
+  const auto cells = [&](Engine engine, int64_t row) {
+    return CsvCells(CsvLine(study, StudyPredictor(study, engine).Predict(row)));
+  };
+  const std::vector<std::string> names = CsvCells(CsvHeader(study));
+  const auto at = [&](const char* name) {
+    return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+  };
+  EXPECT_EQ(cells(Engine::kClosed, 1)[at("engine")], "closed");
+  EXPECT_THAT(cells(Engine::kClosed, 1)[at("notes")],
+              testing::AllOf(HasSubstr(contention), HasSubstr("not calibrated: ")));
+  EXPECT_THAT(cells(Engine::kClosed, 0)[at("notes")], testing::Not(HasSubstr("not counted")));
+  EXPECT_EQ(cells(Engine::kAuto, 1)[at("engine")], "event");
+  EXPECT_THAT(cells(Engine::kAuto, 1)[at("notes")], HasSubstr("engines differ: "));
 }
 
 // What a disk or an editor may leave is no row: none is taken for one, or read past its end.

@@ -148,6 +148,13 @@ TEST(Sweep, RowsAreThoseOfPredict) {
     EXPECT_EQ(std::stod(cells[13]), prediction["tokens_per_s"].get<double>());
     EXPECT_EQ(std::stod(cells[15]), prediction["memory"]["total_bytes"].get<double>());
     EXPECT_EQ(std::stod(cells[18]), prediction["breakdown"]["compute_s"].get<double>());
+    EXPECT_EQ(cells[cells.size() - 3], prediction["engine"]);
+    const std::string& notes = cells[cells.size() - 2];
+    for (const json& what : prediction["outside_calibration"])
+      EXPECT_THAT(notes, HasSubstr(what.get<std::string>()));
+    if (prediction["not_counted"].is_string()) {
+      EXPECT_THAT(notes, HasSubstr(prediction["not_counted"].get<std::string>()));
+    }
   }
   EXPECT_GE(compared, 2);
 }

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
+#include "model/collectives/group_shapes.h"
 #include "model/plan/lower/balance.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/names.h"
@@ -101,9 +102,7 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
       Line("step time", fmt::format("{}, {}, {}", TimeWithInterval(candidate.time),
                                     candidate.simulated ? "simulated" : "closed form", interval));
   if (candidate.closed_form) text += Line("closed form", TimeWithInterval(*candidate.closed_form));
-  if (!candidate.not_simulated.empty()) text += Line("not simulated", candidate.not_simulated);
-  if (const std::string why = EngineDifference(candidate); !why.empty())
-    text += Line("engines differ", why);
+  for (const Note& note : EngineNotes(job, candidate)) text += Line(note.label, note.words);
   text += Line("throughput",
                fmt::format("{} tokens/s, {} samples/s", Scaled(candidate.tokens_per_second),
                            Scaled(SamplesPerSecond(candidate))));
@@ -163,6 +162,67 @@ std::string EngineDifference(const Prediction& candidate) {
                               fmt::join(others, " and "));
   }
   return text + covers;
+}
+
+namespace {
+
+// Whether groups of an axis have members in several scale-up domains.
+bool LeavesNodes(CommAxis axis, const Strategy& s, const ClusterSummary& cluster) {
+  const auto leaves = [&](int size, int inside) {
+    return SlowestOfAxis(size, inside, cluster.domain_gpus(), cluster.ranks()).nodes() > 1;
+  };
+  switch (axis) {
+    case CommAxis::kTensor:
+      return leaves(s.tp, 1);
+    case CommAxis::kContext:
+      return leaves(s.cp, s.tp);
+    case CommAxis::kPipeline:
+      return leaves(s.pp, s.inside_stages());
+    case CommAxis::kData:
+      break;
+  }
+  return leaves(s.data_parallel(), s.inside_data() * s.cp);
+}
+
+// Axes whose messages share the links between nodes, in closed form: what they lose to each other is in no term. "": that cannot
+// be worth a word. A group of neighbours that spans nodes shares the NICs with others of its kind all the time; other axes meet
+// for no longer than all but the longest of them take.
+std::string NotCounted(const Job& job, const Prediction& candidate) {
+  if (candidate.simulated) return "";
+  std::vector<std::string> axes;
+  double sum = 0, longest = 0, neighbours = 0;
+  for (const CommAxis axis : kCommAxes) {
+    const double own = candidate.time.*ExposedOf(axis) + candidate.time.*HiddenOf(axis);
+    if (!(own > 0) || !LeavesNodes(axis, candidate.strategy, job.cluster)) continue;
+    axes.emplace_back(AxisWords(axis));
+    sum += own;
+    longest = std::max(longest, own);
+    if (axis == CommAxis::kTensor || axis == CommAxis::kContext) neighbours += own;
+  }
+  if (axes.size() < 2) return "";
+  if (std::max(sum - longest, neighbours) < kEnginesDiffer * candidate.time.total) return "";
+  return fmt::format("contention: {} and {} share the links between nodes (--engine event)",
+                     fmt::join(axes.begin(), axes.end() - 1, ", "), axes.back());
+}
+
+}  // namespace
+
+std::vector<Note> EngineNotes(const Job& job, const Prediction& candidate) {
+  std::vector<Note> notes;
+  for (const Note& note : {Note{"not simulated", candidate.not_simulated},
+                           Note{"not counted", job.plan.empty() ? NotCounted(job, candidate) : ""},
+                           Note{"engines differ", EngineDifference(candidate)}})
+    if (!note.words.empty()) notes.push_back(note);
+  return notes;
+}
+
+std::string NotesText(const Job& job, const Prediction& candidate) {
+  std::vector<std::string> notes;
+  for (const Note& note : EngineNotes(job, candidate))
+    notes.push_back(fmt::format("{}: {}", note.label, note.words));
+  if (!candidate.outside.empty())
+    notes.push_back(fmt::format("not calibrated: {}", fmt::join(candidate.outside, "; ")));
+  return fmt::format("{}", fmt::join(notes, "; "));
 }
 
 std::string LayoutWords(const Job& job, const Prediction& prediction) {
@@ -315,6 +375,8 @@ nlohmann::ordered_json RecordJson(const Job& job, const PredictReport& predictio
   json["micro_step_printed_s"] = prediction.printed_s;
   json["micro_step_sustained_s"] = prediction.sustained_s;
   json["prediction"] = CandidateJson(prediction.candidate);
+  json["prediction"]["not_counted"] =
+      TextOrNull(job.plan.empty() ? NotCounted(job, prediction.candidate) : "");
   if (!job.plan.empty()) {  // not to be seen in a plan text
     json["prediction"]["layout"] = job.plan;
     for (const char* key : {"vpp", "schedule", "zero", "recompute", "sequence_parallel"})

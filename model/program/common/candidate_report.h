@@ -39,6 +39,16 @@ std::string NearestText(const Prediction& candidate);
 // Largest difference: contention (+0.2 s); ..."; else "".
 std::string EngineDifference(const Prediction& candidate);
 
+// What the time of a step leaves open, as `plan predict` prints it: a label and the words.
+struct Note {
+  const char* label;
+  std::string words;
+};
+// How its engine may be wrong: not simulated and why, engines that differ, contention that the closed form leaves out.
+std::vector<Note> EngineNotes(const Job& job, const Prediction& candidate);
+// Of those and of what was never calibrated: "engines differ: ...; not calibrated: 64 nodes: calibrated on 1 to 32".
+std::string NotesText(const Job& job, const Prediction& candidate);
+
 // Layout, times, throughput, memory and price, keys in SI units. `dp` in `strategy` is the whole data-parallel degree,
 // `dp_outer` the part of it that only replicates ZeRO shards, as the flags mean them.
 nlohmann::ordered_json CandidateJson(const Prediction& candidate);

@@ -12,6 +12,7 @@
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/names.h"
 #include "model/program/common/table.h"
+#include "model/program/common/time_report.h"
 
 namespace orrery::report {
 namespace {
@@ -145,6 +146,9 @@ nlohmann::ordered_json PlacementJson(const PlacementChoice& choice, bool given) 
   json["step_time_s"] = choice.placed.time.total;
   json["default_step_time_s"] = choice.plain.time.total;
   json["gain"] = choice.gain();
+  json["tokens_per_s"] = choice.placed.tokens_per_second;
+  json["mfu"] = choice.placed.mfu;
+  json["breakdown"] = TimeJson(choice.placed.time);
   json["layers_alone_step_time_s"] = choice.layers_alone
                                          ? nlohmann::ordered_json(choice.layers_alone->value)
                                          : nlohmann::ordered_json();

@@ -150,9 +150,10 @@ std::optional<FewerNodes> FasterOnFewer(const report::Compared& one) {
   const FastestLayouts fastest(one.job.request, one.job.profiles);
   ShapeCache shapes;
   try {
-    const auto half = fastest.Find(best.nodes / 2, {best.global_batch, best.global_batch}, &shapes);
-    if (!half || StepWithInput(one.job, half->candidate, half->candidate.time.total) >=
-                     StepWithInput(one.job, best, best.ClosedForm().total))
+    const double step = StepWithInput(one.job, best, best.ClosedForm().total);
+    const auto half = fastest.Find(best.nodes / 2, {best.global_batch, best.global_batch}, &shapes,
+                                   0, step / static_cast<double>(best.global_batch));
+    if (!half || StepWithInput(one.job, half->candidate, half->candidate.time.total) >= step)
       return std::nullopt;
     return FewerNodes{best, half->candidate};
   } catch (const InputError&) {
@@ -187,9 +188,15 @@ std::string OneText(const report::Compared& one, const LongRun& run) {
 
 nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run) {
   nlohmann::ordered_json json = report::SearchJson(one.job, one.result);
-  for (const report::PlacedRow& row : one.placed)
-    json["ranked"][static_cast<std::size_t>(row.row) - 1]["placement"] =
-        report::PlacementJson(row.choice, row.given);
+  for (const report::PlacedRow& row : one.placed) {
+    nlohmann::ordered_json& ranked = json["ranked"][static_cast<std::size_t>(row.row) - 1];
+    ranked["placement"] = report::PlacementJson(row.choice, row.given);
+    const StepTime time =
+        report::InItsOrder(one.result.ranked[static_cast<std::size_t>(row.row) - 1], row.row,
+                           one.placed)
+            .time;
+    ranked["placement"]["step_time_interval_s"] = {time.low, time.high};
+  }
   if (run.tokens_given && one.result.feasible()) json["training"] = report::TrainingJson(one, run);
   if (const auto fewer = FasterOnFewer(one)) {
     json["faster_on_fewer_nodes"] = {

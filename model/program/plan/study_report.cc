@@ -3,11 +3,13 @@
 #include "model/program/plan/study_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "model/base/text.h"
 #include "model/plan/lower/balance.h"
@@ -18,38 +20,27 @@
 #include "model/program/plan/placement_report.h"
 
 namespace orrery::cli {
+
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr StudyMetric kMetrics[] = {
-    {"step_time_s", "step", false}, {"tokens_per_s", "tokens/s", true},
-    {"mfu", "MFU", true},           {"memory_bytes", "memory", false},
-    {"gpus", "GPUs", false},        {"usd_per_billion_tokens", "USD per\n1e9 tokens", false},
-};
-constexpr std::size_t kStep = 0, kRate = 1, kMfu = 2, kMemory = 3, kGpus = 4, kDollars = 5;
 
 std::string MetricWords(std::size_t metric, double value) {
   if (!std::isfinite(value)) return "-";
   switch (metric) {
-    case kStep:
+    case kStepFigure:
       return Format(Seconds(value));
-    case kRate:
+    case kRateFigure:
       return report::Scaled(value);
-    case kMfu:
+    case kMfuFigure:
       return report::Percent(value);
-    case kMemory:
+    case kMemoryFigure:
       return Format(Bytes(value));
-    case kGpus:
+    case kGpusFigure:
       return fmt::format("{:.0f}", value);
     default:
       return report::ThreeDigits(value);
   }
-}
-
-// How good, more is better.
-double Worth(const StudyPoint& point, std::size_t metric) {
-  const double value = point.metrics[metric];
-  return kMetrics[metric].more_is_better ? value : -value;
 }
 
 std::string ValuesOf(const Study& study, int64_t row) {
@@ -61,14 +52,12 @@ std::string ValuesOf(const Study& study, int64_t row) {
   return words;
 }
 
-const StudyAxis* ModelAxis(const Study& study) {
-  const auto axis = std::ranges::find(study.axes(), "model", &StudyAxis::key);
-  return axis == study.axes().end() ? nullptr : &*axis;
-}
-
-std::size_t ModelOf(const Study& study, int64_t row) {
-  const StudyAxis* axis = ModelAxis(study);
-  return axis == nullptr ? 0 : study.At(row)[static_cast<std::size_t>(axis - study.axes().data())];
+// " of its model and tokens per step": what rows on the frontier have in common with those that they beat.
+std::string AmongWords(const Study& study, const std::vector<std::size_t>& metrics) {
+  std::string words = QuestionWords(study);
+  if (std::ranges::find(metrics, kStepFigure) != metrics.end())
+    words += (words.empty() ? "" : " and ") + std::string("tokens per step");
+  return words.empty() ? "" : " of its " + words;
 }
 
 std::string FrontText(const Study& study, const std::vector<StudyPoint>& points,
@@ -77,37 +66,39 @@ std::string FrontText(const Study& study, const std::vector<StudyPoint>& points,
   const std::vector<std::size_t> front = FrontOf(points, metrics);
   if (front.empty()) return "\nNo row fits.\n";
   std::vector<report::Column> columns = {{"row", true}};
-  for (const StudyMetric& metric : kMetrics) columns.push_back({metric.title, true});
+  for (const StudyMetric& metric : StudyMetrics()) columns.push_back({metric.title, true});
   columns.push_back({"flags"});
   report::Table table(columns);
+  const auto full = [&](std::size_t i) { return points[i].status == RowStatus::kNearlyFull; };
+  const bool all_full = std::ranges::all_of(front, full);
   for (const std::size_t shown : report::ShownRows(front.size(), kMost, 0)) {
     const StudyPoint& point = points[front[shown]];
     std::vector<std::string> cells = {std::to_string(point.row)};
-    for (std::size_t m = 0; m < std::size(kMetrics); ++m)
+    for (std::size_t m = 0; m < StudyMetrics().size(); ++m)
       cells.push_back(MetricWords(m, point.metrics[m]));
     cells.push_back(ValuesOf(study, point.row));
+    if (full(front[shown]) && !all_full)
+      cells.back() += fmt::format(" ({}, as all that fit of its {})", report::kNearlyFull,
+                                  QuestionWords(study));
     table.Row(std::move(cells));
   }
   std::string by;
   for (const std::size_t m : metrics)
-    by += fmt::format("{}{}", by.empty() ? "" : ", ", kMetrics[m].column);
-  const RowStatus ranked = RankedStatus(points);
-  const auto without = std::ranges::count_if(points, [&](const StudyPoint& point) {
-    return point.status == ranked && std::ranges::any_of(metrics, [&](std::size_t m) {
-             return !std::isfinite(point.metrics[m]);
-           });
-  });
-  const StudyAxis* models = ModelAxis(study);
-  return fmt::format(
-      "\nFrontier: {} row{}{} that no other{} beats in {}\n{}{}", front.size(),
-      front.size() == 1 ? "" : "s",
-      ranked == RowStatus::kNearlyFull ? fmt::format(", {} as all that fit,", report::kNearlyFull)
-                                       : "",
-      models != nullptr && models->values.size() > 1 ? " of its model" : "", by, table.Text(),
-      without == 0 ? std::string()
-                   : fmt::format("  not compared: {} that fit but lack a price or "
-                                 "another of these figures (--front)\n",
-                                 without));
+    by += fmt::format("{}{}", by.empty() ? "" : ", ", StudyMetrics()[m].column);
+  const std::vector<bool> compared = ComparedRows(points);
+  int64_t without = 0;
+  for (std::size_t i = 0; i < points.size(); ++i)
+    without += compared[i] && std::ranges::any_of(metrics, [&](std::size_t m) {
+                 return !std::isfinite(points[i].metrics[m]);
+               });
+  return fmt::format("\nFrontier: {} row{}{} that no other{} beats in {}\n{}{}", front.size(),
+                     front.size() == 1 ? "" : "s",
+                     all_full ? fmt::format(", {} as all that fit,", report::kNearlyFull) : "",
+                     AmongWords(study, metrics), by, table.Text(),
+                     without == 0 ? std::string()
+                                  : fmt::format("  not compared: {} that fit but lack a price or "
+                                                "another of these figures (--front)\n",
+                                                without));
 }
 
 // The most frequent reasons.
@@ -153,20 +144,16 @@ std::string SensitivityText(const Study& study, const std::vector<StudyPoint>& p
                std::to_string(one.ok), std::to_string(one.compared), std::to_string(one.best),
                std::isfinite(one.slower) ? report::Percent(one.slower) : "-"});
   }
-  return "\nWhat each flag changes (tokens/s, all other flags alike)\n" + table.Text() +
-         "  compared: combinations of the other flags in which this value and another fit; "
-         "fastest: "
-         "of\n  these, where none is faster\n";
+  std::string text =
+      "\nWhat each flag changes (tokens/s, all other flags alike)\n" + table.Text() +
+      "  compared: combinations of the other flags in which this value and another fit; fastest: "
+      "of\n  these, where none is faster\n";
+  if (const std::string apart = QuestionWords(study); !apart.empty())
+    text += fmt::format("  not compared: tokens/s of one {} with those of another\n", apart);
+  return text;
 }
 
 }  // namespace
-
-RowStatus RankedStatus(const std::vector<StudyPoint>& points) {
-  const bool any = std::ranges::find(points, RowStatus::kOk, &StudyPoint::status) != points.end();
-  return any ? RowStatus::kOk : RowStatus::kNearlyFull;
-}
-
-std::span<const StudyMetric> StudyMetrics() { return kMetrics; }
 
 StudyPoint PointOf(const Study& study, const StudyRow& row, Refusals* refusals) {
   const bool known = row.status != RowStatus::kRefused;
@@ -176,7 +163,7 @@ StudyPoint PointOf(const Study& study, const StudyRow& row, Refusals* refusals) 
       row.status,
       {row.time.total, row.tokens_per_s, row.mfu, row.memory_bytes,
        known ? static_cast<double>(row.gpus) : kNone, row.usd_per_billion_tokens.value_or(kNone)},
-      ModelOf(study, row.row)};
+      QuestionOf(study, row.row)};
 }
 
 StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* refusals) {
@@ -185,10 +172,10 @@ StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* re
   const std::size_t status = 1 + study.axes().size();
   StudyPoint point;
   point.row = std::strtoll(fields[0].c_str(), nullptr, 10);
-  point.model = ModelOf(study, point.row);
+  point.question = QuestionOf(study, point.row);
   point.status = StatusOf(fields[status]);
   if (point.status == RowStatus::kRefused) ++(*refusals)[fields.back()];
-  for (const StudyMetric& metric : kMetrics) {
+  for (const StudyMetric& metric : StudyMetrics()) {
     const auto at =
         static_cast<std::size_t>(std::ranges::find(names, metric.column) - names.begin());
     point.metrics.push_back(at >= fields.size() || fields[at].empty()
@@ -196,83 +183,6 @@ StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* re
                                 : std::strtod(fields[at].c_str(), nullptr));
   }
   return point;
-}
-
-std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
-                                 const std::vector<std::size_t>& metrics) {
-  const RowStatus ranked = RankedStatus(points);
-  std::vector<std::size_t> order, front;
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    const bool known = std::ranges::all_of(
-        metrics, [&](std::size_t m) { return std::isfinite(points[i].metrics[m]); });
-    if (points[i].status == ranked && known) order.push_back(i);
-  }
-  // Whoever beats a row stands before it.
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-    for (const std::size_t m : metrics) {
-      if (Worth(points[a], m) != Worth(points[b], m))
-        return Worth(points[a], m) > Worth(points[b], m);
-    }
-    return false;
-  });
-  for (const std::size_t i : order) {
-    const bool beaten = std::ranges::any_of(front, [&](std::size_t f) {
-      return points[f].model == points[i].model && std::ranges::all_of(metrics, [&](std::size_t m) {
-               return Worth(points[f], m) >= Worth(points[i], m);
-             });
-    });
-    if (!beaten) front.push_back(i);
-  }
-  return front;
-}
-
-std::vector<Sensitivity> SensitivitiesOf(const Study& study,
-                                         const std::vector<StudyPoint>& points) {
-  const RowStatus ranked = RankedStatus(points);
-  std::vector<Sensitivity> all;
-  std::vector<const StudyPoint*> by_row(static_cast<std::size_t>(study.rows()), nullptr);
-  for (const StudyPoint& point : points) by_row[static_cast<std::size_t>(point.row)] = &point;
-  std::size_t stride = by_row.size();
-  for (std::size_t a = 0; a < study.axes().size(); ++a) {
-    const std::size_t count = study.axes()[a].values.size();
-    stride /= count;  // rows between two values of this flag
-    std::vector<Sensitivity> values(count);
-    std::vector<std::vector<double>> slower(count);
-    for (std::size_t first = 0; first < by_row.size(); ++first) {
-      if (first / stride % count != 0) continue;
-      double best = 0;
-      int64_t compared = 0;
-      for (std::size_t v = 0; v < count; ++v) {
-        const StudyPoint* point = by_row[first + v * stride];
-        if (point == nullptr) continue;
-        ++values[v].rows;
-        values[v].ok += Fits(point->status);
-        if (point->status != ranked) continue;
-        best = std::max(best, point->metrics[kRate]);
-        ++compared;
-      }
-      if (compared < 2) continue;  // one value alone shows nothing of the flag
-      for (std::size_t v = 0; v < count; ++v) {
-        const StudyPoint* point = by_row[first + v * stride];
-        if (point == nullptr || point->status != ranked) continue;
-        ++values[v].compared;
-        slower[v].push_back(best / point->metrics[kRate] - 1);
-        if (point->metrics[kRate] == best) ++values[v].best;
-      }
-    }
-    for (std::size_t v = 0; v < count; ++v) {
-      values[v].axis = a;
-      values[v].value = v;
-      values[v].slower = kNone;
-      if (!slower[v].empty()) {
-        const auto middle = slower[v].begin() + static_cast<std::ptrdiff_t>(slower[v].size() / 2);
-        std::nth_element(slower[v].begin(), middle, slower[v].end());
-        values[v].slower = *middle;
-      }
-      all.push_back(values[v]);
-    }
-  }
-  return all;
 }
 
 std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows) {
@@ -299,14 +209,17 @@ std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows)
     for (std::size_t a = 0; a < at.size(); ++a) cells.push_back(study.axes()[a].values[at[a]]);
     const bool known = row.status != RowStatus::kRefused;
     cells.push_back(known ? report::TimeWithInterval(row.time) : "-");
-    for (const std::size_t m : {kRate, kMfu, kMemory})
+    for (const std::size_t m : {kRateFigure, kMfuFigure, kMemoryFigure})
       cells.push_back(MetricWords(m, point.metrics[m]));
     if (placed) cells.push_back(PlacementWords(row));
     std::string remark = row.status == RowStatus::kOk ? ""
                          : known                      ? WordOf(row.status)
                                                       : row.reason;
-    if (known && !row.simulated && simulated > 0)
-      remark = remark.empty() ? kClosedForm : fmt::format("{}, {}", remark, kClosedForm);
+    const auto add = [&](const char* words) {
+      remark += (remark.empty() ? "" : ", ") + std::string(words);
+    };
+    if (known && !row.simulated && simulated > 0) add(kClosedForm);
+    if (row.engines_differ) add("engines differ");
     cells.push_back(remark);
     table.Row(std::move(cells));
   }
@@ -336,7 +249,8 @@ nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<Study
         row.reason.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.reason);
     json["layout"] = row.layout;
     json["step_time_interval_s"] = {row.time.low, row.time.high};
-    json["engine"] = row.simulated ? "event" : "closed";
+    json["engine"] = EngineOf(row);
+    json["notes"] = row.notes;
     json["placement"] =
         row.found ? report::PlacementJson(*row.found)
         : row.placement.empty()
@@ -344,19 +258,11 @@ nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<Study
             : nlohmann::ordered_json({{"placement", row.placement}, {"given", true}});
     Refusals refusals;
     const StudyPoint point = PointOf(study, row, &refusals);
-    for (std::size_t m = 0; m < std::size(kMetrics); ++m)
-      json[kMetrics[m].column] = point.metrics[m];
+    for (std::size_t m = 0; m < StudyMetrics().size(); ++m)
+      json[StudyMetrics()[m].column] = point.metrics[m];
     table.push_back(std::move(json));
   }
   return table;
-}
-
-std::vector<std::size_t> DefaultFront(const std::vector<StudyPoint>& points) {
-  const RowStatus ranked = RankedStatus(points);
-  const bool priced = std::ranges::all_of(points, [&](const StudyPoint& point) {
-    return point.status != ranked || std::isfinite(point.metrics[kDollars]);
-  });
-  return {kRate, priced ? kDollars : kGpus};
 }
 
 std::string StudyHeader(const Study& study) {
@@ -366,19 +272,23 @@ std::string StudyHeader(const Study& study) {
 }
 
 std::string StudyBrief(const Study& study, const std::vector<StudyPoint>& points) {
-  const RowStatus ranked = RankedStatus(points);
-  const StudyPoint* fastest = nullptr;
+  const std::vector<bool> compared = ComparedRows(points);
+  std::map<std::size_t, const StudyPoint*> fastest;  // by question
   int64_t fit = 0;
-  for (const StudyPoint& point : points) {
-    fit += Fits(point.status);
-    if (point.status != ranked || !Fits(point.status)) continue;
-    if (fastest == nullptr || point.metrics[kRate] > fastest->metrics[kRate]) fastest = &point;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    fit += Fits(points[i].status);
+    if (!compared[i]) continue;
+    const StudyPoint*& best = fastest[points[i].question];
+    if (best == nullptr || points[i].metrics[kRateFigure] > best->metrics[kRateFigure])
+      best = &points[i];
   }
-  const std::string rows = fmt::format("{} rows: {} fit", points.size(), fit);
-  return fastest == nullptr ? rows
-                            : fmt::format("{}; fastest row {}: {} {}, {}", rows, fastest->row,
-                                          MetricWords(kRate, fastest->metrics[kRate]),
-                                          kMetrics[kRate].title, ValuesOf(study, fastest->row));
+  std::string text = fmt::format("{} rows: {} fit", points.size(), fit);
+  for (const auto& [question, best] : fastest)
+    text += fmt::format("; fastest{} row {}: {} {}, {}",
+                        fastest.size() > 1 ? " of its " + QuestionWords(study) + ":" : "",
+                        best->row, MetricWords(kRateFigure, best->metrics[kRateFigure]),
+                        StudyMetrics()[kRateFigure].title, ValuesOf(study, best->row));
+  return text;
 }
 
 std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
@@ -413,8 +323,8 @@ nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoin
     const std::vector<std::size_t> at = study.At(points[i].row);
     for (std::size_t a = 0; a < at.size(); ++a)
       row["flags"][study.axes()[a].key] = study.axes()[a].values[at[a]];
-    for (std::size_t m = 0; m < std::size(kMetrics); ++m)
-      row[kMetrics[m].column] = points[i].metrics[m];
+    for (std::size_t m = 0; m < StudyMetrics().size(); ++m)
+      row[StudyMetrics()[m].column] = points[i].metrics[m];
     row["nearly_full"] = points[i].status == RowStatus::kNearlyFull;
     json["front"].push_back(std::move(row));
   }

@@ -18,13 +18,23 @@ struct StudyMetric {
   bool more_is_better;
 };
 std::span<const StudyMetric> StudyMetrics();
+// Their indices.
+enum StudyFigure : std::size_t {
+  kStepFigure,
+  kRateFigure,
+  kMfuFigure,
+  kMemoryFigure,
+  kGpusFigure,
+  kDollarsFigure
+};
 
 // Of each row what the report needs; a few dozen bytes.
 struct StudyPoint {
   int64_t row = 0;
   RowStatus status = RowStatus::kRefused;
   std::vector<double> metrics;  // by StudyMetrics(); NaN: not known
-  std::size_t model = 0;  // of the study's values of `model`: no answer to another one's question
+  // Number of its combination of model and sequence length: rows of another one answer another question.
+  std::size_t question = 0;
 };
 // Refused rows by reason.
 using Refusals = std::map<std::string, int64_t>;
@@ -34,11 +44,18 @@ StudyPoint PointOf(const Study& study, const StudyRow& row, Refusals* refusals);
 // The same from a line of the CSV.
 StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* refusals);
 
-// Of the rows that are compared: those that leave the margin of memory, or, where none does, those that are nearly full.
-RowStatus RankedStatus(const std::vector<StudyPoint>& points);
+// study_compare.cc
 
-// Indices into `points` of rows that are compared and that no other row of their model equals or beats in all of `metrics` and beats in one; best
-// in the first metric first. Rows that lack a metric never count.
+std::size_t QuestionOf(const Study& study, int64_t row);
+// "model and sequence length": those that the study varies; "": none.
+std::string QuestionWords(const Study& study);
+
+// By point, whether it is compared: of each question the rows that leave the margin of memory, or, where none does, those that are
+// nearly full.
+std::vector<bool> ComparedRows(const std::vector<StudyPoint>& points);
+
+// Indices into `points` of rows that are compared and that no other row of their question equals or beats in all of `metrics` and
+// beats in one; best in the first metric first. Rows that lack a metric never count. Step times are compared at equal tokens per step.
 std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
                                  const std::vector<std::size_t>& metrics);
 
@@ -51,14 +68,20 @@ struct Sensitivity {
   double slower =
       0;  // median of (tokens/s of the best value) / (tokens/s of this one) - 1; NaN: never compared
 };
+// Values of model and sequence length are not compared.
 std::vector<Sensitivity> SensitivitiesOf(const Study& study, const std::vector<StudyPoint>& points);
+
+// Tokens/s, and dollars where all compared rows have a price, else GPUs.
+std::vector<std::size_t> DefaultFront(const std::vector<StudyPoint>& points);
+
+// study_report.cc
 
 // `front_metrics`: indices of StudyMetrics().
 std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
                       const Refusals& refusals, const std::vector<std::size_t>& front_metrics);
 // Model, cluster and defaults, of the first row where they vary.
 std::string StudyHeader(const Study& study);
-// In one line: rows that fit, and the fastest.
+// In one line: rows that fit, and the fastest of each question.
 std::string StudyBrief(const Study& study, const std::vector<StudyPoint>& points);
 // Schema orrery.sweep/1.
 nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoint>& points,
@@ -67,7 +90,5 @@ nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoin
 // Every row, for studies that stand in one answer.
 std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows);
 nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<StudyRow>& rows);
-// Tokens/s, and dollars where all compared rows have a price, else GPUs.
-std::vector<std::size_t> DefaultFront(const std::vector<StudyPoint>& points);
 
 }  // namespace orrery::cli

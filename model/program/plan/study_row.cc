@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <string_view>
 
 #include "model/plan/lower/names.h"
 #include "model/price/breakdown.h"
+#include "model/program/common/candidate_report.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/time_report.h"
 
@@ -18,6 +20,8 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr const char* kStatusWords[] = {"ok", report::kNearlyFull, "does not fit", "refused"};
+
+constexpr std::string_view kEngineWords[] = {"closed", "event"};
 
 // Lines are rows: a text's own line ends become spaces.
 std::string Cell(std::string text) {
@@ -45,6 +49,8 @@ bool IsNumber(const std::string& cell) {
 std::string NumberCell(double number) { return number == number ? fmt::format("{}", number) : ""; }
 
 }  // namespace
+
+std::string_view EngineOf(const StudyRow& row) { return kEngineWords[row.simulated]; }
 
 const char* WordOf(RowStatus status) { return kStatusWords[static_cast<int>(status)]; }
 
@@ -97,6 +103,7 @@ void StudyPredictor::Fill(const Resolved& job, const Strategy& strategy, StudyRo
     const Confidence known = ConfidenceOf(job.twin, strategy, Window::kStep, trust_, &job_->shapes);
     prediction.time.low = known.low;
     prediction.time.high = known.high;
+    prediction.outside = known.outside;
   } else {
     const auto predicted = orrery::Predict(job.twin, strategy, engine_);
     if (const auto* refusal = std::get_if<Refusal>(&predicted)) {
@@ -112,6 +119,8 @@ void StudyPredictor::Fill(const Resolved& job, const Strategy& strategy, StudyRo
   out->layout = DescribeLayout(strategy, prediction.micro_batches);
   out->time = prediction.time;
   out->simulated = prediction.simulated.has_value();
+  out->engines_differ = prediction.EnginesDiffer();
+  out->notes = report::NotesText(job.job, prediction);
   out->tokens_per_s = prediction.tokens_per_second;
   out->mfu = prediction.mfu;
   out->memory_bytes = prediction.memory->total.value;
@@ -148,10 +157,11 @@ std::string CsvHeader(const Study& study) {
   std::string header = "row";
   for (const StudyAxis& axis : study.axes()) header += "," + axis.key;
   header +=
-      ",status,gpus,layout_words,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,mfu,"
+      ",status,gpus,layout_words,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,"
+      "mfu,"
       "memory_bytes,capacity_bytes,usd_per_billion_tokens";
   for (const BreakdownTerm& term : BreakdownTerms()) header += std::string(",") + term.key;
-  return header + ",reason\n";
+  return header + ",engine,notes,reason\n";
 }
 
 std::string CsvLine(const Study& study, const StudyRow& row) {
@@ -165,7 +175,8 @@ std::string CsvLine(const Study& study, const StudyRow& row) {
     line += "," + NumberCell(number);
   for (const BreakdownTerm& term : BreakdownTerms())
     line += "," + NumberCell(known ? row.time.*term.seconds : kUnknown);
-  return line + "," + Cell(row.reason) + "\n";
+  return line +
+         fmt::format(",{},{},{}\n", known ? EngineOf(row) : "", Cell(row.notes), Cell(row.reason));
 }
 
 std::vector<std::string> CsvCells(const std::string& line) {
@@ -186,7 +197,8 @@ std::vector<std::string> CsvCells(const std::string& line) {
 }
 
 int64_t RowOfLine(const Study& study, const std::string& line) {
-  constexpr std::size_t kWords = 3;  // status, GPUs, layout; then the figures, and the reason
+  // Status, GPUs, layout; then the figures; engine, notes and the reason.
+  constexpr std::size_t kWords = 3, kLastWords = 3;
   char* end = nullptr;
   const int64_t row = std::strtoll(line.c_str(), &end, 10);
   if (end == line.c_str() || *end != ',' || row < 0 || row >= study.rows()) return -1;
@@ -194,12 +206,15 @@ int64_t RowOfLine(const Study& study, const std::string& line) {
   const std::vector<std::string> cells = CsvCells(line);
   const std::size_t status = 1 + study.axes().size();
   const std::size_t figures = 8 + BreakdownTerms().size();
-  if (cells.size() != status + kWords + figures + 1) return -1;
+  if (cells.size() != status + kWords + figures + kLastWords) return -1;
   const RowStatus known = StatusOf(cells[status]);
   if (cells[status] != WordOf(known)) return -1;
   const bool refused = known == RowStatus::kRefused;
   if (refused == cells.back().empty()) return -1;
-  for (std::size_t i = status + kWords; i + 1 < cells.size(); ++i) {
+  const std::string& engine = cells[cells.size() - kLastWords];
+  if (refused ? !engine.empty() : std::ranges::find(kEngineWords, engine) == std::end(kEngineWords))
+    return -1;
+  for (std::size_t i = status + kWords; i + kLastWords < cells.size(); ++i) {
     if (!cells[i].empty() && (refused || !IsNumber(cells[i]))) return -1;
   }
   return !refused && (cells[status + kWords].empty() || cells[status + 1].empty()) ? -1 : row;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/program/plan/study.h"
@@ -27,11 +28,14 @@ struct StudyRow {
   std::string layout;
   StepTime time;  // NaN where it is refused
   bool simulated = false;
+  bool engines_differ = false;
+  std::string notes;  // what the time leaves open: report::NotesText()
   double tokens_per_s = 0, mfu = 0, memory_bytes = 0, capacity_bytes = 0;
   std::optional<double> usd_per_billion_tokens;
   std::string placement;                 // of its ranks, as --placement has it; "": the default
   std::optional<PlacementChoice> found;  // by --placement search
 };
+std::string_view EngineOf(const StudyRow& row);  // "event" or "closed", as in the CSV
 
 // Predicts rows; keeps the job of the last one. For one thread.
 class StudyPredictor {

@@ -44,9 +44,6 @@ double ValueOf(const Compared& one) {
 
 }  // namespace
 
-namespace {
-
-// The step in the order of ranks that was found or given for it; intervals keep their shares.
 Candidate InItsOrder(const Candidate& candidate, int row, std::span<const PlacedRow> placed) {
   const auto own = std::ranges::find(placed, row, &PlacedRow::row);
   if (own == placed.end()) return candidate;
@@ -57,8 +54,6 @@ Candidate InItsOrder(const Candidate& candidate, int row, std::span<const Placed
   moved.SetTime(time);
   return moved;
 }
-
-}  // namespace
 
 std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& run) {
   const Job& job = one.job;

@@ -19,6 +19,9 @@ struct Compared {
   std::vector<PlacedRow> placed;  // --placement
 };
 
+// The step of row `row` in the order of ranks that was found or given for it; intervals keep their shares.
+Candidate InItsOrder(const Candidate& candidate, int row, std::span<const PlacedRow> placed);
+
 // Estimates of all ranked layouts, in the order of ranks of `placed`. Conditions hold the tokens.
 std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& run);
 
