@@ -43,10 +43,11 @@ std::string FrameworkOf(Target target, const Values& values) {
     case kTitanToml:
       return ranks == 1 && zero != values.end() && zero->second.text == "0" ? "ddp" : "torchtitan";
     case kAccelerate:
-      if (zero == values.end()) return "fsdp";
+      // Models of HuggingFace, as the aliases of these frameworks have it; of whole replicas there is no profile.
+      if (zero == values.end()) return "huggingface@fsdp";
       if (zero->second.key.starts_with("deepspeed") || zero->second.text.empty())
-        return "deepspeed";  // without a stage where its own file has that
-      return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "fsdp";
+        return "huggingface";  // without a stage where its own file has that
+      return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "huggingface@fsdp";
     case kDdp:
       return zero != values.end() && zero->second.text != "0" ? "deepspeed" : "ddp";
     default:
