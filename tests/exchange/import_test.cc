@@ -265,7 +265,7 @@ TEST(ImportMegatron, AValueOfALoopIsAskedFor) {
   const std::string loop =
       "for MBS in 1 2 4; do\n" + std::string(kSmall) + "--micro-batch-size $MBS\ndone\n";
   EXPECT_THAT(Error("x.sh", loop),
-              AllOf(HasSubstr("x.sh:1"), HasSubstr("micro-batch-size: MBS takes 1, 2, 4 in a loop"),
+              AllOf(HasSubstr("x.sh:2"), HasSubstr("micro-batch-size: MBS takes 1, 2, 4 in a loop"),
                     HasSubstr("give one of them by the flag that it sets")));
 }
 
