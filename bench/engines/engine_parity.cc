@@ -36,6 +36,7 @@ SearchRequest RequestOf(const ParitySelection& selection, const std::string& mod
   request.framework = selection.facts.empty() ? framework : WithFacts(framework, selection.facts);
   request.nodes = {std::min(selection.nodes, request.topology.nodes)};
   request.work.fp8 = selection.fp8;
+  request.work.fp8_skip = selection.fp8_skip;
   request.work.lora = selection.lora;
   request.work.seq_len = selection.seq_len;
   request.work.global_batch = selection.global_batch;

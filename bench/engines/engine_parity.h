@@ -21,6 +21,7 @@ struct ParitySelection {
   FixedAxes fixed;                      // of every search
   int64_t seq_len = 1024, global_batch = 512;
   Fp8 fp8 = Fp8::kOff;
+  SkippedLayers fp8_skip = {};
   Lora lora = {};
   std::string facts;  // of all frameworks, over their own: "fp8_weights=current"
 };

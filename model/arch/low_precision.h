@@ -29,6 +29,17 @@ inline constexpr std::pair<const char*, ProductType> kProductNames[] = {
     {"nvfp4", ProductType::kNvfp4},
 };
 
+// Layers at the start and the end of a model whose products stay in the precision of the job. Source: Megatron-LM
+// megatron/core/fp8_utils.py, is_first_last_bf16_layer.
+struct SkippedLayers {
+  int first = 0, last = 0;
+  bool any() const { return first > 0 || last > 0; }
+  bool Hold(int64_t layer, int64_t layers) const {
+    return layer >= 0 && (layer < first || (last > 0 && layer >= layers - last));
+  }
+  bool operator==(const SkippedLayers&) const = default;
+};
+
 struct RecipeForm {
   ProductType product = ProductType::kPlain;
   int block = 0;         // elements along the sum of a product that share a scale; 0: the tensor

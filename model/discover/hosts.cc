@@ -52,16 +52,49 @@ void ReadGres(std::string_view gres, const Location& where, Observed* seen) {
   }
 }
 
-// One record of scontrol show node: several lines, or one with -o.
-void ReadNodeRecord(const std::string& text, const Location& where, Observed* seen) {
+// Of scontrol show node: several lines, or one with -o.
+struct NodeRecord {
+  std::string text;
+  Location where;
+
+  std::string Gres() const { return Behind(text, "Gres="); }
+  // Its GPUs alone, as "gpu:h100:8"; "": none.
+  std::string Gpus() const {
+    const std::string gres = Gres();
+    const std::size_t at = gres.find("gpu:");
+    return at == std::string::npos ? "" : gres.substr(at, gres.find_first_of(",(", at) - at);
+  }
+};
+
+// What most nodes with GPUs have; "": no kind is that of more nodes than any other.
+std::string GpusOfMost(const std::vector<NodeRecord>& records) {
+  std::map<std::string, std::size_t> nodes;
+  for (const NodeRecord& record : records) {
+    const std::string gpus = record.Gpus();
+    if (!gpus.empty())
+      nodes[gpus] += HostsOf(Behind(record.text, "NodeName="), record.where).size();
+  }
+  std::string most;
+  std::size_t count = 0;
+  for (const auto& [gpus, number] : nodes) {
+    if (number == count) most.clear();
+    if (number > count) most = gpus, count = number;
+  }
+  return most;
+}
+
+void ReadNodeRecord(const NodeRecord& record, const std::string& most, Observed* seen) {
+  const auto& [text, where] = record;
   const std::string name = Behind(text, "NodeName=");
   const std::vector<std::string> names = HostsOf(name, where);
   for (const std::string& host : names) seen->AddHost(host, where);
-  const std::string gres = Behind(text, "Gres=");
-  if (gres.find("gpu:") != std::string::npos)
-    ReadGres(gres, where, seen);
-  else
+  const std::string gpus = record.Gpus();
+  if (gpus.empty())
     seen->without_gpus.insert(names.begin(), names.end());
+  else if (most.empty() || gpus == most)
+    ReadGres(record.Gres(), where, seen);
+  else
+    for (const std::string& host : names) seen->unlike[host] = gpus;
   const std::string state = Behind(text, "State=");
   for (const char* bad : {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"}) {
     if (state.find(bad) == std::string::npos) continue;
@@ -184,7 +217,7 @@ void ReadHostfile(const SourcePtr& source, Observed* seen) {
       count = name.substr(colon + 1);
       name.resize(colon);
     }
-    seen->AddHost(name, where);
+    for (const std::string& host : HostsOf(name, where)) seen->AddHost(host, where);
     if (count.empty()) continue;
     const auto number = WholeOf(count);
     if (!number || *number < 1 || *number > 4096)
@@ -215,20 +248,15 @@ void ReadSlurmTopology(const SourcePtr& source, Observed* seen) {
 }
 
 void ReadSlurmNodes(const SourcePtr& source, Observed* seen) {
-  std::string record;
-  Location where{source, 1, 1};
-  const auto finish = [&] {
-    if (!record.empty()) ReadNodeRecord(record, where, seen);
-    record.clear();
-  };
+  std::vector<NodeRecord> records;
   for (const Line& line : LinesOf(*source)) {
-    if (line.text.starts_with("NodeName=")) {
-      finish();
-      where.line = line.number;
-    }
-    if (where.line > 0 && record.size() < 65'536) record += line.text + " ";
+    if (records.empty() || line.text.starts_with("NodeName="))
+      records.push_back({"", {source, line.number, 1}});
+    std::string& text = records.back().text;
+    if (text.size() < 65'536) text += line.text + " ";
   }
-  finish();
+  const std::string most = GpusOfMost(records);
+  for (const NodeRecord& record : records) ReadNodeRecord(record, most, seen);
   if (seen->hosts.empty()) Refuse({source, 1, 1}, "no node in this list");
 }
 

@@ -38,11 +38,18 @@ class NcclText {
   NcclText(const SourcePtr& source, Observed* seen) : source_(source), seen_(seen) {}
 
   void Read() {
-    for (const Line& line : LinesOf(*source_)) {
-      ReadRelease(line.text);
+    std::vector<Line> lines = LinesOf(*source_);
+    // A log that ends in the middle of a line may do so in a number or a name.
+    if (!lines.empty() && !source_->text.ends_with('\n')) {
+      std::string& last = lines.back().text;
+      last.resize(std::min(last.find_last_of(" \t"), last.size()));
+    }
+    for (const Line& line : lines) {
       const std::size_t at = line.text.find(kInfo);
-      if (at == std::string::npos) continue;
-      ReadInfo(line, HostOf(line.text.substr(0, at)), line.text.substr(at + kInfo.size()));
+      const std::string host = at == std::string::npos ? "" : HostOf(line.text.substr(0, at));
+      if (IsMixed(line.text, at, host)) continue;
+      ReadRelease(line.text);
+      if (at != std::string::npos) ReadInfo(line, host, line.text.substr(at + kInfo.size()));
     }
     const Location where{source_, 1, 1};
     if (ranks_ == 0 && hosts_.empty())
@@ -52,6 +59,13 @@ class NcclText {
   }
 
  private:
+  // Lines of several processes in one: what of them is whole nobody can tell.
+  static bool IsMixed(std::string_view text, std::size_t at, const std::string& host) {
+    return at != std::string_view::npos &&
+           (host.find(':') != std::string::npos ||
+            text.find(kInfo, at + kInfo.size()) != std::string_view::npos);
+  }
+
   Location At(const Line& line) const { return {source_, line.number, 1}; }
 
   // "NCCL version 2.18.1+cuda12.1", with a front of its own or without.

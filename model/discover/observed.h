@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -116,8 +117,9 @@ struct Observed {
   std::vector<IbDevice> ib;
   std::vector<NamedNode> hosts;  // each once
   std::set<std::string> host_names;
-  std::set<std::string> without_gpus;  // hosts that Slurm lists without GPUs
-  bool hosts_listed = false;           // a hostfile: these and no others
+  std::set<std::string> without_gpus;         // hosts that Slurm lists without GPUs
+  std::map<std::string, std::string> unlike;  // and with other ones than most: their Gres
+  bool hosts_listed = false;                  // a hostfile: these and no others
   std::vector<SwitchFact> switches;
   std::optional<Fact<int64_t>> nodes;
   std::vector<std::string> notes;  // what else was seen, a sentence each

@@ -63,11 +63,12 @@ void Sheet::Resolve() {
   FindProfile();
 }
 
-// Slurm lists login and CPU nodes, too.
+// Slurm lists login and CPU nodes, too, and nodes of other kinds.
 void Sheet::LeaveOutHosts() {
-  if (!seen_.gpus || seen_.without_gpus.empty()) return;
-  const auto bare = [&](const std::string& host) { return seen_.without_gpus.contains(host); };
-  const std::size_t before = seen_.hosts.size();
+  if (!seen_.gpus || (seen_.without_gpus.empty() && seen_.unlike.empty())) return;
+  const auto bare = [&](const std::string& host) {
+    return seen_.without_gpus.contains(host) || seen_.unlike.contains(host);
+  };
   std::erase_if(seen_.hosts, [&](const NamedNode& host) { return bare(host.name); });
   for (SwitchFact& one : seen_.switches) std::erase_if(one.hosts, bare);
   // Switches that are left without a host, from the leaves up.
@@ -78,11 +79,21 @@ void Sheet::LeaveOutHosts() {
     seen_.switches.erase(at);
     for (SwitchFact& one : seen_.switches) std::erase(one.below, name);
   }
-  const std::size_t left_out = before - seen_.hosts.size();
-  const std::string& one = *seen_.without_gpus.begin();
-  notes_.push_back(left_out == 1 ? fmt::format("{} has no GPUs and is left out", one)
-                                 : fmt::format("{} nodes have no GPUs and are left out, {} is one",
-                                               left_out, one));
+  if (const std::size_t left_out = seen_.without_gpus.size(); left_out > 0) {
+    const std::string& one = *seen_.without_gpus.begin();
+    notes_.push_back(
+        left_out == 1
+            ? fmt::format("{} has no GPUs and is left out", one)
+            : fmt::format("{} nodes have no GPUs and are left out, {} is one", left_out, one));
+  }
+  if (const std::size_t left_out = seen_.unlike.size(); left_out > 0) {
+    const auto& [one, gpus] = *seen_.unlike.begin();
+    notes_.push_back(
+        fmt::format("{} with other GPUs than most {} left out: {} has {}; discover "
+                    "such nodes apart",
+                    left_out == 1 ? "a node" : fmt::format("{} nodes", left_out),
+                    left_out == 1 ? "is" : "are", one, gpus));
+  }
 }
 
 // Machines with the same GPUs differ in their network: only the vendor's name of the machine, or

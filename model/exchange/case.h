@@ -30,4 +30,9 @@ struct Case {
   int64_t micro_batches() const;
 };
 
+// Whether adapters are of parts of one product: queries, keys, values, gate or up projection.
+inline bool AdaptsParts(const Lora& lora) {
+  return lora.on() && (lora.targets & (kLoraPartsOfQkv | kLoraPartsOfFc1)) != 0;
+}
+
 }  // namespace orrery::exchange

@@ -1,12 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of Strategy that say how a rank computes, and what runs behind it.
 #include "model/exchange/fields.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
 namespace {
 
 const char* const kByModel = "the model's own setting (attn_implementation), not the trainer's";
+
+// CanonicalLoRA has no such setting, and reduces what lies between its two matrices.
+Cell BridgeAdapterSplit() {
+  constexpr const char* kSwitch = "peft.a2a_experimental";
+  return Rule(
+      [](const Case& c) {
+        const bool exchanges = c.strategy.adapter_split == AdapterSplit::kColumnsA2a;
+        if (c.strategy.adapter_split == AdapterSplit::kRows)
+          return No("its ParallelLinearAdapter cuts both matrices");
+        if (!AdaptsParts(c.work.lora)) return Say({Set(kSwitch, exchanges ? "true" : "false")});
+        return exchanges ? No("CanonicalLoRA has no a2a_experimental") : Default("");
+      },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const Setting* found = settings.Find(kSwitch);
+        if (found == nullptr) return std::nullopt;
+        return From(found,
+                    NameIn(kAdapterSplitNames,
+                           Off(found->value) ? AdapterSplit::kColumns : AdapterSplit::kColumnsA2a));
+      });
+}
 
 std::vector<Field> Compute() {
   const Cell whole = Fixed("on", "torch.utils.checkpoint repeats the whole forward pass");
@@ -98,9 +119,7 @@ std::vector<Field> Compute() {
                return NameIn(kAdapterSplitNames, c.strategy.adapter_split);
              }),
        "fact adapter_split",
-       {{kBridge, Choices({{"columns_a2a", {{"peft.a2a_experimental", "true"}}},
-                           {"columns", {{"peft.a2a_experimental", "false"}}}},
-                          "its ParallelLinearAdapter cuts both matrices")},
+       {{kBridge, BridgeAdapterSplit()},
         {kAnyTarget, Choices({}, "adapters are made in the program")}}},
       {"adapter_gathers",  // follows from adapter_split and tp_overlap
        [](const Case&) -> std::string { return ""; },
@@ -185,8 +204,8 @@ std::vector<Field> Overlaps() {
       {"fp8_weights",
        Where(HoldsCodes, Switch(&Strategy::fp8_weights)),
        "fact fp8_weights",
-       {{kMegatron, MegatronHeldWeights(false)},
-        {kBridge, MegatronHeldWeights(true)},
+       {{kMegatron, MegatronHeldWeights()},
+        {kBridge, BridgeHeldWeights()},
         {kTitanToml, TitanHeldWeights()},
         {kAnyTarget, Choices({}, "with products in 8 bits, in the program")}}},
       {"reduce_once",

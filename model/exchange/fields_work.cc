@@ -75,45 +75,6 @@ Cell AccelerateGpus() {
       });
 }
 
-// A recipe of TransformerEngine, by Megatron's names; the plan's own are those of Fp8.
-struct RecipeRow {
-  const char* own;
-  const char* format;
-  const char* name;
-};
-constexpr RecipeRow kRecipes[] = {{"delayed", "hybrid", "delayed"},
-                                  {"current", "hybrid", "tensorwise"},
-                                  {"blockwise", "e4m3", "blockwise"},
-                                  {"mxfp8", "e4m3", "mxfp8"}};
-
-Cell Recipes(const std::string& fp8, const std::string& fp8_recipe, const std::string& fp4,
-             const std::string& fp4_recipe) {
-  return Rule(
-      [=](const Case& c) {
-        const char* const own = NameIn(kFp8Names, c.work.fp8);
-        for (const RecipeRow& row : kRecipes) {
-          if (std::string_view(row.own) == own)
-            return Say({Set(fp8, row.format), Set(fp8_recipe, row.name)});
-        }
-        return Say({Set(fp4, "e2m1"), Set(fp4_recipe, "nvfp4")});
-      },
-      [=](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-        const Setting *format = settings.Find(fp8), *recipe = settings.Find(fp8_recipe);
-        const Setting* four = settings.Find(fp4);
-        settings.Find(fp4_recipe);
-        if (four != nullptr) return From(four, "nvfp4");
-        if (format == nullptr) return std::nullopt;
-        if (recipe == nullptr) return From(format, "delayed");  // TransformerEngine's default
-        std::vector<std::string> known;
-        for (const RecipeRow& row : kRecipes) {
-          if (recipe->value == row.name) return From(recipe, row.own);
-          known.emplace_back(row.name);
-        }
-        throw InputError({{recipe->where, fmt::format("unknown {} '{}'", fp8_recipe, recipe->value),
-                           SuggestName(recipe->value, known)}});
-      });
-}
-
 std::vector<Field> Sizes() {
   return {
       {"nodes",
@@ -161,18 +122,31 @@ std::vector<Field> LowPrecision() {
          return c.work.fp8 == Fp8::kOff ? "" : NameIn(kFp8Names, c.work.fp8);
        },
        "--fp8",
-       {{kMegatron, Recipes("fp8-format", "fp8-recipe", "fp4-format", "fp4-recipe")},
-        {kBridge, Recipes("model.fp8", "model.fp8_recipe", "model.fp4", "model.fp4_recipe")},
+       {{kMegatron, MegatronRecipes()},
+        {kBridge, BridgeRecipes()},
         {kAccelerate, Choices({}, "fp8_config, with a library of its own")},
         {kTitanToml, TitanLowPrecision()},
+        {kAnyTarget, Choices({}, code)}}},
+      {"fp8_skip",
+       [](const Case& c) -> std::string {
+         if (!c.work.fp8_skip.any()) return "";
+         return fmt::format("{},{}", c.work.fp8_skip.first, c.work.fp8_skip.last);
+       },
+       "--fp8-skip",
+       {{kMegatron, MegatronSkippedLayers()},
+        {kBridge, BridgeSkippedLayers()},
+        {kTitanToml, TitanSkippedLayers()},
         {kAnyTarget, Choices({}, code)}}},
   };
 }
 
-// Megatron-Bridge's list of modules: [linear_qkv,linear_proj], with quotes or without.
+// Megatron-Bridge's list of modules: [linear_qkv,linear_proj], with quotes or without. Its LoRA knows whole products alone,
+// its CanonicalLoRA refuses them (peft/canonical_lora.py).
 Cell BridgeTargets() {
   return Rule(
       [](const Case& c) {
+        if (AdaptsParts(c.work.lora) && (c.work.lora.targets & (kLoraQkv | kLoraFc1)) != 0)
+          return No("LoRA adapts whole products, CanonicalLoRA their parts; none does both");
         return Say({Set("peft.target_modules", "[" + LoraTargetWords(c.work.lora.targets) + "]")});
       },
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
@@ -222,11 +196,7 @@ std::vector<Field> ArithmeticFields() {
        "--precision",
        {{kMegatron,
          Choices({{"fp32", {}}, {"bf16", {{"bf16", ""}}}, {"fp16", {{"fp16", ""}}}}, kTf32)},
-        {kBridge, Choices({{"fp32", {{"mixed_precision", "null"}}},
-                           {"bf16", {{"mixed_precision", "bf16_mixed"}}},
-                           {"fp16", {{"mixed_precision", "fp16_mixed"}}},
-                           {"fp16", {{"mixed_precision", "16-mixed"}}}},
-                          kTf32)},
+        {kBridge, BridgePrecision(kTf32)},
         {kDeepSpeed, Choices({{"fp32", {}},
                               {"bf16", {{"bf16.enabled", "true"}}},
                               {"fp16", {{"fp16.enabled", "true"}}}},

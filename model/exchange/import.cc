@@ -234,7 +234,7 @@ class Importer {
       out_.notes.push_back(std::move(note));
     const bool both = targets_.size() > 1;
     out_.framework = both && targets_.contains(kMegatron) ? "megatron-deepspeed"
-                     : both                               ? "deepspeed"
+                     : both                               ? "huggingface"
                      : target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage"))
                          ? "megatron-deepspeed"
                      : target == kMegatron && index.Has("deterministic-mode")

@@ -43,10 +43,11 @@ std::string FrameworkOf(Target target, const Values& values) {
     case kTitanToml:
       return ranks == 1 && zero != values.end() && zero->second.text == "0" ? "ddp" : "torchtitan";
     case kAccelerate:
-      if (zero == values.end()) return "fsdp";
+      // Models of HuggingFace, as the aliases of these frameworks have it; of whole replicas there is no profile.
+      if (zero == values.end()) return "huggingface@fsdp";
       if (zero->second.key.starts_with("deepspeed") || zero->second.text.empty())
-        return "deepspeed";  // without a stage where its own file has that
-      return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "fsdp";
+        return "huggingface";  // without a stage where its own file has that
+      return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "huggingface@fsdp";
     case kDdp:
       return zero != values.end() && zero->second.text != "0" ? "deepspeed" : "ddp";
     default:
@@ -114,30 +115,17 @@ std::string FilterNote(const SettingIndex& index, const Values& values) {
       index.Find(fmt::format("quantize.linear.{}.filter_fqns", scaled ? "float8" : "mx"));
   if (filter == nullptr && blocks) return "";  // the head is its default
   const Location& where = filter == nullptr ? recipe->second.where : filter->where;
-  std::string names = filter == nullptr ? "" : filter->value;
-  std::erase_if(
-      names, [](char c) { return std::string_view("[]\"' ").find(c) != std::string_view::npos; });
-  bool head = false;
-  std::vector<std::string> others;
-  for (std::size_t begin = 0; begin < names.size();) {
-    const std::size_t end = std::min(names.find(',', begin), names.size());
-    const std::string name = names.substr(begin, end - begin);
-    begin = end + 1;
-    if (name == "output" || name == "lm_head")
-      head = true;
-    else if (!name.empty())
-      others.push_back(name);
-  }
-  if (!head)
+  const Filtered filtered =
+      ReadFilters(filter == nullptr ? "" : filter->value, index.Whole("MODEL_LAYERS").value_or(0));
+  if (!filtered.head)
     return fmt::format(
         "{}: the head is converted to 8 bits here (filter_fqns without \"output\" and "
         "\"lm_head\"); "
         "it is predicted in 16 bits",
         Place(where));
-  if (others.empty()) return "";
-  return fmt::format(
-      "{}: filter_fqns keeps {} in 16 bits; all layers but the head are predicted in 8 bits",
-      Place(where), fmt::join(others, ", "));
+  if (filtered.others.empty()) return "";
+  return fmt::format("{}: filter_fqns keeps {} in 16 bits; these are predicted in 8 bits",
+                     Place(where), fmt::join(filtered.others, ", "));
 }
 
 std::string FactWords(std::string words) {

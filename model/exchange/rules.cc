@@ -138,34 +138,17 @@ Cell MegatronLengths() {
 }
 
 // Weights in 8 bits. MXFP8's gathers move 16 bits, into the gradients' buffer: the framework asks for a flag of its own.
-Cell MegatronHeldWeights(bool bridge) {
+Cell MegatronHeldWeights() {
   static constexpr const char* kFlag = "fp8-param-gather";
   static constexpr const char* kReuse = "reuse-grad-buf-for-mxfp8-param-ag";
-  static constexpr const char* kGather = "ddp.fp8_param_gather";
   return Rule(
-      [bridge](const Case& c) {
-        const bool on = c.strategy.fp8_weights, sixteen = !GathersCodes(c.work.fp8);
-        if (!bridge && !on) return Default("");
-        Settings settings;
-        if (bridge) {
-          const char* const value = on ? "true" : "false";
-          settings = {Set("model.fp8_param", value), Set(kGather, value)};
-          if (on && sixteen)
-            settings.push_back(Set("ddp.reuse_grad_buf_for_mxfp8_param_ag", "true"));
-          return Say(std::move(settings));
-        }
-        settings = {Set(kFlag, "")};
-        if (sixteen) settings.push_back(Set(kReuse, ""));
+      [](const Case& c) {
+        if (!c.strategy.fp8_weights) return Default("");
+        Settings settings = {Set(kFlag, "")};
+        if (!GathersCodes(c.work.fp8)) settings.push_back(Set(kReuse, ""));
         return Say(std::move(settings));
       },
-      [bridge](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-        if (bridge) {
-          (void)settings.Find("model.fp8_param");
-          (void)settings.Find("ddp.reuse_grad_buf_for_mxfp8_param_ag");
-          const Setting* gather = settings.Find(kGather);
-          if (gather == nullptr) return std::nullopt;
-          return From(gather, gather->value == "true" ? "on" : "off");
-        }
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
         (void)settings.Find(kReuse);
         const Setting* flag = settings.Find(kFlag);
         if (flag == nullptr) return Value{"off", {}, ""};

@@ -47,7 +47,22 @@ Cell TitanLayout(const char* head);  // `head`: the module of the last projectio
 Cell TitanShards();
 Cell TitanReplicas();
 Cell TitanZero();
+// Products in 8 and 4 bits. Megatron-Bridge has a configuration of its own for them, which wins over the model's.
+Cell MegatronRecipes();
+Cell MegatronSkippedLayers();
+Cell BridgePrecision(const char* tf32);  // why that is no setting
+Cell BridgeRecipes();
+Cell BridgeSkippedLayers();
+Cell BridgeHeldWeights();
 Cell TitanLowPrecision();
+Cell TitanSkippedLayers();
+// What a list of torchao's filters leaves in 16 bits, in a model of so many layers (0: unknown).
+struct Filtered {
+  bool head = false;
+  SkippedLayers skipped;
+  std::vector<std::string> others;
+};
+Filtered ReadFilters(std::string list, int64_t layers);
 Cell TitanHeldWeights();
 // Batches.
 Cell TitanTokens();
@@ -72,7 +87,7 @@ Cell MegatronRecompute(bool bridge);
 Cell TomlRecompute();
 // States and activations on the host.
 Cell MegatronOffload(bool bridge);
-Cell MegatronHeldWeights(bool bridge);
+Cell MegatronHeldWeights();
 Cell DeepSpeedOffload();
 Cell AccelerateOffload();
 Cell MegatronLengths();

@@ -180,66 +180,6 @@ Cell TitanZero() {
       });
 }
 
-// torchao's converters of a model: scales by tensor, or blocks of 32 (MX). "": none of linear maps, or one by rows.
-constexpr char kConverters[] = "model.converters";
-std::string ConvertedTo(const SettingIndex& settings) {
-  std::string list = settings.Peek(kConverters) + ",";
-  std::erase_if(
-      list, [](char c) { return std::string_view("[]\"' ").find(c) != std::string_view::npos; });
-  const auto holds = [&](const char* name) {
-    const std::string whole = std::string("quantize.linear.") + name + ",",
-                      old = std::string(name) + ",";
-    return list.find(whole) != std::string::npos || list.starts_with(old) ||
-           list.find("," + old) != std::string::npos;
-  };
-  if (holds("mx")) return "mxfp8";
-  const std::string recipe = settings.Peek("quantize.linear.float8.recipe_name");
-  const bool tensors = recipe.empty() || recipe == "tensorwise" || Off(recipe);
-  return holds("float8") && tensors ? "current" : "";
-}
-
-// Names of the head before and since 2026: it stays in 16 bits.
-constexpr char kHeads[] = "[\"output\", \"lm_head\"]";
-
-Cell TitanLowPrecision() {
-  return Rule(
-      [](const Case& c) {
-        if (c.work.fp8 == Fp8::kCurrent)
-          return Say({Set(kConverters, "[\"quantize.linear.float8\"]"),
-                      Set("quantize.linear.float8.filter_fqns", kHeads)});
-        if (c.work.fp8 == Fp8::kMxfp8)
-          return Say({Set(kConverters, "[\"quantize.linear.mx\"]"),
-                      Set("quantize.linear.mx.filter_fqns", kHeads)});
-        return No("torchao scales by tensor, or blocks of 32");
-      },
-      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-        const std::string recipe = ConvertedTo(settings);
-        if (recipe.empty()) return std::nullopt;
-        for (const char* key :
-             {"quantize.linear.float8.recipe_name", "quantize.linear.float8.filter_fqns",
-              "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp",
-              "quantize.linear.mx.recipe_name", "quantize.linear.mx.filter_fqns"})
-          settings.Find(key);
-        return From(settings.Find(kConverters), recipe);
-      });
-}
-
-Cell TitanHeldWeights() {
-  constexpr const char* kGather = "quantize.linear.float8.enable_fsdp_float8_all_gather";
-  return Rule(
-      [](const Case& c) {
-        if (!c.strategy.fp8_weights) return Default("");
-        return c.work.fp8 == Fp8::kCurrent ? Say({Set(kGather, "true")})
-                                           : No("gathers scales by tensor alone");
-      },
-      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-        if (ConvertedTo(settings) != "current") return std::nullopt;
-        const Setting* gather = settings.Find(kGather);
-        if (gather == nullptr) return Value{"off", {}, ""};
-        return From(gather, OnOff(!Off(gather->value)));
-      });
-}
-
 Cell TitanTokens() {
   return Rule(
       [](const Case& c) {

@@ -242,7 +242,9 @@ class ScriptReader {
   // What only a shell knows, and what that means here. Each once. `options`: the word may hold options.
   void Lost(const Word& word, bool options = false) {
     const bool unset = word.unresolved.ends_with("is not set in this file");
-    if (!unset && !options && !word.unresolved.ends_with("is set in a branch")) return;
+    if (!unset && !options && !word.unresolved.ends_with("is set in a branch") &&
+        !word.unresolved.ends_with("in a loop"))
+      return;
     if (!unset) document_.unread.push_back({"", "", word.where, word.unresolved});
     std::string note = fmt::format("{}: {}: {}", Place(word.where), word.unresolved,
                                    unset ? "taken as empty" : "what it holds is not read");

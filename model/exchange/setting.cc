@@ -39,7 +39,9 @@ const Setting* SettingIndex::Find(const std::string& key) const {
   const Setting& setting = settings_[at->second];
   if (!setting.unresolved.empty())
     throw InputError({{setting.where, fmt::format("{}: {}", key, setting.unresolved),
-                       "write the value out, or give the flag that it sets"}});
+                       setting.unresolved.ends_with("in a loop")
+                           ? "give one of them by the flag that it sets: a prediction is of one job"
+                           : "write the value out, or give the flag that it sets"}});
   return &setting;
 }
 

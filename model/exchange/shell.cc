@@ -58,6 +58,7 @@ class Follower {
       const bool bare = token.pieces.size() == 1 && token.pieces[0].quote == Piece::kNone;
       if (first && bare && branches_.Keyword(plain)) {
         ++at_;
+        if (plain == "for") LoopVariable();
         continue;
       }
       if (first && bare && kDeclarers.contains(plain)) {
@@ -80,6 +81,21 @@ class Follower {
     branches_.Ran(words);
     if (!words.empty()) script_.commands.push_back(std::move(words));
     Operator();
+  }
+
+  // NAME in WORDS behind "for": of several words nobody knows which is meant.
+  void LoopVariable() {
+    const auto plain = [this](std::size_t at) {
+      return at < tokens_.size() && tokens_[at].word() ? tokens_[at].Plain() : std::string();
+    };
+    const std::string name = plain(at_);
+    if (name.empty() || NameLength(name) != name.size() || plain(at_ + 1) != "in") return;
+    const Location where = tokens_[at_].where;
+    Words values;
+    for (at_ += 2; at_ < tokens_.size() && tokens_[at_].word(); ++at_)
+      for (Word& word : Expand(tokens_[at_])) values.push_back(std::move(word));
+    if (branches_.Skips()) return;
+    script_.variables[name] = {{OneOf(name, values, where)}, false};
   }
 
   // ... bash -c
@@ -294,12 +310,7 @@ class Follower {
   }
 
   static std::size_t Closed(std::string_view text, std::size_t at) {
-    int depth = 0;
-    for (; at < text.size(); ++at) {
-      if (text[at] == '{' || text[at] == '(') ++depth;
-      if ((text[at] == '}' || text[at] == ')') && --depth == 0) return at + 1;
-    }
-    return text.size();
+    return std::min(EndOfExpansion(text, at), text.size());
   }
 
   Part Braced(std::string_view inside, const Location& where) {
@@ -350,6 +361,11 @@ class Follower {
   Part Printed(std::string_view inside, const Location& where) {
     const Part unknown = Unknown(where, "a command prints it");
     if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
+    if (auto document = PrintedDocument(inside)) {
+      Part part{{Joined({{std::move(*document)}, "", where})}, false};
+      --nested_;
+      return part;
+    }
     std::vector<exchange::Command> commands(1);
     const auto source =
         std::make_shared<const Source>(Source{where.source->name, std::string(inside)});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace orrery::exchange {
 namespace {
@@ -213,15 +214,9 @@ class Lexer {
       return Next();
     }
     if (Here() != '(' && Here() != '{') return;
-    int depth = 0;
-    do {
-      if (at_ >= text_.size()) Unclosed(open, "expansion");
-      const char c = Here();
-      if (c == '(' || c == '{') ++depth;
-      if (c == ')' || c == '}') --depth;
-      *out += c;
-      Next();
-    } while (depth > 0);
+    const std::size_t end = EndOfExpansion(text_, at_);
+    if (end == std::string::npos) Unclosed(open, "expansion");
+    for (; at_ < end; Next()) *out += Here();
   }
 
   const SourcePtr& source_;
@@ -232,7 +227,106 @@ class Lexer {
   std::vector<std::string> documents_;
 };
 
+// The word that ends a here-document.
+struct Delimiter {
+  std::string word;
+  bool quoted = false, tabs = false;  // tabs: in front of its lines they do not count
+  std::size_t behind = 0;             // of the word
+};
+
+// Of "<<WORD" at `at`; nullopt: no here-document.
+std::optional<Delimiter> DelimiterAt(std::string_view text, std::size_t at) {
+  if (!text.substr(at).starts_with("<<") || text.substr(at).starts_with("<<<")) return std::nullopt;
+  Delimiter found;
+  at += 2;
+  if (at < text.size() && text[at] == '-') found.tabs = true, ++at;
+  while (at < text.size() && (text[at] == ' ' || text[at] == '\t')) ++at;
+  for (; at < text.size() && std::string_view(" \t\n;|&<>()").find(text[at]) == text.npos; ++at) {
+    if (text[at] == '\'' || text[at] == '"' || text[at] == '\\')
+      found.quoted = true;
+    else
+      found.word += text[at];
+  }
+  found.behind = at;
+  return found.word.empty() ? std::nullopt : std::optional(found);
+}
+
+// Backslashes of a here-document as those of a piece.
+std::string Unescaped(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i], next = i + 1 < text.size() ? text[i + 1] : '\0';
+    if (c != '\\' || (next != '\n' && next != '$' && next != '`' && next != '\\')) {
+      plain += c;
+      continue;
+    }
+    if (next == '$' || next == '`') plain += '\1';  // no expansion
+    if (next != '\n') plain += next;
+    ++i;
+  }
+  return plain;
+}
+
+// Reads lines from `at` to the one that is the word. Where the text behind it begins; npos: there is no such line.
+std::size_t ReadHereDocument(std::string_view text, std::size_t at, const Delimiter& delimiter,
+                             std::string* body) {
+  while (at < text.size()) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view line = text.substr(at, end - at);
+    if (delimiter.tabs) line.remove_prefix(std::min(line.find_first_not_of('\t'), line.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line == delimiter.word) return end;
+    body->append(line).append("\n");
+    at = end + 1;
+  }
+  return std::string_view::npos;
+}
+
 }  // namespace
+
+std::size_t EndOfExpansion(std::string_view text, std::size_t at) {
+  std::vector<Delimiter> documents;
+  for (int depth = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '(' || c == '{') ++depth;
+    if ((c == ')' || c == '}') && --depth == 0) return at + 1;
+    if (c == '<') {
+      if (auto delimiter = DelimiterAt(text, at)) {
+        at = delimiter->behind - 1;
+        documents.push_back(std::move(*delimiter));
+      }
+    }
+    if (c != '\n') continue;
+    for (const Delimiter& delimiter : std::exchange(documents, {})) {
+      std::string body;
+      const std::size_t end = ReadHereDocument(text, at + 1, delimiter, &body);
+      if (end == std::string_view::npos) return end;
+      at = end;
+    }
+    --at;  // the line end behind the word, or a bracket
+    if (at + 1 < text.size() && text[at + 1] == '\n') ++at;
+  }
+  return std::string_view::npos;
+}
+
+std::optional<Piece> PrintedDocument(std::string_view command) {
+  const std::size_t begin = command.find_first_not_of(" \t\n");
+  if (begin == std::string_view::npos || !command.substr(begin).starts_with("cat"))
+    return std::nullopt;
+  const std::size_t mark = command.find_first_not_of(" \t", begin + 3);
+  const auto end = mark == std::string_view::npos ? std::nullopt : DelimiterAt(command, mark);
+  if (!end) return std::nullopt;
+  const std::size_t line = command.find_first_not_of(" \t\r", end->behind);
+  if (line == std::string_view::npos || command[line] != '\n') return std::nullopt;
+  Piece piece{"", end->quoted ? Piece::kSingle : Piece::kDouble};
+  const std::size_t behind = ReadHereDocument(command, line + 1, *end, &piece.text);
+  if (behind == std::string_view::npos ||
+      command.find_first_not_of(" \t\r\n", behind) != std::string_view::npos)
+    return std::nullopt;
+  while (piece.text.ends_with('\n')) piece.text.pop_back();  // as $(...) does
+  if (!end->quoted) piece.text = Unescaped(piece.text);
+  return piece;
+}
 
 std::string Token::Plain() const {
   std::string text;

@@ -2,7 +2,9 @@
 // Splits a shell script into words and operators, quotes kept apart.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/base/diagnostics.h"
@@ -28,6 +30,13 @@ struct Lexed {
   std::vector<Token> tokens;
   std::vector<Token> comments;  // one piece each, without '#'
 };
+
+// Behind the bracket that closes the one at `at` of "$(...)" or "${...}"; brackets in here-documents are text. npos: there is
+// none.
+std::size_t EndOfExpansion(std::string_view text, std::size_t at);
+// What `cat <<WORD` prints of its here-document, where that is the whole of what stands in "$(...)", as a piece of a word: the
+// quotes of WORD are its own. nullopt: it is another command.
+std::optional<Piece> PrintedDocument(std::string_view command);
 
 // Throws InputError: a quote or an expansion is never closed, or more than a million words.
 Lexed LexShell(const SourcePtr& source);

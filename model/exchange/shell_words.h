@@ -12,6 +12,17 @@ namespace orrery::exchange {
 inline constexpr std::size_t kMostText = 1 << 16;  // of one expanded word
 inline constexpr char kHole = '\2';  // in the text of a variable: a part that is not known
 
+// What a variable is to which a loop gives each of these.
+inline Word OneOf(const std::string& name, const Words& values, const Location& where) {
+  constexpr std::size_t kMostShown = 60;  // letters
+  if (values.size() == 1) return values.front();
+  std::string list;
+  for (const Word& word : values)
+    list += (list.empty() ? "" : ", ") + (word.unresolved.empty() ? word.text : std::string("..."));
+  if (list.size() > kMostShown) list = "several values";
+  return {"", where, name + " takes " + list + " in a loop"};
+}
+
 struct WordBuilder {
   const Token& token;
   Words words;

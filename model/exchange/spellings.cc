@@ -56,9 +56,6 @@ struct Unmodelled {
 };
 constexpr Unmodelled kUnmodelled[] = {
     {kMegatron, "fp4-param", "weights held in 4 bits"},
-    {kMegatron, "first-last-layers-bf16", "bf16 in the first and last layers"},
-    {kMegatron, "num-layers-at-start-in-bf16", "bf16 in the first layers"},
-    {kMegatron, "num-layers-at-end-in-bf16", "bf16 in the last layers"},
     {kMegatron, "softmax-type", "another softmax"},
     {kMegatron, "no-rope-freq", "layers without positions"},
     {kMegatron, "cuda-graph", "CUDA graphs"},

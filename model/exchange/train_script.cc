@@ -53,7 +53,7 @@ std::vector<std::string> VariablesOf(Target target) {
       return {"STEPS",     "MEGATRON_PATH", "DATA_PATH",
               "TOKENIZER", "CHECKPOINTS",   "CUDA_DEVICE_MAX_CONNECTIONS"};
     case kBridge:
-      return {"STEPS", "BRIDGE_PATH", "RECIPE"};
+      return {"STEPS", "BRIDGE_PATH", "RECIPE", "PRETRAINED"};
     case kDeepSpeed:
     case kAccelerate:
       return {"STEPS", "PROGRAM"};
@@ -160,8 +160,59 @@ fi
   return {"train.sh", text, true};
 }
 
-File BridgeScript(const Bundle& bundle) {
+// What overrides cannot make, as they set members of what is there: recipes name their precision alone, whose configuration wins
+// over members of the model, and make LoRA where adapters of parts of one product are CanonicalLoRA's.
+constexpr char kBridgeProgram[] = "run_orrery.py";
+File BridgeProgram(const Bundle& bundle) {
+  const Workload& work = bundle.layout.work;
+  std::string imports, made;
+  if (work.fp8 != Fp8::kOff) {
+    imports += "from megatron.bridge.training.mixed_precision import get_mixed_precision_config\n";
+    made += fmt::format("    config.mixed_precision = get_mixed_precision_config(\"{}_mixed\")\n",
+                        NameIn(kPrecisionNames, work.precision));
+  }
+  if (AdaptsParts(work.lora)) {
+    imports.insert(0, "from megatron.bridge.peft.canonical_lora import CanonicalLoRA\n");
+    made += "    config.peft = CanonicalLoRA()\n";
+  }
+  return {kBridgeProgram,
+          Comments(bundle, "#") + fmt::format(R"py(
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.environ["BRIDGE_PATH"], "scripts", "training"))
+
+import run_recipe
+{}
+load_recipe = run_recipe.load_recipe
+
+
+def load_and_add(*arguments, **named):
+    config = load_recipe(*arguments, **named)
+{}    return config
+
+
+run_recipe.load_recipe = load_and_add
+run_recipe.main()
+)py",
+                                              imports, made),
+          false};
+}
+
+// The recipe of the model; adapters have one of their own (recipe_metadata.py of Megatron-Bridge: recipe_task).
+std::string RecipeOf(const RegistryRow* row, bool adapters) {
+  if (row == nullptr) return "?a recipe of Megatron-Bridge for this model";
+  std::string recipe = row->recipe;
+  constexpr std::string_view kPretrain = "_pretrain_";
+  if (const std::size_t at = recipe.find(kPretrain); adapters && at != std::string::npos)
+    recipe.replace(at, kPretrain.size(), "_peft_");
+  return "-" + recipe;
+}
+
+std::vector<File> BridgeFiles(const Bundle& bundle) {
   const RegistryRow* row = FindRegistry(bundle.layout.model.name);
+  const Lora& lora = bundle.layout.work.lora;
+  const bool own = AdaptsParts(lora) || bundle.layout.work.fp8 != Fp8::kOff;
   std::string text = ScriptHead(bundle);
   text += fmt::format(R"sh(
 BRIDGE_PATH="${{BRIDGE_PATH:-/opt/Megatron-Bridge}}"
@@ -173,15 +224,26 @@ fi
 
 overrides=(
 )sh",
-                      row != nullptr ? "-" + std::string(row->recipe)
-                                     : "?a recipe of Megatron-Bridge for this model");
+                      RecipeOf(row, lora.on()));
   for (const Setting& setting : ProgramSettings(bundle.settings.settings))
     text += fmt::format("  {}\n", ShellWord(setting.key + "=" + setting.value));
-  text += "  \"train.train_iters=$STEPS\"\n  logger.log_interval=1\n)\n";
-  text += ScriptTail(
-      "\"$BRIDGE_PATH/scripts/training/run_recipe.py\" --recipe \"$RECIPE\" --mode pretrain "
-      "--dataset mock \"${overrides[@]}\"");
-  return {"train.sh", text, true};
+  text += "  \"train.train_iters=$STEPS\"\n  logger.log_interval=1\n";
+  if (lora.on())
+    text +=
+        "  \"checkpoint.pretrained_checkpoint=${PRETRAINED:?the frozen weights, a checkpoint of "
+        "Megatron-Bridge}\"\n";
+  text += ")\n";
+  if (own)
+    text +=
+        "export BRIDGE_PATH\n"
+        "here=\"$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)\"\n";
+  const std::string program = own ? fmt::format("\"$here/{}\"", kBridgeProgram)
+                                  : "\"$BRIDGE_PATH/scripts/training/run_recipe.py\"";
+  text += ScriptTail(fmt::format("{} --recipe \"$RECIPE\" --mode {} \"${{overrides[@]}}\"", program,
+                                 lora.on() ? "lora" : "pretrain --dataset mock"));
+  std::vector<File> files{{"train.sh", text, true}};
+  if (own) files.push_back(BridgeProgram(bundle));
+  return files;
 }
 
 std::vector<File> TargetFiles(const Bundle& bundle) {
@@ -189,7 +251,7 @@ std::vector<File> TargetFiles(const Bundle& bundle) {
     case kMegatron:
       return {MegatronScript(bundle)};
     case kBridge:
-      return {BridgeScript(bundle)};
+      return BridgeFiles(bundle);
     case kDeepSpeed:
       return DeepSpeedFiles(bundle);
     case kAccelerate:

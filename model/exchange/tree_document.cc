@@ -89,7 +89,7 @@ Document OwnRecord(const SourcePtr& source, const Tree& root) {
   add("nodes", Member(*prediction, "nodes"));
   add("global_batch", Member(*prediction, "global_batch"));
   if (const Tree* work = Member(root, "workload"); work != nullptr) {
-    for (const char* key : {"seq_len", "precision", "optimizer", "dropout", "fp8"})
+    for (const char* key : {"seq_len", "precision", "optimizer", "dropout", "fp8", "fp8_skip"})
       add(key, Member(*work, key));
     if (const Tree* lora = Member(*work, "lora"); lora != nullptr) {
       add("lora", Member(*lora, "rank"));

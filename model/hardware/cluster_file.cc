@@ -29,12 +29,22 @@ bool StartsWithBus(std::string_view line) {
          line[5] == '.' && IsHex(line[6]) && line[7] == ' ';
 }
 
-// "node0", "node0 slots=8", "node0:8", "10.0.0.1"
+// "node0", "node0 slots=8", "node0:8", "10.0.0.1", "node[01-04,7]"
 bool IsHostLine(std::string_view line) {
   const std::string_view name = line.substr(0, line.find_first_of(" \t"));
-  const bool plain = std::ranges::all_of(name, [](unsigned char c) {
-    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':';
-  });
+  bool inside = false, plain = true;
+  for (const char c : name) {
+    if (c == '[' || c == ']') {
+      plain = plain && inside == (c == ']');
+      inside = c == '[';
+    } else if (inside) {
+      plain = plain && ((c >= '0' && c <= '9') || c == '-' || c == ',');
+    } else {
+      plain = plain && (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
+                        c == '.' || c == ':');
+    }
+  }
+  plain = plain && !inside;
   if (!plain || name.empty() || name.ends_with(':') ||
       !std::isalnum(static_cast<unsigned char>(name[0])))
     return false;

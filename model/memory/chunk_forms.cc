@@ -322,6 +322,50 @@ void LeaveOutKept(PlanForms* forms) {
   }
 }
 
+// Frames that a call brings forth.
+SizeForm BroughtForth(const ChunkForm& form, int call) {
+  static constexpr FrameKind kFirst[] = {FrameKind::kFF, FrameKind::kBB, FrameKind::kWW};
+  static constexpr FrameKind kLast[] = {FrameKind::kFW, FrameKind::kBW, FrameKind::kWW};
+  SizeForm sum;
+  for (const auto& group : form.frames)
+    for (int kind = static_cast<int>(kFirst[call]); kind <= static_cast<int>(kLast[call]); ++kind)
+      sum += group[static_cast<std::size_t>(kind)];
+  return sum;
+}
+
+// Where products of some layers are cast and those of others are not: the least of both, and of ops the start of their call
+// alone, when nothing of what it brings forth is there.
+ChunkForm LeastOf(const ChunkForm& a, const ChunkForm& b) {
+  ChunkForm least = WithoutTransients(a);
+  EachForm(least, b, [](SizeForm& x, const SizeForm& y) { x = Min(x, y); });
+  least.scratch.Add(SizeForm{});
+  return least;
+}
+
+PlanForms LeastOf(const PlanForms& a, const PlanForms& b) {
+  PlanForms least = a;
+  for (std::size_t place = 0; place < least.chunks.size(); ++place) {
+    ChunkForms& chunk = least.chunks[place];
+    const ChunkForms& other = b.chunks[place];
+    chunk.base = LeastOf(chunk.base, other.base);
+    chunk.per_layer = LeastOf(chunk.per_layer, other.per_layer);
+    if (chunk.none && other.none) chunk.none = LeastOf(*chunk.none, *other.none);
+    for (int call = 0; call < kCallKinds; ++call) {
+      const SizeForm base = BroughtForth(chunk.base, call);
+      const SizeForm layer = BroughtForth(chunk.per_layer, call);
+      for (std::size_t i = 0; i < chunk.small.size(); ++i) {
+        ChunkForm& small = chunk.small[i];
+        if (call == 0) small = LeastOf(small, other.small[i]);
+        if (!a.chunks[place].small[i].ops[call].empty())
+          small.ops[call] = {{SizeForm{} - base - layer * double(i + 1), SizeForm{} - layer}};
+      }
+      if (chunk.none && !a.chunks[place].none->ops[call].empty())
+        chunk.none->ops[call] = {{SizeForm{} - BroughtForth(*chunk.none, call), {}}};
+    }
+  }
+  return least;
+}
+
 // Layouts of one stage receive and send nothing.
 void NoteGroups(PlanForms* forms) {
   const auto note = [&](const ChunkForm& form) {
@@ -345,6 +389,18 @@ std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Wor
     std::variant<PlanForms, Refusal> forms = ReadPlanForms(model, work, resident, allocation);
     if (auto* read = std::get_if<PlanForms>(&forms)) LeaveOutKept(read);
     return forms;
+  }
+  if (work.fp8_skip.any()) {
+    Workload cast = work, plain = work;
+    cast.fp8_skip = plain.fp8_skip = {};
+    plain.fp8 = Fp8::kOff;
+    Strategy whole = s;
+    whole.fp8_weights = false;
+    const std::variant<PlanForms, Refusal> first = ReadPlanForms(model, cast, s, allocation);
+    const std::variant<PlanForms, Refusal> second = ReadPlanForms(model, plain, whole, allocation);
+    for (const auto* forms : {&first, &second})
+      if (const auto* refusal = std::get_if<Refusal>(forms)) return *refusal;
+    return LeastOf(std::get<PlanForms>(first), std::get<PlanForms>(second));
   }
   PlanForms forms;
   forms.static_layout = allocation.holding.static_layout;

@@ -147,7 +147,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   const auto& micro_batch = std::get<MicroBatchPlan>(lowered);
   MicroBatchOps out;
   for (const MicroBatchPlan::LayerKind& kind : micro_batch.kinds)
-    out.layers.push_back({{}, kind.scale, kind.count, kind.kept_bytes});
+    out.layers.push_back({{}, kind.scale, kind.count, kind.kept_bytes, kind.plain});
   Sort(micro_batch, &out);
   out.fp8_weights = key.fp8_weights && GathersCodes(work.fp8);
   out.cuts_adapters = key.adapter_split != AdapterSplit::kRows;

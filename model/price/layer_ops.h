@@ -29,6 +29,7 @@ struct LayerKind {
   double scale = 1;       // a layer costs `scale` times the ops
   double count = 0;       // layers of this kind in the model
   double kept_bytes = 0;  // as MicroBatchPlan::LayerKind
+  bool plain = false;     // likewise
 };
 
 struct MicroBatchOps {

@@ -11,6 +11,7 @@
 #include "model/collectives/group_shapes.h"
 #include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
+#include "model/price/layer_means.h"
 #include "model/price/message_prices.h"
 #include "model/price/op_prices.h"
 
@@ -324,45 +325,6 @@ struct SegmentCosting {
   }
 };
 
-void Scale(double factor, const PassTime& from, PassTime* to) {
-  to->device += factor * from.device;
-  to->tensor += factor * from.tensor;
-  to->tensor_hidden += factor * from.tensor_hidden;
-  to->context += factor * from.context;
-  to->context_hidden += factor * from.context_hidden;
-  to->host += factor * from.host;
-  to->behind += factor * from.behind;
-}
-
-void Scale(double factor, std::vector<PassPart>* parts) {
-  for (PassPart& part : *parts)
-    part.kernels *= factor, part.put_off *= factor, part.message *= factor;
-}
-
-void Scale(double factor, const LayerTime& from, LayerTime* to) {
-  Scale(factor, from.forward, &to->forward);
-  Scale(factor, from.backward, &to->backward);
-  Scale(factor, from.leading, &to->leading);
-  to->weight_gradient += factor * from.weight_gradient;
-  to->weight_gradient_messages += factor * from.weight_gradient_messages;
-  to->weight_gradient_host += factor * from.weight_gradient_host;
-  to->accumulate += factor * from.accumulate;
-  to->weight_casts += factor * from.weight_casts;
-  Scale(factor, from.gathered_forward, &to->gathered_forward);
-  Scale(factor, from.gathered_backward, &to->gathered_backward);
-  to->hooks_forward += factor * from.hooks_forward;
-  to->hooks_backward += factor * from.hooks_backward;
-}
-
-// `recomputed`: the share of the layers that `of` adds up; `kept` adds up the others.
-void SubtractMeans(double recomputed, const LayerTime& kept, LayerTime* of) {
-  const LayerTime sum = std::exchange(*of, {});
-  if (recomputed <= 0 || recomputed >= 1) return;
-  Scale(1 / recomputed, sum, of);
-  Scale(-1 / (1 - recomputed), kept, of);
-  of->forward = {};  // alike
-}
-
 void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOps& ops,
                 LayerTable* table) {
   const int ranks = ops.layer_ranks;
@@ -387,7 +349,8 @@ void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOp
   table->packed_parameters = static_cast<double>(PackedParameters(model, work)) / ranks;
   table->code_bytes = CodeBytes(PackingOf(work));
   if (ops.fp8_weights)
-    table->coded_parameters = static_cast<double>(CodedParameters(model)) / table->layers / ranks;
+    table->coded_parameters =
+        static_cast<double>(CodedParameters(model)) * (1 - table->plain) / table->layers / ranks;
   table->two_stacks = model.decoder_layers > 0;
   table->first_unread = model.family == Family::kMlp;
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
@@ -406,7 +369,8 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.tensor_on_nics = messages.on_nics();
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   table.kinds.clear();
-  LayerTime kept;  // of layers that are not recomputed
+  LayerTime kept, cast;  // of layers that are not recomputed; whose products are cast
+  std::vector<LayerTime> times;
   for (const LayerKind& kind : ops.layers) {
     LayerShare share{kind.count / table.layers,
                      {PassPart{}},
@@ -422,10 +386,16 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
     table.kept_bytes += share.share * share.kept_bytes;
     if (!kind.ops.recompute.empty()) table.recomputed += share.share;
     Scale(kind.scale * share.share, time, share.recomputed ? &table.recomputing : &kept);
+    if (kind.plain) table.plain += share.share;
+    Scale(kind.scale * share.share, time, kind.plain ? &table.plain_more : &cast);
+    times.push_back({});
+    Scale(kind.scale, time, &times.back());
     Scale(kind.scale, &share.forward), Scale(kind.scale, &share.backward);
     table.kinds.push_back(std::move(share));
   }
   SubtractMeans(table.recomputed, kept, &table.recomputing);
+  table.recomputing.forward = {};  // alike
+  SubtractMeans(table.plain, cast, &table.plain_more);
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
   for (const ShapedOp& op : ops.head.backward) {
@@ -444,6 +414,8 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   }
   table.matrix_update = prices.NewtonSchulz(ops.matrix_update.work, ops.matrix_update.side);
   CountShard(model, work, ops, &table);
+  if (table.plain > 0 && table.plain < 1)
+    table.least = std::make_shared<const LayerTable>(LeastOfKinds(table, times));
   return table;
 }
 

@@ -4,6 +4,7 @@
 // Built once per MicroBatchKey; the closed form then only adds and multiplies. The host that issues kernels runs beside the device.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "model/price/layer_ops.h"
@@ -67,6 +68,11 @@ struct LayerTable {
   double recomputed = 0;  // share of the layers that are
   // Where some are: what the backward pass of one of them takes more than that of one that is not.
   LayerTime recomputing;
+  double plain = 0;  // share of the layers whose products stay in the precision of the job
+  // Where some do, and others not: what one of them takes more than one of the others.
+  LayerTime plain_more;
+  // Then, for bounds: each layer takes the least that one of any kind takes.
+  std::shared_ptr<const LayerTable> least;
   std::vector<LayerShare> kinds;
   LayerTime embedding, head;
   TailTime layer_tail, embedding_tail, head_tail;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lower bounds of a step, in seconds, without what it takes once (ClosedForm::fixed). M: micro-batches, p: stages.
+// Lower bounds of a step, in seconds, without what it takes once (ClosedForm::fixed). M: micro-batches, p: stages. Where the
+// products of some layers are not cast in 8 or 4 bits, they take all layers for the quickest kind (LayerTable::least).
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ double TimeBound(const LayerTable& table, const Strategy& strategy, const Pipeli
 //   interleaved: W + (M - p) (F + B of the last stage without its last chunk) + (M - 1) (f + b of that chunk), M >= p
 //   in a V: W + (M - 1) b of the last chunk + the weight gradients of the first one
 // The last stage has run (v - 1) p + 1 forward passes when the first micro-batch turns there, and as many backward passes are
-// left when the last one does. H: seconds of all transfers of one way. 0: another schedule.
+// left when the last one does. H: seconds of all transfers of one way. 0: another schedule, or layers of several kinds.
 double JourneyBound(const LayerTable& table, const Strategy& strategy, const PipelineLayers& layers,
                     double micro_batches, const StageMessages& messages);
 

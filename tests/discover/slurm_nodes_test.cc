@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `scontrol show node` says of GPUs: short names, slices, nodes without any.
+#include <fmt/format.h>
+
 #include "model/hardware/summary.h"
 #include "tests/discover/testing.h"
 
@@ -65,6 +67,52 @@ TEST(Discover, LeavesOutNodesWithoutGpus) {
   EXPECT_EQ(made.spec.nodes, 2);
   EXPECT_THAT(made.spec.fabric.hosts, ElementsAre("n1", "n2"));
   EXPECT_THAT(made.notes, Contains(HasSubstr("4 nodes have no GPUs and are left out, c1 is one")));
+}
+
+TEST(Discover, LeavesOutNodesWithOtherGpusThanMost) {
+  const Discovered made = Discover(
+      {Made("t.conf",
+            "SwitchName=a Nodes=n[1-3],odd\nSwitchName=b Nodes=c1\nSwitchName=top Switches=a,b\n"),
+       Made("nodes.txt",
+            "NodeName=odd Arch=x86_64 Gres=gpu:h100:4(S:0)\nNodeName=n1 Arch=x86_64 "
+            "Gres=gpu:h100:8(S:0-1)\nNodeName=n[2-3] Arch=x86_64 Gres=gpu:h100:8\n"
+            "NodeName=c1 Arch=x86_64 Gres=(null)\n")});
+  EXPECT_EQ(made.spec.node.gpus, 8);
+  EXPECT_THAT(made.spec.fabric.hosts, ElementsAre("n1", "n2", "n3"));
+  EXPECT_THAT(made.notes, Contains(HasSubstr("a node with other GPUs than most is left out: odd "
+                                             "has gpu:h100:4; discover such nodes apart")));
+  EXPECT_THAT(made.notes, Contains(HasSubstr("c1 has no GPUs and is left out")));
+  // As many of each: nobody can tell which of them is the cluster.
+  EXPECT_THAT(ErrorOf({Made("n.txt", "NodeName=a Gres=gpu:h100:4\nNodeName=b Gres=gpu:h100:8\n")}),
+              AllOf(HasSubstr("n.txt:2"), HasSubstr("8 GPUs in a node here")));
+}
+
+TEST(Discover, ReadsRangesInHostfiles) {
+  const Discovered made =
+      Discover({Made("hosts", "# two racks\nnode[01-03,7] slots=8\ngpu-b[1-2]:8\n"),
+                Made("nodes.txt", "NodeName=node01 Gres=gpu:h100:8\n")});
+  EXPECT_EQ(made.spec.nodes, 6);
+  EXPECT_THAT(ErrorOf({Made("hosts", "node[3-1] slots=8\n")}), HasSubstr("hosts:1"));
+}
+
+// The last line is cut, and two processes wrote into one line.
+TEST(Discover, TakesNothingOfPartsOfLinesInALogOfNccl) {
+  const std::string whole =
+      "a1:10:20 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
+      "a1:10:20 [0] NCCL INFO comm 0x1 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0\n"
+      "a2:11:21 [0] NCCL INFO comm 0x2 rank 8 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL "
+      "0\n";
+  const auto nodes = [&](const std::string& more) {
+    const Discovered made =
+        Discover({Made("x.log", whole + more)}, {"", "h100-sxm5-80gb", std::nullopt});
+    return fmt::format("{} x {}", made.spec.nodes, made.spec.node.gpus);
+  };
+  EXPECT_EQ(nodes(""), "2 x 8");
+  EXPECT_EQ(nodes("a2:11:22 [1] NCCL INFO comm 0x3 rank 9 nRanks 16 nNodes 1"), "2 x 8");
+  EXPECT_EQ(nodes("a1:10:2a2:11:22 [1] NCCL INFO comm 0x3 rank 9 nRanks 16 nNodes 16\n"), "2 x 8");
+  EXPECT_EQ(nodes("a2:11:22 [1] NCCL INFO comm 0x3 rank 9 nRanks 1a1:10:25 [5] NCCL INFO rank 5 "
+                  "nRanks 16 nNodes 4\n"),
+            "2 x 8");
 }
 
 TEST(Discover, ReadsSlurmsTopologyAsYaml) {

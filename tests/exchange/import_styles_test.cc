@@ -189,7 +189,7 @@ TEST(ImportTrainer, AutoIsWhatTheTrainingArgumentsSay) {
       "512 "
       "--deepspeed ds.json\n";
   const Imported read = Read({kAutoJson, {"run.sh", run}});
-  EXPECT_EQ(read.framework, "deepspeed");
+  EXPECT_EQ(read.framework, "huggingface");
   EXPECT_EQ(Text(read, "zero"), "2");
   EXPECT_EQ(Text(read, "micro_batch"), "4");
   EXPECT_EQ(Text(read, "global_batch"), "128");
@@ -225,7 +225,7 @@ TEST(ImportTrainer, ExamplesOfDeepSpeedHaveArgumentsOfTheirOwn) {
              "  --per_device_train_batch_size 8 --max_seq_len 512 \\\n"
              "  --gradient_accumulation_steps 2 --zero_stage $STAGE --deepspeed \\\n"
              "  --output_dir $OUTPUT &> $OUTPUT/training.log\n"}});
-  EXPECT_EQ(read.framework, "deepspeed");
+  EXPECT_EQ(read.framework, "huggingface");
   EXPECT_EQ(Text(read, "zero"), "2");
   EXPECT_EQ(Text(read, "seq_len"), "512");
   EXPECT_EQ(Text(read, "global_batch"), "128");

@@ -261,6 +261,14 @@ TEST(ImportMegatron, AValueThatOnlyAShellKnowsIsRefusedWhereItIsNeeded) {
   EXPECT_EQ(Error("x.sh", std::string(kSmall) + "--save $CHECKPOINTS"), "");
 }
 
+TEST(ImportMegatron, AValueOfALoopIsAskedFor) {
+  const std::string loop =
+      "for MBS in 1 2 4; do\n" + std::string(kSmall) + "--micro-batch-size $MBS\ndone\n";
+  EXPECT_THAT(Error("x.sh", loop),
+              AllOf(HasSubstr("x.sh:2"), HasSubstr("micro-batch-size: MBS takes 1, 2, 4 in a loop"),
+                    HasSubstr("give one of them by the flag that it sets")));
+}
+
 TEST(ImportDeepSpeed, TheConfigurationAndItsLaunchScriptAddUp) {
   const std::string launch = "deepspeed --num_nodes 2 --num_gpus 8 train.py --deepspeed ds.json\n";
   const Imported imported = Import(

@@ -57,7 +57,7 @@ TEST(NamedFiles, ATrainerIsPredictedWithItsDeepSpeedFile) {
   EXPECT_EQ(python.strategy.zero, 2);
   EXPECT_EQ(python.strategy.offload.optimizer, 1);
   EXPECT_EQ(python.strategy.micro_batch, 4);
-  EXPECT_EQ(python.job.request.framework, "deepspeed");
+  EXPECT_EQ(python.job.request.framework, "huggingface");
   const std::string command =
       "torchrun --nproc-per-node 8 train.py --deepspeed /elsewhere/ds.json "
       "--per_device_train_batch_size 4 --bf16\n";
@@ -118,7 +118,7 @@ TEST(NamedFiles, ADeepSpeedConfigurationMayStandInTheArguments) {
       "gradient_accumulation_steps": 2,
       "deepspeed": {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto"}})");
   EXPECT_EQ(Text(read, "zero"), "3");
-  EXPECT_EQ(read.framework, "deepspeed");
+  EXPECT_EQ(read.framework, "huggingface");
   // Of a program that makes it, nothing is known.
   EXPECT_THAT(
       Error("t.py", "import x\nargs = TrainingArguments(output_dir=\"o\", deepspeed=make(3))\n"),
@@ -135,7 +135,7 @@ TEST(NamedFiles, AccelerateNamesOneOfDeepSpeed) {
   words.insert(words.end(), {"--micro-batch", "2", "--global-batch", "64"});
   const Resolved read = Predict("a.yaml", {{"a.yaml", yaml}, {"ds.json", kStageTwo}}, words);
   EXPECT_EQ(read.strategy.zero, 2);
-  EXPECT_EQ(read.job.request.framework, "deepspeed");
+  EXPECT_EQ(read.job.request.framework, "huggingface");
 }
 
 TEST(Accelerate, DeepSpeedsPartHasDevicesAndSteps) {
@@ -214,7 +214,7 @@ TEST(NamedFiles, OnesBesideTheScriptAreRead) {
       "beside.sh", {{"beside.sh", launch}, {"acc.yaml", yaml}, {"args.json", arguments}}, kJob);
   EXPECT_EQ(read.strategy.zero, 2);
   EXPECT_EQ(read.strategy.micro_batch, 4);
-  EXPECT_EQ(read.job.request.framework, "deepspeed");
+  EXPECT_EQ(read.job.request.framework, "huggingface");
   // It was predicted as replicas, without a word of the file.
   EXPECT_THAT(Error("x.sh", "accelerate launch --config_file $(pick) train.py --bf16\n"),
               AllOf(HasSubstr("x.sh:1"), HasSubstr("a command prints it")));

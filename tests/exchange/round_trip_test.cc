@@ -181,7 +181,7 @@ TEST(RoundTrip, RandomLegalLayoutsComeBackOrTheExportSaysWhy) {
     std::vector<std::string> back = {"--framework", framework, "--topology",
                                      words[3],      "--model", words[1]};
     for (const std::string& path : Write(FilesOf(bundle)))
-      back.insert(back.end(), {"--from", path});
+      if (!path.ends_with("run_orrery.py")) back.insert(back.end(), {"--from", path});
     // Fields that the target cannot be told have to come from the user.
     for (const FieldReport& field : bundle.settings.fields) {
       for (const char* name : {"seq_len", "dp_outer", "zero", "sequence_parallel", "schedule",

@@ -51,6 +51,29 @@ TEST(Shell, JoinsContinuedLinesAndSkipsCommentsAndHereDocuments) {
   EXPECT_THAT(Last("run '$A' \"\\$A\" \\$A"), ElementsAre("run", "$A", "$A", "$A"));
 }
 
+TEST(Shell, TakesWhatCatPrintsOfAHereDocument) {
+  EXPECT_THAT(Last("TP=4\nA=$(cat <<EOF\n--tp $TP\n  --name \"a)b\" \\\n--cost \\$5 "
+                   ":-)\nEOF\n)\nrun $A end"),
+              ElementsAre("run", "--tp", "4", "--name", "\"a)b\"", "--cost", "$5", ":-)", "end"));
+  EXPECT_THAT(Last("A=\"$(cat <<-'END'\n\t--tp $TP\n\tEND\n)\"\nrun $A"),
+              ElementsAre("run", "--tp", "$TP"));
+  EXPECT_THAT(Last("run $(cat <<EOF\n--a {\nEOF\n) --b"), ElementsAre("run", "--a", "{", "--b"));
+  EXPECT_THAT(Last("run $(cat <<EOF\n--a $HOME_OF_X\nEOF\n)"), ElementsAre("run", "--a", "?"));
+  EXPECT_THAT(Last("run $(sort <<EOF\n--b )\nEOF\n) --c"), ElementsAre("run", "?", "--c"));
+  EXPECT_THAT(ErrorOf([] { Last("run $(cat <<EOF\n--a )\n"); }),
+              testing::HasSubstr("is never closed"));
+}
+
+TEST(Shell, SaysWhatALoopSets) {
+  EXPECT_THAT(Last("for TP in 8; do\nrun --tp $TP\ndone"), ElementsAre("run", "--tp", "8"));
+  const ShellScript script = ReadShell(
+      SourceOf("x.sh", "N=\"1 2\"\nfor TP in $N $(seq 3); do run --tp $TP; done\nrun $TP\n"));
+  for (const Words& command : script.commands) {
+    if (command.front().text == "run")
+      EXPECT_EQ(command.back().unresolved, "TP takes 1, 2, ... in a loop");
+  }
+}
+
 TEST(Shell, DoesNotGuessWhatOnlyAShellKnows) {
   EXPECT_THAT(Last("run $(hostname) `date` $UNSET $1 \"$@\""),
               ElementsAre("run", "?", "?", "?", "?"));

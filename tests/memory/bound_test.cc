@@ -30,6 +30,7 @@ struct Job {
   Fp8 fp8 = Fp8::kOff;
   Lora lora = {};
   bool held = false;  // weights, in 8 bits
+  SkippedLayers skip = {};
 };
 
 constexpr const char* kFrameworks[] = {"orrery", "megatron", "deepspeed"};
@@ -53,6 +54,17 @@ constexpr Job kJobs[] = {
      Precision::kBf16,
      Fp8::kDelayed,
      {8, 32, kLoraFc1}},
+    {"llama2-7b",
+     9,
+     1024,
+     32,
+     64,
+     Optimizer::kAdamW,
+     Precision::kBf16,
+     Fp8::kCurrent,
+     {},
+     true,
+     {2, 1}},
     {"llama2-7b", 8, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16, Fp8::kCurrent, {}, true},
 };
 
@@ -117,7 +129,8 @@ class Against {
     // 16 tensor ranks hold is little.
     // Where gradients come late they are left out of whatever may be full before them.
     const bool late = allocation_.holding.gradients_late;
-    const double least = late ? 0.5 : work_.lora.on() ? 0.62 : 0.65;
+    // Where layers are of two kinds the start of a call stands for its ops.
+    const double least = work_.fp8_skip.any() ? 0.2 : late ? 0.5 : work_.lora.on() ? 0.62 : 0.65;
     EXPECT_GE(bound, least * exact) << layout << " static " << allocation_.holding.static_layout;
     sum_ += bound / exact;
     worst_ = std::min(worst_, bound / exact);
@@ -126,7 +139,8 @@ class Against {
   void Summarise(const char* model, const char* what, int cases) const {
     // Adapters: weights are a small part, and what partial recomputation keeps of layers counts for more.
     const double looser = allocation_.holding.gradients_late ? 0.035 : work_.lora.on() ? 0.015 : 0;
-    EXPECT_GE(sum_ / cases, (allocation_.holding.static_layout ? 0.97 : 0.99) - looser) << what;
+    const double mean = allocation_.holding.static_layout ? 0.97 : 0.99;
+    EXPECT_GE(sum_ / cases, work_.fp8_skip.any() ? 0.8 : mean - looser) << what;
     std::printf("%s, %s: bound / exact, mean %.4f, least %.4f\n", model, what, sum_ / cases,
                 worst_);
   }
@@ -151,6 +165,7 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   work.optimizer = job.optimizer;
   work.fp8 = job.fp8;
   work.lora = job.lora;
+  work.fp8_skip = job.skip;
   work.masked_positions = model.family == Family::kEncoder ? 20 : 0;
   Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 7));
   const Holding autograd{false, true, true, true, true, true};
@@ -287,7 +302,8 @@ TEST(MemoryModel, LeavesOutNoGroupOfFramesThatHasBytes) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs), [](const auto& param) {
   std::string name = std::string(param.param.model) + "_fp8_" + NameIn(kFp8Names, param.param.fp8) +
-                     (param.param.lora.on() ? "_lora" : "") + (param.param.held ? "_weights" : "");
+                     (param.param.lora.on() ? "_lora" : "") + (param.param.held ? "_weights" : "") +
+                     (param.param.skip.any() ? "_skipped" : "");
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 });

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <map>
+#include <utility>
 
 #include "tests/parity/expect_parity.h"
 #include "tests/parity/grid.h"
@@ -45,6 +47,92 @@ TEST(ExactCasts, ChangeNothing) {
     job.exact_casts = true;
     ExpectParity(job, Plans(job, {1, 2, 4}, kPlans, [](const Strategy&) { return true; }));
   }
+}
+
+// Products of the first and the last layer in the precision of the job, in units with others and alone, held in 8 bits or not.
+TEST(SkippedLayers, ExactCastsOfTheOthersChangeNothing) {
+  for (const Fp8 recipe : {Fp8::kDelayed, Fp8::kCurrent, Fp8::kMxfp8, Fp8::kNvfp4}) {
+    Job job = LowPrecisionLlama(recipe);
+    job.key += " exact, ends skipped";
+    job.model.layers = 3;
+    job.work.fp8_skip = {1, 1};
+    job.exact_casts = true;
+    ExpectParity(job, Plans(job, {1, 2, 4}, kPlans, [](const Strategy&) { return true; }));
+  }
+}
+
+TEST(SkippedLayers, RoundAlikeInEveryLayout) {
+  for (const Fp8 recipe : {Fp8::kDelayed, Fp8::kMxfp8}) {
+    Job job = LowPrecisionLlama(recipe, 2);
+    job.key += " ends skipped";
+    job.model.layers = 3;
+    job.work.fp8_skip = {1, 1};
+    job.reference_micro_batch = 1;
+    ExpectParity(job,
+                 Plans(job, {2, 4}, kPlans, [&](const Strategy& s) { return s.micro_batch == 1; }));
+  }
+}
+
+// Numbers of products by layer that read casts, and of casts.
+std::map<int, std::pair<int, int>> CastsByLayer(const ModelSpec& model, const Workload& work,
+                                                const Strategy& s) {
+  std::map<int, std::pair<int, int>> by_layer;
+  const LowerResult lowered = Lower(model, work, s);
+  for (const ir::Program& program : std::get<ir::Plan>(lowered).programs) {
+    for (const ir::Block& block : program.blocks) {
+      for (const ir::Op& op : block.ops) {
+        if (op.segment != ir::Segment::kLayer || op.layer < 0) continue;
+        auto& [products, casts] = by_layer[op.layer];
+        products += op.kind == ir::OpKind::kMatmul && op.attrs.Get(ir::Attr::kProduct) != 0;
+        casts += op.kind == ir::OpKind::kQuantize;
+      }
+    }
+  }
+  return by_layer;
+}
+
+TEST(SkippedLayers, HaveNoCastsAndNoWeightsInEightBits) {
+  Job job = LowPrecisionLlama(Fp8::kCurrent);
+  job.model.layers = 5;
+  job.work.fp8_skip = {2, 1};
+  for (const bool held : {false, true}) {
+    for (const int bucket : {1, 5}) {
+      Strategy s;
+      s.fp8_weights = held;
+      s.bucket_layers = bucket;
+      const auto casts = CastsByLayer(job.model, job.work, s);
+      for (const int layer : {0, 1, 4}) EXPECT_EQ(casts.at(layer), std::pair(0, 0)) << layer;
+      for (const int layer : {2, 3}) {
+        EXPECT_GT(casts.at(layer).first, 0) << layer;
+        EXPECT_GT(casts.at(layer).second, 0) << layer;
+      }
+      int coded = 0;
+      const ir::Plan plan = std::get<ir::Plan>(Lower(job.model, job.work, s));
+      for (const ir::Param& param : plan.params) coded += param.packing != ir::Packed::kNone;
+      EXPECT_EQ(coded, held ? 2 * 4 : 0);
+    }
+  }
+}
+
+TEST(SkippedLayers, AreRefusedWhereNothingIsLeftToCast) {
+  const Job job = LowPrecisionLlama(Fp8::kCurrent);
+  const auto reason = [&](auto change) {
+    ModelSpec model = job.model;
+    Workload work = job.work;
+    work.fp8_skip = {1, 0};
+    change(model, work);
+    const auto refused = CheckStrategy(model, work, Strategy{});
+    return refused ? refused->reason : "";
+  };
+  EXPECT_EQ(reason([](auto&, auto&) {}), "");
+  EXPECT_EQ(reason([](auto&, Workload& w) {
+              w.fp8_skip = {1, 1};
+            }),
+            "products in 8 bits skip the first 1 and the last 1 of 2 layers");
+  EXPECT_EQ(reason([](auto&, Workload& w) { w.fp8 = Fp8::kOff; }),
+            "layers that products in 8 bits skip, and all products in 16 bits");
+  EXPECT_EQ(reason([](auto&, Workload& w) { w.lora.rank = 8; }),
+            "layers that products in 8 bits skip beside adapters are not lowered");
 }
 
 TEST(ExactCasts, ChangeNothingWhereSingleProductsRunAgain) {

@@ -80,7 +80,7 @@ std::vector<StepResult> Reference(const Job& job) {
   const auto [entry, fresh] = known.try_emplace(job.key);
   if (!fresh) return entry->second;
   Job reference = job;
-  if (job.exact_casts) reference.work.fp8 = Fp8::kOff;
+  if (job.exact_casts) reference.work.fp8 = Fp8::kOff, reference.work.fp8_skip = {};
   Case c{&reference, {}};
   c.strategy.fp8_weights = job.fp8_weights && !job.exact_casts;
   c.strategy.split_products = job.split_products;

@@ -31,6 +31,8 @@ struct Job {
   const char* framework;
   double memory_quantile;  // the limit, among the exact memories of all strategies
   Lora lora = {};
+  Fp8 fp8 = Fp8::kOff;
+  SkippedLayers fp8_skip = {};
 };
 
 constexpr Job kJobs[] = {
@@ -65,6 +67,21 @@ constexpr Job kJobs[] = {
      "orrery",
      0.3,
      {8, 16}},
+    {"llama_skipped",
+     "llama2-7b",
+     6,
+     "dgx-h100",
+     1,
+     4,
+     512,
+     16,
+     Precision::kBf16,
+     Optimizer::kAdamW,
+     "orrery",
+     0.3,
+     {},
+     Fp8::kCurrent,
+     {1, 2}},
 };
 
 SearchRequest RequestOf(const Job& job) {
@@ -78,6 +95,8 @@ SearchRequest RequestOf(const Job& job) {
   request.work.global_batch = job.global_batch;
   request.work.precision = job.precision;
   request.work.optimizer = job.optimizer;
+  request.work.fp8 = job.fp8;
+  request.work.fp8_skip = job.fp8_skip;
   request.work.lora = job.lora;
   request.framework = job.framework;
   request.top = 1'000'000;  // everything that fits

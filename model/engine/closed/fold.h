@@ -96,6 +96,11 @@ class Fold : private LayerPrices {
   double ExtraKernels(double parameters) const;
   // Of one layer, once per step: weights that stay are cast when the first micro-batch needs them.
   double WeightCasts() const { return fetches_ ? 0.0 : table_.layer.weight_casts; }
+  double CastsOf(const Stage& stage) const {
+    return fetches_ ? 0.0
+                    : stage.layers * table_.layer.weight_casts +
+                          stage.plain * table_.plain_more.weight_casts;
+  }
 
   // Of the embedding's and the head's gathered weights, which nothing casts.
   double Hooks(const PassTime& gathered) const {
@@ -187,6 +192,7 @@ class Fold : private LayerPrices {
                                         : (*outline_.slowdown)[static_cast<std::size_t>(stage)];
   }
   Work WorkOf(const Stage& stage) const;
+  void AddPlain(const Stage& stage, Work* work) const;
   void SlowDown(const Stage& stage, Work* work) const;
   void FollowHost(const Stage& stage, Work* work) const;
   double InChunks(const Stage& stage) const;

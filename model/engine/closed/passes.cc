@@ -125,6 +125,7 @@ StepTime Fold::Passes(Work* of_busiest) {
     const double mean =
         others > 0 ? (table_.layers - outline_.first_layers - outline_.last_layers) / others : 0;
     const double more = others > 0 ? -(outline_.first_more + outline_.last_more) / others : 0;
+    const double plain = others > 0 ? -(outline_.first_plain + outline_.last_plain) / others : 0;
     const std::array<Stage, 3> stages = Stages();
     for (const Stage& stage : stages) {
       const bool middle =
@@ -132,9 +133,11 @@ StepTime Fold::Passes(Work* of_busiest) {
       if (middle && others == 0) continue;
       const Work candidate = WorkOf(stage);
       const Turn turn = Together(candidate);
-      const Turn part = middle && (mean != stage.layers || more != stage.recomputed)
-                            ? Together(WorkOf({mean, false, false, stage.chunks, 1, -1, more}))
-                            : turn;
+      const bool unlike = mean != stage.layers || more != stage.recomputed || plain != stage.plain;
+      const Turn part =
+          middle && unlike
+              ? Together(WorkOf({mean, false, false, stage.chunks, 1, -1, more, plain}))
+              : turn;
       sum.seconds += (middle ? others : 1.0) * part.seconds;
       sum.forward += (middle ? others : 1.0) * part.forward;
       if (!form_.host_waits) issuing = std::max(issuing, candidate.host());
@@ -204,6 +207,11 @@ void Fold::AddKernels(const Stage& stage, StepTime* time) const {
   if (stage.recomputed != 0)
     add(stage.recomputed, table_.recomputing,
         fetches_ ? table_.recomputing.gathered_backward.device : 0.0);
+  if (stage.plain != 0)
+    add(stage.plain, table_.plain_more,
+        fetches_
+            ? table_.plain_more.gathered_forward.device + table_.plain_more.gathered_backward.device
+            : 0.0);
   if (stage.first) add(1, table_.embedding, embedding_extra_);
   if (stage.last) add(1, table_.head, head_extra_);
 }

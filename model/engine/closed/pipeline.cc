@@ -81,7 +81,7 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   time->pipeline = own;
   // On its way through all stages the first micro-batch of each chunk waits for the casts of theirs, and on its way back
   // the last one for their reductions.
-  others += (table_.layers - stage_.layers) * WeightCasts() +
+  others += table_.layers * WeightCasts() - CastsOf(stage_) +
             HeldBack(table_.layers - stage_.layers, (p - 1) * v);
   time->data += HeldBack(stage_.layers, v);
   // Forward passes of the stages before it, each in its first chunk.
@@ -189,7 +189,7 @@ bool CanWalk(const PlanOutline& outline, double micro_batches) {
 // interleaved chunks for full of micro-batches, which they are not when few rounds go by.
 bool Uneven(const PlanOutline& outline, double micro_batches) {
   const std::vector<int>& layout = *outline.layout;
-  if (outline.order.fills_bubble || outline.slowdown != nullptr) return true;
+  if (outline.order.fills_bubble || outline.slowdown != nullptr || outline.plain) return true;
   if (outline.chunks > 1 && micro_batches <= kFewRounds * outline.stages) return true;
   return std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end();
 }

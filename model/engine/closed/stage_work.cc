@@ -51,9 +51,9 @@ std::array<Stage, 3> Fold::Stages() const {
   const double v = outline_.chunks;
   const bool together = outline_.order.in_a_v;  // both ends on the first stage
   const PlanOutline& o = outline_;
-  return {Stage{o.first_layers, true, together, v, 1, -1, o.first_more},
-          Stage{o.last_layers, false, !together, v, 1, -1, o.last_more},
-          Stage{o.middle_layers, false, false, v, 1, -1, o.middle_more}};
+  return {Stage{o.first_layers, true, together, v, 1, -1, o.first_more, o.first_plain},
+          Stage{o.last_layers, false, !together, v, 1, -1, o.last_more, o.last_plain},
+          Stage{o.middle_layers, false, false, v, 1, -1, o.middle_more, o.middle_plain}};
 }
 
 // Each on its own, where they differ in speed.
@@ -61,15 +61,16 @@ std::vector<Stage> Fold::StagesBySpeed() const {
   std::vector<Stage> all;
   for (int s = 0; s < outline_.stages; ++s) {
     const bool in_a_v = outline_.order.in_a_v;
-    double layers = 0, more = 0;
+    double layers = 0, more = 0, plain = 0;
     for (int chunk = 0; chunk < outline_.chunks; ++chunk) {
       const int place = VirtualStage(in_a_v, outline_.stages, s, chunk);
       const int held = (*outline_.layout)[static_cast<std::size_t>(place)];
       layers += held;
       more += outline_.MoreRecomputed(outline_.recompute, held);
+      plain += outline_.MorePlain(static_cast<std::size_t>(place));
     }
     const bool last = in_a_v ? s == 0 : s + 1 == outline_.stages;
-    all.push_back({layers, s == 0, last, double(outline_.chunks), SlowdownOf(s), s, more});
+    all.push_back({layers, s == 0, last, double(outline_.chunks), SlowdownOf(s), s, more, plain});
   }
   return all;
 }
@@ -125,11 +126,27 @@ Work Fold::WorkOf(const Stage& stage) const {
         stage.recomputed * (more.backward.busy() + (fetches_ ? gathered.device : 0.0));
     work.backward.host += stage.recomputed * (more.backward.host + HostOfGathered(more));
   }
+  if (stage.plain != 0) AddPlain(stage, &work);
   if (stage.slowdown != 1) SlowDown(stage, &work);
   ExposeShards(stage, &work);
   if (outline_.moves_activations) AwaitActivations(stage, &work);
   if (outline_.stages == 1 || form_.host_waits) FollowHost(stage, &work);
   return work;
+}
+
+void Fold::AddPlain(const Stage& stage, Work* work) const {
+  const LayerTime& more = table_.plain_more;
+  const bool apart = outline_.order.fills_bubble;
+  const double put_off = apart ? more.weight_gradient : 0.0;
+  const double issued = apart ? more.weight_gradient_host : 0.0;
+  const double cast_forward = fetches_ ? more.gathered_forward.device : 0.0;
+  const double cast_backward = fetches_ ? more.gathered_backward.device : 0.0;
+  work->forward.kernels += stage.plain * (more.forward.busy() + cast_forward);
+  work->backward.kernels += stage.plain * (more.backward.busy() - put_off + cast_backward);
+  work->weight.kernels += stage.plain * put_off;
+  work->forward.host += stage.plain * more.forward.host;
+  work->backward.host += stage.plain * (more.backward.host - issued);
+  work->weight.host += stage.plain * issued;
 }
 
 namespace {
@@ -191,7 +208,9 @@ void Fold::SlowDown(const Stage& stage, Work* work) const {
   const LayerTable& t = table_;
   double forward = stage.layers * messages(t.layer.forward);
   double backward = stage.layers * messages(t.layer.backward) +
-                    stage.recomputed * messages(t.recomputing.backward);
+                    stage.recomputed * messages(t.recomputing.backward) +
+                    stage.plain * messages(t.plain_more.backward);
+  forward += stage.plain * messages(t.plain_more.forward);
   if (stage.first) forward += messages(t.embedding.forward);
   if (stage.first && !outline_.order.fills_bubble) backward += messages(t.embedding.backward);
   slow(&work->forward.kernels, forward);

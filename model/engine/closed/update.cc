@@ -405,7 +405,7 @@ void Fold::AddUpdate(StepTime* time) const {
   if (outline_.norm_messages) time->data += sharded ? data_->norm_of_tensors : data_->norm;
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
   time->compute += form_.fill.Of(kept) + units * form_.fill.gap;  // the loss, too
-  time->compute += here_.layers * WeightCasts();
+  time->compute += CastsOf(here_);
   AddCodes(fullest_layers, time);
   if (form_.clips)
     time->optimizer += form_.norm.Of(gradients / outline_.shards) + units * form_.norm.gap;

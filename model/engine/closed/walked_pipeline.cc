@@ -66,7 +66,7 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   pass.early_host = {std::min(forward.host, pass.host[0]), std::min(backward.host, pass.host[1])};
   pass.gathered = {std::min(forward.gathered, pass.early[0]),
                    work.backward.copies > 0 ? 0.0 : std::min(backward.gathered, pass.early[1])};
-  pass.first = chunk.layers * WeightCasts();
+  pass.first = CastsOf(chunk);
   pass.last = HeldBack(chunk.layers, 1);
   return pass;
 }
@@ -81,7 +81,7 @@ bool Fold::FindHeaviest(Work* work) {
     StepTime time;
     AddKernels(stage, &time);
     const double kernels =
-        time.compute + stage.layers * WeightCasts() +
+        time.compute + CastsOf(stage) +
         form_.update * (1 - outline_.states_on_host) * TrainedOn(stage) / outline_.shards;
     if (kernels <= most * (1 + kRounding)) continue;
     most = kernels;
@@ -177,14 +177,15 @@ void Fold::FindPasses(PipelineTimes* times) {
     const bool first = i == 0, last = i + 1 == layout.size();
     const int stage = ChunkAt(outline_.order.in_a_v, outline_.stages, static_cast<int>(i)).stage;
     if (i > 1 && !last && layout[i] == layout[i - 1] && outline_.slowdown == nullptr && !by_stage &&
-        all.of_stage.empty()) {
+        all.of_stage.empty() && outline_.MorePlain(i) == outline_.MorePlain(i - 1)) {
       times->passes[i] = times->passes[i - 1];
       continue;
     }
     const With messages(*this, stage);
     if (by_stage) static_cast<LayerPrices&>(*this) = {}, PriceLayer();
-    times->passes[i] = PassOf({static_cast<double>(layout[i]), first, last, 1, SlowdownOf(stage),
-                               -1, outline_.MoreRecomputed(outline_.recompute, layout[i])});
+    times->passes[i] =
+        PassOf({static_cast<double>(layout[i]), first, last, 1, SlowdownOf(stage), -1,
+                outline_.MoreRecomputed(outline_.recompute, layout[i]), outline_.MorePlain(i)});
   }
   if (by_stage) static_cast<LayerPrices&>(*this) = prices;
 }
@@ -208,7 +209,7 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   for (int stage = 0; !stages_.hops.empty() && stage < outline_.stages; ++stage)
     times.hops.push_back(Hop(stage));
   watched_ = times.watched = Watched();
-  const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();
+  const double kernels = M_ * work.kernels() + CastsOf(here_);
   time->pipeline = time->bubble = time->host = time->offload = 0;
   time->tensor -= tails_;
   if (most < kForEver) {
@@ -247,8 +248,8 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
       std::accumulate(layout.begin(), layout.begin() + (outline_.stages - 1), 0.0);
   const bool in_a_v = outline_.order.in_a_v;
   time->tensor -= tails_;
-  const Work last = WorkOf(
-      {outline_.last_layers, false, !in_a_v, double(outline_.chunks), 1, -1, outline_.last_more});
+  const Work last = WorkOf({outline_.last_layers, false, !in_a_v, double(outline_.chunks), 1, -1,
+                            outline_.last_more, outline_.last_plain});
   double way = before * (forward_ + backward_ - put_off_) + table_.embedding.forward.busy();
   if (outline_.recomputed > 0) {
     double more = 0;
@@ -256,14 +257,21 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
       more += outline_.MoreRecomputed(outline_.recompute, layout[static_cast<std::size_t>(stage)]);
     way += more * table_.recomputing.backward.busy();
   }
+  double plain = 0;  // of the same layers
+  for (std::size_t chunk = 0; chunk + 1 < static_cast<std::size_t>(outline_.stages); ++chunk)
+    plain += outline_.MorePlain(chunk);
+  const PassTime &forth = table_.plain_more.forward, &back = table_.plain_more.backward;
+  const double put_off = outline_.order.fills_bubble ? table_.plain_more.weight_gradient : 0.0;
+  way += plain * (forth.busy() + back.busy() - put_off);
   if (outline_.order.fills_bubble) {
+    way += outline_.MorePlain(0) * put_off;
     way += layout.front() * put_off_ - std::min(p, M_) * (last.weight.device() + last.last.seconds);
   }
   way += table_.embedding.backward.busy() + 2 * WayOfStages();
   // Of which gathers are no part.
   if (table_.recomputed > 0 && table_.boundary_cut == 0)
     way -= (p - 1) * table_.layer.leading.busy() / table_.recomputed;
-  if (in_a_v) way = before * forward_ + table_.embedding.forward.busy();
+  if (in_a_v) way = before * forward_ + plain * forth.busy() + table_.embedding.forward.busy();
   const double ahead = AheadOf(stage_, work);
   const double more = AheadOf({outline_.last_layers, false, !in_a_v}, last) - ahead;
   time->data = M_ * (OnDevice(work).shards + work.copies() - ahead);

@@ -74,6 +74,7 @@ struct Stage {
   double slowdown = 1;    // of its kernels
   int index = -1;         // where stages differ in speed
   double recomputed = 0;  // of its layers, beyond the share of all layers that is
+  double plain = 0;       // likewise, whose products are not cast (PlanOutline::plain)
 };
 
 // Kernels and messages inside of layers, gathers and scatters that they wait for, and what the host issues.

@@ -24,8 +24,28 @@ Result Multiple(Fp8 recipe, int64_t extent, const char* what, const char* hint) 
 
 }  // namespace
 
+Result CheckSkippedLayers(const ModelSpec& model, const Workload& work) {
+  const SkippedLayers& skip = work.fp8_skip;
+  if (!skip.any()) return std::nullopt;
+  if (work.fp8 == Fp8::kOff)
+    return Refusal{"layers that products in 8 bits skip, and all products in 16 bits",
+                   "--fp8 NAME, or no --fp8-skip"};
+  if (work.lora.on())
+    return Refusal{"layers that products in 8 bits skip beside adapters are not lowered",
+                   "no --fp8-skip"};
+  if (model.family == Family::kEncoderDecoder)
+    return Refusal{"layers that products in 8 bits skip in two stacks are not lowered",
+                   "no --fp8-skip"};
+  if (int64_t{skip.first} + skip.last >= model.layers)
+    return Refusal{fmt::format("products in 8 bits skip the first {} and the last {} of {} layers",
+                               skip.first, skip.last, model.layers),
+                   "fewer in --fp8-skip, or --fp8 off"};
+  return std::nullopt;
+}
+
 Result CheckLowPrecision(const ModelSpec& model, const Workload& work, const Strategy& s) {
   const Fp8 recipe = work.fp8;
+  if (auto refused = CheckSkippedLayers(model, work)) return refused;
   if (auto refused = CheckCodedWeights(work, s)) return refused;
   if (recipe == Fp8::kOff) return std::nullopt;
   if (model.family == Family::kMlp)

@@ -10,6 +10,8 @@ namespace orrery {
 
 // Every extent of a product is a multiple of the recipe's block, or of 16 (cuBLAS and TransformerEngine: both extents of a
 // cast tensor divide by 16, of MXFP8 by 32). Rows count per sample, so that a recipe is legal for every micro-batch or none.
+// CheckSkippedLayers(): some layers must be left that are cast.
+std::optional<Refusal> CheckSkippedLayers(const ModelSpec& model, const Workload& work);
 std::optional<Refusal> CheckLowPrecision(const ModelSpec& model, const Workload& work,
                                          const Strategy& strategy);
 

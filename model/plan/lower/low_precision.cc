@@ -18,8 +18,8 @@ using ir::ViewId;
 
 namespace {
 
-RecipeForm FormIn(const StageBuilder& stage) { return FormOf(stage.ctx().work.fp8); }
-bool Casts(const StageBuilder& stage) { return stage.ctx().work.fp8 != Fp8::kOff; }
+RecipeForm FormIn(const StageBuilder& stage) { return FormOf(stage.recipe()); }
+bool Casts(const StageBuilder& stage) { return stage.recipe() != Fp8::kOff; }
 
 // Gradients have the wider range where one scale holds for a whole tensor (TransformerEngine's Format.HYBRID).
 CastFormat FormatOf(const StageBuilder& stage, bool gradient) {
@@ -39,7 +39,7 @@ CastFormat FormatOf(const StageBuilder& stage, bool gradient) {
 
 // A norm can write casts itself where it need not know the whole tensor first.
 CastFrom Fusible(const StageBuilder& stage, CastFrom from) {
-  const Fp8 recipe = stage.ctx().work.fp8;
+  const Fp8 recipe = stage.recipe();
   const bool late = recipe == Fp8::kCurrent || recipe == Fp8::kNvfp4;
   return late && from == CastFrom::kNorm ? CastFrom::kElsewhere : from;
 }
@@ -86,7 +86,7 @@ int64_t ScalesAcross(const RecipeForm& form, const Shape& s) {
 ViewId TensorScaleOf(StageBuilder& stage, const CastSource& source, bool weight) {
   const LowerContext& ctx = stage.ctx();
   const double elements = static_cast<double>(source.rows * source.width);
-  if (ctx.work.fp8 == Fp8::kDelayed) {
+  if (stage.recipe() == Fp8::kDelayed) {
     const ScaleSlot slot = stage.SlotOf(source.name, source.gradient);
     if (slot.recorded || stage.phase() == Phase::kRecompute) return slot.scale;
     ir::Op& op = stage.Emit(OpKind::kAmax, {slot.amax}, {source.x, slot.amax},
@@ -197,7 +197,7 @@ Factor Quantize(StageBuilder& stage, const CastSource& source, CastNeed need, bo
 Factor Existing(StageBuilder& stage, const CastSource& source, CastNeed need, bool weight) {
   Factor factor = FactorOf(stage, source, need, weight);
   if (!ScalesTensors(stage)) return factor;
-  const ViewId scale = stage.ctx().work.fp8 == Fp8::kDelayed
+  const ViewId scale = stage.recipe() == Fp8::kDelayed
                            ? stage.SlotOf(source.name, source.gradient).scale
                            : stage.Make(source.name + ".ts", factor.transformed ? 2 : 1,
                                         stage.ctx().full, ir::BufferClass::kScalar);

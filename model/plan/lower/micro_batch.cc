@@ -19,16 +19,31 @@ int64_t EffectiveWindow(const ModelSpec& model, int64_t layer, int64_t seq_len) 
   return window < seq_len ? window : 0;
 }
 
-// The different ones, in the order of the layers.
-std::vector<int64_t> Windows(const ModelSpec& model, int64_t seq_len) {
-  std::vector<int64_t> windows;
+// What tells layers apart.
+struct Kind {
+  int64_t window = 0;
+  bool plain = false;  // MicroBatchPlan::LayerKind
+  bool operator==(const Kind&) const = default;
+};
+
+Kind KindOf(const ModelSpec& model, const Workload& work, int64_t layer) {
+  return {EffectiveWindow(model, layer, work.seq_len),
+          work.fp8 != Fp8::kOff && work.fp8_skip.Hold(layer, model.layers)};
+}
+
+// The different ones in the order of the layers, plain ones first.
+std::vector<Kind> DifferentKinds(const ModelSpec& model, const Workload& work) {
+  std::vector<Kind> kinds;
   for (int64_t i = 0; i < model.layers; ++i) {
-    const int64_t window = EffectiveWindow(model, i, seq_len);
-    if (std::find(windows.begin(), windows.end(), window) == windows.end())
-      windows.push_back(window);
-    if (model.windows.empty()) break;
+    const Kind kind = KindOf(model, work, i);
+    if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
+    if (model.windows.empty() && !work.fp8_skip.any()) break;
   }
-  return windows;
+  std::ranges::stable_partition(kinds, &Kind::plain);
+  return kinds;
+}
+int64_t PlainKinds(const std::vector<Kind>& kinds) {
+  return std::ranges::count(kinds, true, &Kind::plain);
 }
 
 // The first layer is a kind of its own where nothing in front of its adapters is trained.
@@ -36,17 +51,24 @@ bool FirstDiffers(const ModelSpec& model, const Workload& work) {
   return work.lora.on() && model.layers > 1;
 }
 
-// One layer of each kind; the stack of a plain MLP as it is. `partial`: recomputation takes the first of two such layers.
-ModelSpec OneLayerOfEach(ModelSpec model, const Workload& work, bool partial) {
+// One layer of each kind; the stack of a plain MLP as it is. `partial`: recomputation takes the first of two such layers,
+// of which plain ones stand at both ends. `skip`: these.
+ModelSpec OneLayerOfEach(ModelSpec model, const Workload& work, bool partial,
+                         SkippedLayers* skip = nullptr) {
   if (model.family == Family::kMlp) {
     model.layers = std::min(model.layers, kMostMlpLayers);
     return model;
   }
-  std::vector<int64_t> windows = Windows(model, work.seq_len);
+  std::vector<Kind> kinds = DifferentKinds(model, work);
+  const auto plain = PlainKinds(kinds);
+  if (skip != nullptr) *skip = {static_cast<int>(plain), partial ? static_cast<int>(plain) : 0};
   if (partial) {
-    const std::vector<int64_t> taken = windows;
-    windows.insert(windows.end(), taken.begin(), taken.end());
+    std::vector<Kind> kept = kinds;
+    std::ranges::rotate(kept, kept.begin() + plain);
+    kinds.insert(kinds.end(), kept.begin(), kept.end());
   }
+  std::vector<int64_t> windows;
+  for (const Kind& kind : kinds) windows.push_back(kind.window);
   if (FirstDiffers(model, work))
     windows.insert(windows.begin(), EffectiveWindow(model, 0, work.seq_len));
   model.windows = std::move(windows);
@@ -60,12 +82,14 @@ std::vector<MicroBatchPlan::LayerKind> Kinds(const ModelSpec& model, const Model
   const auto layers = static_cast<double>(model.layers);
   if (model.family == Family::kMlp) return {{layers, 1.0 / static_cast<double>(small.layers)}};
   std::vector<MicroBatchPlan::LayerKind> kinds(small.windows.size());
+  const std::vector<Kind> different = DifferentKinds(model, work);
   const bool differs = FirstDiffers(model, work);
   if (differs) kinds.front().count = 1;
   for (int64_t i = differs; i < model.layers; ++i) {
-    const int64_t window = EffectiveWindow(model, i, work.seq_len);
-    const auto kind = std::find(small.windows.begin() + differs, small.windows.end(), window);
-    kinds[static_cast<std::size_t>(kind - small.windows.begin())].count += 1;
+    const Kind of = KindOf(model, work, i);
+    const auto kind = std::ranges::find(different, of) - different.begin() + differs;
+    kinds[static_cast<std::size_t>(kind)].count += 1;
+    kinds[static_cast<std::size_t>(kind)].plain = of.plain;
   }
   const auto decoders = static_cast<double>(model.decoder_layers);
   if (!key.recompute.partial()) {
@@ -74,10 +98,14 @@ std::vector<MicroBatchPlan::LayerKind> Kinds(const ModelSpec& model, const Model
   }
   // Which kinds of layers stand where recomputation takes them is left out: each has its share.
   const double share = static_cast<double>(key.recomputed) / static_cast<double>(key.layers);
-  const std::size_t half = (kinds.size() + differs) / 2;
-  for (std::size_t i = differs; i < half; ++i) {
-    kinds[half + i - differs].count = (1 - share) * kinds[i].count;
-    kinds[i].count *= share;
+  const std::size_t half = (kinds.size() + differs) / 2, each = half - differs;
+  const auto plain = static_cast<std::size_t>(PlainKinds(different));
+  for (std::size_t i = 0; i < each; ++i) {
+    MicroBatchPlan::LayerKind& taken = kinds[differs + i];
+    MicroBatchPlan::LayerKind& kept = kinds[half + (i + each - plain) % each];
+    kept.count = (1 - share) * taken.count;
+    kept.plain = taken.plain;
+    taken.count *= share;
   }
   if (decoders > 0) kinds.insert(kinds.end(), {{share * decoders}, {(1 - share) * decoders}});
   return kinds;
@@ -173,13 +201,13 @@ std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, co
   Workload local = work;
   local.global_batch = key.micro_batch;
   local.clip_norm = 0;
-  const ModelSpec small = OneLayerOfEach(model, local, key.recompute.partial());
+  const ModelSpec small = OneLayerOfEach(model, work, key.recompute.partial(), &local.fp8_skip);
   const Strategy strategy = SmallStrategy(key, small, local.fp8);
   LowerResult lowered = Lower(small, local, strategy);
   if (auto* refusal = std::get_if<Refusal>(&lowered)) return std::move(*refusal);
   MicroBatchPlan out;
   out.plan = std::move(std::get<ir::Plan>(lowered));
-  out.kinds = LayerKinds(model, local, key);
+  out.kinds = LayerKinds(model, work, key);
   const std::vector<double> kept = KeptBytes(out.plan.programs.front(), 1, 2);
   for (std::size_t i = 0; i < std::min(kept.size(), out.kinds.size()); ++i)
     out.kinds[i].kept_bytes = kept[i];

@@ -48,6 +48,7 @@ struct MicroBatchPlan {
     double count = 0;       // layers of this kind in the model
     double scale = 1;       // one of them costs `scale` times the plan's ops of that layer
     double kept_bytes = 0;  // of activations that its forward pass leaves for its backward pass
+    bool plain = false;     // its products stay in the precision of the job, those of others do not
   };
   // Ranks of a group, and how many ranks lie between neighbours.
   struct Span {

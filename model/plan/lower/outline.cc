@@ -40,6 +40,38 @@ void FindRecomputed(const Strategy& s, const std::vector<int>& layers, PipelineL
   if (s.pp > 2) split->middle_more = more[static_cast<std::size_t>(split->fullest)];
 }
 
+// Of other stages with as many layers the busiest is taken for the one with most of those.
+void FindPlain(const Workload& work, const Strategy& s, PlanOutline* outline) {
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  const std::vector<int>& layout = *outline->layout;
+  const int64_t all = std::accumulate(layout.begin(), layout.end(), int64_t{0});
+  const SkippedLayers& skip = work.fp8_skip;
+  const double share = static_cast<double>(skip.first + skip.last) / static_cast<double>(all);
+  std::vector<double> more(layout.size()), by_stage(static_cast<std::size_t>(s.pp), 0.0);
+  std::vector<int> layers(by_stage.size(), 0);
+  int64_t layer = 0;
+  for (std::size_t chunk = 0; chunk < layout.size(); ++chunk) {
+    const int64_t end = layer + layout[chunk];
+    const int64_t at_start = std::max<int64_t>(0, std::min<int64_t>(end, skip.first) - layer);
+    const int64_t at_end = std::max<int64_t>(0, end - std::max(layer, all - skip.last));
+    more[chunk] = static_cast<double>(at_start + at_end) - share * layout[chunk];
+    const auto stage =
+        static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, static_cast<int>(chunk)).stage);
+    by_stage[stage] += more[chunk];
+    layers[stage] += layout[chunk];
+    layer = end;
+  }
+  outline->first_plain = by_stage.front();
+  outline->last_plain = by_stage.back();
+  for (std::size_t stage = 1; stage + 1 < by_stage.size(); ++stage) {
+    const auto most = static_cast<std::size_t>(outline->fullest);
+    if (layers[stage] == layers[most] && by_stage[stage] > by_stage[most])
+      outline->fullest = static_cast<int>(stage);
+  }
+  if (s.pp > 2) outline->middle_plain = by_stage[static_cast<std::size_t>(outline->fullest)];
+  outline->plain = std::make_shared<const std::vector<double>>(std::move(more));
+}
+
 }  // namespace
 
 PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
@@ -135,6 +167,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.norm_messages = work.optimizer == Optimizer::kLamb && (outline.shards > 1 || s.tp > 1);
   const bool half = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
   outline.recompute = s.recompute;
+  if (layers.layout && work.fp8 != Fp8::kOff && work.fp8_skip.any()) FindPlain(work, s, &outline);
   outline.states_on_host = s.offload.optimizer;
   outline.weights_on_host = s.offload.weights;
   outline.moves_activations = s.offload.activations;

@@ -84,6 +84,12 @@ struct PlanOutline : PipelineLayers {
 
   Recompute recompute;
 
+  // Where products are cast in 8 or 4 bits but for those of some layers, and stages differ in these: how many more of them a
+  // chunk has than their share of its layers, in the order of PipelineLayers::layout; null: none. And by stage.
+  std::shared_ptr<const std::vector<double>> plain;
+  double first_plain = 0, middle_plain = 0, last_plain = 0;
+  double MorePlain(std::size_t chunk) const { return plain ? (*plain)[chunk] : 0.0; }
+
   // In memory of the host (offload.h).
   double states_on_host = 0;       // share of a stage's parameters
   bool weights_on_host = false;    // each pass copies them before it gathers them

@@ -253,6 +253,8 @@ class StageBuilder {
     layer_ = layer;
   }
   ir::Phase phase() const { return phase_; }
+  // Of products of the layer that ops are labelled with.
+  Fp8 recipe() const { return ctx_.work.RecipeOf(layer_, ctx_.model.layers); }
   void SetPhase(ir::Phase phase) { phase_ = phase; }
 
   // Buffers by name: created at first mention, whole view returned.

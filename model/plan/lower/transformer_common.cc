@@ -149,14 +149,20 @@ void DeclareAdapters(const LowerContext& ctx, const std::string& base, SubKind k
   }
 }
 
-// Of a range of layers. Weights of linear maps may be packed, or held in 8 bits, in units of their own.
-std::vector<ParamRef> AddLayerParams(StageBuilder& stage, const std::string& layers,
-                                     const std::vector<ParamDecl>& params) {
-  const bool codes = stage.ctx().strategy.fp8_weights;
-  const bool packs = codes || PackingOf(stage.ctx().work) != ir::Packed::kNone;
+// Of a range of layers. Weights of linear maps may be packed, or held in 8 bits, in units of their own; those of layers
+// whose products are not cast stay with all else.
+std::vector<ParamRef> AddLayerParams(StageBuilder& stage, int first, const Declared& declared) {
+  const LowerContext& ctx = stage.ctx();
+  const std::string layers = std::to_string(first);
+  const bool codes = ctx.strategy.fp8_weights;
+  const bool packs = codes || PackingOf(ctx.work) != ir::Packed::kNone;
   std::array<std::vector<ParamDecl>, 2> kinds;
-  const auto kind_of = [&](const ParamDecl& decl) { return packs && decl.shape.size() == 2; };
-  for (const ParamDecl& decl : params) kinds[kind_of(decl)].push_back(decl);
+  const auto kind_of = [&](std::size_t i) {
+    return packs && declared.params[i].shape.size() == 2 &&
+           !ctx.work.fp8_skip.Hold(first + declared.owner[i].first, ctx.model.layers);
+  };
+  for (std::size_t i = 0; i < declared.params.size(); ++i)
+    kinds[kind_of(i)].push_back(declared.params[i]);
   std::array<std::vector<ParamRef>, 2> added;
   if (!kinds[0].empty()) added[0] = stage.AddUnit("u" + layers, kinds[0], stage.ctx().sp(), true);
   if (!kinds[1].empty()) {
@@ -166,8 +172,8 @@ std::vector<ParamRef> AddLayerParams(StageBuilder& stage, const std::string& lay
   }
   std::vector<ParamRef> refs;
   std::array<std::size_t, 2> next{};
-  for (const ParamDecl& decl : params) {
-    const std::size_t kind = kind_of(decl);
+  for (std::size_t i = 0; i < declared.params.size(); ++i) {
+    const std::size_t kind = kind_of(i);
     refs.push_back(added[kind][next[kind]++]);
   }
   return refs;
@@ -210,7 +216,7 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
                       static_cast<int>(sub), adapters);
     }
   }
-  const std::vector<ParamRef> refs = AddLayerParams(stage, std::to_string(first), declared.params);
+  const std::vector<ParamRef> refs = AddLayerParams(stage, first, declared);
   for (std::size_t i = 0; i < refs.size(); ++i) {
     sublayers[declared.owner[i].first][declared.owner[i].second].*declared.fields[i] = refs[i];
   }

@@ -181,6 +181,8 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"framework", FrameworkWords(job.request.framework)},
                       {"release", ReleaseOf(job)}};
   if (work.fp8 != Fp8::kOff) json["workload"]["fp8"] = NameIn(kFp8Names, work.fp8);
+  if (work.fp8_skip.any())
+    json["workload"]["fp8_skip"] = fmt::format("{},{}", work.fp8_skip.first, work.fp8_skip.last);
   if (work.lora.on())
     json["workload"]["lora"] = {{"rank", work.lora.rank},
                                 {"alpha", work.lora.alpha},

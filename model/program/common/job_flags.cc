@@ -11,10 +11,10 @@ namespace orrery::cli {
 std::string JobFlags::Arguments() const {
   std::string text;
   for (const Flag* flag :
-       {&model,        &topology,   &gpus_per_node, &gpu,        &collectives,  &seq_len,
-        &precision,    &fp8,        &fp8_weights,   &optimizer,  &framework,    &fact,
-        &attention,    &dropout,    &lora_rank,     &lora_alpha, &lora_targets, &lora_base,
-        &memory_limit, &node_price, &slow_node}) {
+       {&model,     &topology,     &gpus_per_node, &gpu,         &collectives, &seq_len,
+        &precision, &fp8,          &fp8_skip,      &fp8_weights, &optimizer,   &framework,
+        &fact,      &attention,    &dropout,       &lora_rank,   &lora_alpha,  &lora_targets,
+        &lora_base, &memory_limit, &node_price,    &slow_node}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
   if (own_model) {
@@ -24,10 +24,10 @@ std::string JobFlags::Arguments() const {
 }
 
 std::vector<Flag*> JobFlags::All() {
-  return {&model,        &topology,  &nodes,        &gpus_per_node, &gpu,         &collectives,
-          &global_batch, &seq_len,   &precision,    &fp8,           &fp8_weights, &optimizer,
-          &framework,    &fact,      &attention,    &dropout,       &lora_rank,   &lora_alpha,
-          &lora_targets, &lora_base, &memory_limit, &node_price,    &slow_node};
+  return {&model,        &topology,     &nodes,     &gpus_per_node, &gpu,        &collectives,
+          &global_batch, &seq_len,      &precision, &fp8,           &fp8_skip,   &fp8_weights,
+          &optimizer,    &framework,    &fact,      &attention,     &dropout,    &lora_rank,
+          &lora_alpha,   &lora_targets, &lora_base, &memory_limit,  &node_price, &slow_node};
 }
 
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
@@ -53,6 +53,9 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "products of layers in 8 or 4 bits: off, delayed or current (a scale per tensor), "
                "blockwise (128), mxfp8 or nvfp4",
                Words::kList, NamesOf<Fp8>(kFp8Names));
+  flags->Value(&fp8_skip, "--fp8-skip", "FIRST,LAST",
+               "layers at the start and the end of the model whose products stay in --precision "
+               "(default: none)");
   flags->Value(&fp8_weights, "--fp8-weights", "on|off",
                "hold and gather the weights of these products in 8 bits (delayed, current, "
                "blockwise; mxfp8 gathers 16; default: the framework's)",

@@ -16,8 +16,8 @@ namespace orrery::cli {
 // --model, --nodes, --topology ...
 struct JobFlags {
   Flag model, topology, nodes, gpus_per_node, gpu, collectives, global_batch, seq_len, precision,
-      fp8, fp8_weights, optimizer, framework, fact, attention, dropout, memory_limit, node_price,
-      lora_rank, lora_alpha, lora_targets, lora_base, slow_node;
+      fp8, fp8_skip, fp8_weights, optimizer, framework, fact, attention, dropout, memory_limit,
+      node_price, lora_rank, lora_alpha, lora_targets, lora_base, slow_node;
 
   // `several`: --nodes and --global-batch take lists and ranges.
   void Declare(FlagSet* flags, bool take_several);

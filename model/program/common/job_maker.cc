@@ -96,6 +96,7 @@ void JobMaker::ReadPlain() {
     precision_ = ReadChoice<Precision>(flags_.precision, report::kPrecisionNames, &diagnostics_);
   }
   fp8_ = ReadChoice<Fp8>(flags_.fp8, kFp8Names, &diagnostics_);
+  if (flags_.fp8_skip.given) ReadSkipped();
   optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
   attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);
   dropout_ = ReadRate(flags_.dropout);
@@ -107,6 +108,26 @@ void JobMaker::ReadPlain() {
   request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
   if (flags_.slow_node.given) slow_nodes_ = ReadSlowNodes(flags_.slow_node, &diagnostics_);
   diagnostics_.ThrowIfAny();
+}
+
+void JobMaker::ReadSkipped() {
+  constexpr int64_t kMostLayers = 1'000'000;
+  const std::string& text = flags_.fp8_skip.text;
+  const std::size_t comma = text.find(',');
+  int64_t first = 0, last = 0;
+  const auto read = [&](const std::string& part, int64_t* number) {
+    return ParseInteger(part, number) == NumberFault::kNone && *number >= 0 &&
+           *number <= kMostLayers;
+  };
+  if (comma == std::string::npos || !read(text.substr(0, comma), &first) ||
+      !read(text.substr(comma + 1), &last)) {
+    return diagnostics_.Error(
+        flags_.fp8_skip.where,
+        fmt::format("--fp8-skip: '{}' is no number of layers at the start and one at the end",
+                    text),
+        "--fp8-skip 1,1");
+  }
+  request_.work.fp8_skip = {static_cast<int>(first), static_cast<int>(last)};
 }
 
 std::optional<double> JobMaker::ReadRate(const Flag& flag) {

@@ -40,6 +40,7 @@ class JobMaker {
   // less: then data parallelism over all of them, or over a power of two less, divides the batch.
   int64_t DefaultBatch(int64_t seq_len) const;
   void SetPrecision(const std::string& by_model);
+  void ReadSkipped();
   void CheckProducts();
   void CheckWeights();
   void CheckPrecision();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/base/text.h"
+#include "model/plan/lower/check_low_precision.h"
 #include "model/plan/lower/coded.h"
 #include "model/program/common/adapter_flags.h"
 #include "model/program/common/job_maker.h"
@@ -40,6 +41,8 @@ void JobMaker::SetWorkload() {
     FromModel(fmt::format("fp8 {}", defaults.fp8), "--fp8");
   }
   CheckProducts();
+  if (const auto refused = CheckSkippedLayers(request_.model, request_.work))
+    diagnostics_.Error(flags_.fp8_skip.where, refused->reason, refused->hint);
   CheckWeights();
   if (optimizer_) {
     request_.work.optimizer = *optimizer_;

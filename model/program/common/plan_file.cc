@@ -15,8 +15,8 @@ constexpr std::size_t kShownFindings = 5;
 
 void RefuseFlags(const Flag& file, JobFlags job, const LayoutFlags& layout) {
   for (const Flag* flag :
-       {&job.model, &job.global_batch, &job.seq_len, &job.precision, &job.fp8, &job.fp8_weights,
-        &job.optimizer, &job.attention, &job.dropout, &job.lora_rank}) {
+       {&job.model, &job.global_batch, &job.seq_len, &job.precision, &job.fp8, &job.fp8_skip,
+        &job.fp8_weights, &job.optimizer, &job.attention, &job.dropout, &job.lora_rank}) {
     if (flag->given) {
       throw InputError({{file.where, fmt::format("a plan and {} are given", flag->name),
                          "keep one of them: a plan says what is trained"}});

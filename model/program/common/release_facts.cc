@@ -31,6 +31,19 @@ std::string ReductionWords(const FrameworkProfile& framework) {
   return "reduced after the backward pass";
 }
 
+// "" where all are cast.
+std::string SkippedWords(const Workload& work) {
+  const SkippedLayers& skip = work.fp8_skip;
+  if (!skip.any()) return "";
+  std::string which;
+  for (const auto& [end, count] : {std::pair("first", skip.first), std::pair("last", skip.last)}) {
+    if (count == 0) continue;
+    which += fmt::format("{}the {} {}", which.empty() ? "" : " and ", end,
+                         count == 1 ? "layer" : fmt::format("{} layers", count));
+  }
+  return fmt::format(", but those of {} in {}", which, NameIn(kPrecisionNames, work.precision));
+}
+
 }  // namespace
 
 std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
@@ -50,8 +63,8 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
   if (recipe != Fp8::kOff) {
     const ProductType product = FormOf(recipe).product;
     all.push_back({"",
-                   fmt::format("{} products of layers (fp8 {})", NameIn(kProductNames, product),
-                               NameIn(kFp8Names, recipe)),
+                   fmt::format("{} products of layers (fp8 {}){}", NameIn(kProductNames, product),
+                               NameIn(kFp8Names, recipe), SkippedWords(job.request.work)),
                    false});
     if (preset.FusesCast(product) && recipe != Fp8::kCurrent)
       add("facts", "fp8_fused_casts", "casts fused with norms");

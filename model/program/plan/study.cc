@@ -28,7 +28,7 @@ std::string KeyOf(const Flag& flag) {
 // Their own text has commas: several values are a list in the file.
 bool HasCommas(const std::string& key) {
   return key == "layout" || key == "fact" || key == "lora_targets" || key == "placement" ||
-         key == "slow_node";
+         key == "slow_node" || key == "fp8_skip";
 }
 
 void AddRange(const Flag& flag, const std::smatch& match, std::vector<std::string>* values,
