@@ -14,8 +14,9 @@
 // the chain moves twice as fast as one that forgets when they left: a repair of fixed length is half over in the mean, so
 // that what is away stays for X/2 more. What it forgets in_repair.h puts right: the variance with spares, and how many come
 // back in the first few X.
-// Range: of random settings against simulations (failure_simulation.h) the mean is within 0.3 % for g r X up to 0.4, that is
-// while seven groups in ten are there, and within 2 % up to 1; beyond, days are up to 10 % too many, and their spread too wide.
+// Range: of random settings against simulations (failure_simulation.h) the mean is within 1 % for g r X up to 0.4, that is
+// while seven groups in ten are there, and within 3 % up to 1 (two groups: 3 % in both); beyond, days are up to 10 % too
+// many, and their spread too wide.
 #pragma once
 
 #include <cstdint>
