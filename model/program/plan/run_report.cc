@@ -155,8 +155,8 @@ std::string IntervalWords(const RunEstimate& run) {
   const std::string every = fmt::format("every {} ({} step{})", Format(run.interval),
                                         run.interval_steps, run.interval_steps == 1 ? "" : "s");
   if (!run.elastic) return every;
-  return fmt::format("{}: a stop needs one where no replica is left{}",
-                     run.interval_steps >= run.steps ? "at the end of the run alone" : every,
+  return fmt::format("{}, for a stop needs one only where no replica is left{}",
+                     run.interval_steps >= run.steps ? "at the end of the run only" : every,
                      run.between_restores > run.time * 1000
                          ? ""
                          : fmt::format(", once in {}", Days(run.between_restores)));
