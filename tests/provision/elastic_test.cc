@@ -204,6 +204,26 @@ TEST(ElasticTime, TheSpreadOfRandomSettingsIsThatOfASimulation) {
   std::printf("%d settings: largest difference of the spread %.1f %%\n", compared, 100 * largest);
 }
 
+// Against a chain that forgets when nodes left, spares make up to 15 % of the spread.
+TEST(ElasticTime, TheSpreadWithSparesAndFewGroupsIsThatOfASimulation) {
+  constexpr int kJobs = 40'000;
+  for (const double groups : {2, 3, 4}) {
+    for (const int64_t spares : {1, 2}) {
+      for (const double away : {0.1, 0.4}) {
+        ElasticModel model = Elastic(groups, 1, away * 1000, 24, 0, 0);
+        model.spares = spares;
+        const Seconds work(16 * 86400);
+        const PlayedJobs jobs = PlayJobs(model, work, kJobs);
+        double squares = 0;
+        for (const double seconds : jobs.seconds)
+          squares += (seconds - jobs.mean) * (seconds - jobs.mean) / kJobs;
+        EXPECT_NEAR(ElasticTimeOf(model, work).deviation.value / std::sqrt(squares), 1, 0.04)
+            << groups << " groups, " << spares << " spares, " << away << " away";
+      }
+    }
+  }
+}
+
 // Few nodes are left, and the first come back while others still fail.
 TEST(ElasticTime, IsNearASimulationUpToWhereAllGroupsHaveFailed) {
   constexpr int kSettings = 100, kJobs = 2000;
