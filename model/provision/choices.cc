@@ -80,9 +80,8 @@ std::optional<Row> JustBeyond(const Question& question, const Quote& quote, cons
   const int64_t most = BatchesOf(question, site).back().most;
   const BatchSpan beyond{most + 1, most + std::max<int64_t>(1, most / 4)};
   ShapeCache shapes;
-  const auto found =
-      FastestLayouts(site.request, site.profiles)
-          .Find(row.nodes, beyond, &shapes, question.conditions.input.reader.value_or(0));
+  const auto found = FastestLayouts(site.request, site.profiles)
+                         .Find(row.nodes, beyond, &shapes, SearchInput(question.conditions).reader);
   if (!found) return std::nullopt;
   Row other = row;
   other.candidate = found->candidate;

@@ -6,13 +6,17 @@
 //   process of the work, L = N r per second of work with all groups, whatever is away.
 //   in the long run P(n) ~ (L X)^n / n! x A(0) ... A(n - 1) (insensitive to how long repairs take),
 //   goodput = A (1 - L A s/2) / (1 + L A p), A the mean of A(n); without spares A = 1 / (1 + g r X)
-// A stop pauses the others for p and repeats half a step s. An interruption takes a group away for D, and no node into repair.
+// A stop pauses the others for p and repeats half a step s. An interruption takes a group away for D, of which p is the pause
+// of all, and no node into repair.
 //
 // A job that ends starts with all nodes, and none comes back for X. Its time is that of a chain of n until the work is done
 // (first passage): the mean and the variance are tridiagonal systems of equations over the work left. Once nodes come back,
 // the chain moves twice as fast as one that forgets when they left: a repair of fixed length is half over in the mean, so
-// that what is away stays for X/2 more. Range: mean within 1 % of simulations (failure_simulation.h) for g r X up to 0.4,
-// that is while seven groups in ten are there.
+// that what is away stays for X/2 more. What it forgets in_repair.h puts right: the variance with spares, and how many come
+// back in the first few X.
+// Range: of random settings against simulations (failure_simulation.h) the mean is within 1 % for g r X up to 0.4, that is
+// while seven groups in ten are there, and within 3 % up to 1 (two groups: 3 % in both); beyond, days are up to 10 % too
+// many, and their spread too wide.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +27,26 @@
 namespace orrery {
 
 struct ElasticModel {
-  double nodes = 0;                                  // N; at least one group is whole
-  double group_nodes = 0;                            // g
-  double node_rate = 0;                              // r, failures per node and second
-  Seconds repair;                                    // X
-  Seconds pause;                                     // p
-  Seconds step;                                      // s
-  int64_t spares = 0;                                // k
-  double interruptions = 0;                          // per node and second
-  Seconds replacement;                               // D
-  double Groups() const;                             // G, whole ones
+  double nodes = 0;          // N; at least one group is whole
+  double group_nodes = 0;    // g
+  double node_rate = 0;      // r, failures per node and second
+  Seconds repair;            // X
+  Seconds pause;             // p
+  Seconds step;              // s
+  int64_t spares = 0;        // k
+  double interruptions = 0;  // per node and second
+  Seconds replacement;       // D
+  double Away() const { return group_nodes * node_rate * repair.value; }  // g r X
+  double Groups() const;                                                  // G, whole ones
+  // What is left of D after the pause.
+  Seconds Replaced() const { return replacement > pause ? replacement - pause : Seconds(0); }
   Seconds Each() const { return pause + step / 2; }  // what a stop costs whatever is away
 };
+
+inline constexpr double kMostAway = 1;  // g r X up to which the formula holds
+
+// How often all groups are away at once, per second in the long run: then the states are in no memory.
+double AllAwayRate(const ElasticModel& model);
 
 // Share of the throughput of all groups over an endless job.
 double ElasticGoodput(const ElasticModel& model);

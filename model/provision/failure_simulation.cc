@@ -170,7 +170,7 @@ namespace {
 
 struct Shrunk {
   double now = 0, kept = 0;  // time; of it as much as all groups would have needed
-  int64_t stops = 0;
+  int64_t stops = 0, all_away = 0;
 };
 
 using Times = std::priority_queue<double, std::vector<double>, std::greater<>>;
@@ -226,6 +226,7 @@ class ShrinkingPlayer {
     } else {
       repaired_.push(job_.now + model_.repair.value);
       ++(waiting_ < spares_ ? waiting_ : away_);
+      job_.all_away += away_ == groups_;
     }
     job_.now += model_.pause.value;  // nobody computes, nothing fails
   }
@@ -256,6 +257,7 @@ SimulatedJob SimulateElasticJob(const ElasticModel& model, Seconds work, Random*
   SimulatedJob played;
   played.time = Seconds(job.now);
   played.stops = job.stops;
+  played.all_away = job.all_away;
   return played;
 }
 

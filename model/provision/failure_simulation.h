@@ -31,9 +31,10 @@ double SimulatedGoodput(const StopModel& model, Seconds interval, int64_t stops,
 struct SimulatedJob {
   Seconds time;
   int64_t stops = 0;
-  Seconds redone;       // computing that was lost
-  Seconds checkpoints;  // blocked by them
-  Seconds recovering;   // down or restarting
+  int64_t all_away = 0;  // of them, those that left no group
+  Seconds redone;        // computing that was lost
+  Seconds checkpoints;   // blocked by them
+  Seconds recovering;    // down or restarting
 };
 SimulatedJob SimulateJob(const StopModel& model, Seconds interval, Seconds work, Random* random);
 

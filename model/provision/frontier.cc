@@ -228,7 +228,7 @@ class FrontierSearch {
     for (const BatchSpan& batches : SearchedBatches(question_, sites_[unit.site])) {
       auto best =
           layouts_[unit.site]->Find(unit.nodes, batches, &shapes_[thread][kinds_[unit.site]],
-                                    question_.conditions.input.reader.value_or(0));
+                                    SearchInput(question_.conditions).reader);
       if (!best) continue;
       if (const double seconds = RunSeconds(question_, *best); seconds < least) {
         least = seconds;

@@ -120,6 +120,7 @@ struct Played {
   double goodput = 0, stops = 0;
   ElasticModel shrinking;  // of a job that shrinks
   double written = 1;      // share of the time that checkpoints leave
+  Seconds between_restores;
   double short_of_spares = 0;
   StopLosses losses;
 };
@@ -137,35 +138,65 @@ StopLosses LossesOf(const StopModel& stops, const Played& played, Seconds work) 
   return losses;
 }
 
+// Whole steps, no fewer than a write takes.
+void SetInterval(const StopModel& restores, int64_t steps, double step, Played* played) {
+  const Seconds work(static_cast<double>(steps) * step);
+  const auto set = [&](double count) {
+    played->interval_steps = static_cast<int64_t>(count);
+    played->interval = Seconds(static_cast<double>(played->interval_steps) * step);
+  };
+  const double best = OptimalInterval(restores, work).value / step;
+  set(std::clamp(std::round(best), 1.0, std::max(1.0, static_cast<double>(steps))));
+  const Seconds least = std::min(restores.background - restores.blocking, work * (1 - 1e-12));
+  if (played->interval < least) set(std::ceil(least.value / step));
+}
+
+// Stops that take a job that shrinks back to a checkpoint, at least `kHardlyEver` apart: where the last group goes.
+StopModel RestoresOf(const StopModel& stops, const ElasticModel& shrinking, Seconds work) {
+  constexpr double kHardlyEver = 1e9;  // times the run
+  StopModel restores = stops;
+  restores.between = Seconds(1 / std::max(AllAwayRate(shrinking), 1 / (kHardlyEver * work.value)));
+  restores.with_notice = restores.waits = 0;
+  return restores;
+}
+
+// Goes on with fewer replicas; `stops` as if it restarted.
+Played PlayShrinking(const StopModel& stops, const ElasticModel& shrinking, int64_t steps,
+                     double step) {
+  Played played;
+  played.shrinking = shrinking;
+  const Seconds work(static_cast<double>(steps) * step);
+  const StopModel restores = RestoresOf(stops, shrinking, work);
+  SetInterval(restores, steps, step, &played);
+  played.between_restores = restores.between;
+  played.written = played.interval / (played.interval + stops.blocking);
+  const ElasticTime time = ElasticTimeOf(shrinking, work / played.written);
+  // The chain waits for the first group to be back; loading and work done again come on top.
+  const Seconds restored =
+      (stops.restart + stops.background + (played.interval + stops.blocking) * 0.5) *
+      (time.mean / restores.between);
+  played.time = time.mean + restored + stops.background;
+  played.goodput = work / (time.mean + restored);
+  played.stops = time.failures + time.interruptions;
+  played.short_of_spares = time.short_of_spares;
+  played.luck = time.deviation;
+  played.losses = LossesOf(shrinking, time);
+  played.losses.without += restored + stops.background;
+  return played;
+}
+
 Played Play(const Conditions& conditions, const Job& job, const Strategy& layout,
             const RunEstimate& run, const Quote* quote, double rate) {
-  Played played;
   const StopModel stops = StopsOf(conditions, job, run.checkpoint, quote, rate, run.spares);
-  const double step = run.step_seconds * conditions.run.straggler.value;
+  const double step = run.step_seconds * run.slowest;
+  if (CanShrink(conditions, job, layout))
+    return PlayShrinking(
+        stops, ElasticOf(conditions, job, GroupNodes(job, layout), step, quote, rate, run.spares),
+        run.steps, step);
+  Played played;
+  SetInterval(stops, run.steps, step, &played);
+  played.between_restores = stops.between;
   const Seconds work(static_cast<double>(run.steps) * step);
-  const double most = std::max(1.0, static_cast<double>(run.steps));
-  played.interval_steps = static_cast<int64_t>(
-      std::clamp(std::round(OptimalInterval(stops, work).value / step), 1.0, most));
-  played.interval = Seconds(static_cast<double>(played.interval_steps) * step);
-  const Seconds least = std::min(stops.background - stops.blocking, work * (1 - 1e-12));
-  if (played.interval < least) {
-    played.interval_steps = static_cast<int64_t>(std::ceil(least.value / step));
-    played.interval = Seconds(static_cast<double>(played.interval_steps) * step);
-  }
-  if (CanShrink(conditions, job, layout)) {
-    played.shrinking =
-        ElasticOf(conditions, job, GroupNodes(job, layout), step, quote, rate, run.spares);
-    played.written = played.interval / (played.interval + stops.blocking);
-    const ElasticTime time = ElasticTimeOf(played.shrinking, work / played.written);
-    played.goodput = work / time.mean;
-    played.time = time.mean + stops.background;
-    played.stops = time.failures + time.interruptions;
-    played.short_of_spares = time.short_of_spares;
-    played.luck = time.deviation;
-    played.losses = LossesOf(played.shrinking, time);
-    played.losses.without += stops.background;
-    return played;
-  }
   const JobTime time = TimeOf(stops, played.interval, work);
   played.goodput = Goodput(stops, played.interval);
   played.time = time.mean;
@@ -283,6 +314,16 @@ InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& 
   return need;
 }
 
+InputRates SearchInput(const Conditions& conditions) {
+  const double straggler = conditions.run.straggler.value;
+  InputRates rates;
+  rates.reader = conditions.input.reader.value_or(0) * straggler;
+  if (conditions.storage.read)
+    rates.storage = conditions.storage.read->value /
+                    std::max(conditions.input.bytes_per_token, 1e-12) * straggler;
+  return rates;
+}
+
 // Spares cost money and save waits.
 RunEstimate BestRun(const Conditions& conditions, const Job& job, const Prediction& step,
                     const Quote* quote, const std::function<bool(const RunEstimate&)>& keeps) {
@@ -308,8 +349,12 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.steps = static_cast<int64_t>(std::ceil(conditions.tokens / step.tokens * (1 - 1e-12)));
   run.checkpoint = CheckpointOf(conditions, job, quote != nullptr ? &quote->offer : nullptr);
   run.input = InputOf(conditions, job, step.strategy, step.time.total);
-  run.step_seconds = step.time.total;
-  if (run.input.bound()) run.step_seconds = step.tokens / *run.input.most;
+  const double fed = run.input.most ? step.tokens / *run.input.most : 0;
+  const auto paced = [&](double computed, double slowest) {
+    return std::max(computed * slowest, fed);
+  };
+  run.step_seconds = paced(step.time.total, 1);
+  run.slowest = paced(step.time.total, conditions.run.straggler.value) / run.step_seconds;
   const Range& rate = conditions.failures.rate;
   run.spot_rate = SpotRate(conditions, quote);
   if (run.spot_rate > 0) run.spot_notice = quote->offer.spot_notice.value_or(Seconds(0));
@@ -326,18 +371,21 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.luck = played.luck;
   run.shrinking = played.shrinking;
   run.written = played.written;
+  run.between_restores = played.between_restores;
   run.ideal = Seconds(static_cast<double>(run.steps) * run.step_seconds);
   run.time = conditions.run.setup + played.time;
-  const bool interval = step.time.low > 0 && step.time.high > 0 && !run.input.bound();
+  const bool interval = step.time.low > 0 && step.time.high > 0;
   const Range& straggler = conditions.run.straggler;
-  // Of logarithms, in quadrature.
-  const auto deviation = [&](double step_factor, double straggler_factor) {
-    return std::hypot(interval ? std::log(step_factor) : 0, std::log(straggler_factor)) / kDecile;
+  // Of logarithms, in quadrature; what readers limit neither varies.
+  const auto deviation = [&](double computed, double slowest) {
+    const double best = paced(step.time.total, straggler.value);
+    return std::hypot(std::log(paced(computed, straggler.value) / best),
+                      std::log(paced(step.time.total, slowest) / best)) /
+           kDecile;
   };
   run.finish.SetSetup(conditions.run.setup);
-  run.finish.SetFactor(
-      deviation(interval ? step.time.total / step.time.low : 1, straggler.value / straggler.low),
-      deviation(interval ? step.time.high / step.time.total : 1, straggler.high / straggler.value));
+  run.finish.SetFactor(deviation(interval ? step.time.low : step.time.total, straggler.low),
+                       deviation(interval ? step.time.high : step.time.total, straggler.high));
   const double rates[] = {rate.low, rate.value, rate.high};
   for (std::size_t i = 0; i < std::size(rates); ++i) {
     run.finish.AddRate(kWeightOfRate[i],
@@ -366,7 +414,8 @@ std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
   std::vector<LeastRun> least;
   for (const int64_t spares : SpareCounts(conditions, job, &quote)) {
     const StopModel stops = StopsOf(conditions, job, checkpoint, &quote, rate, spares);
-    const Seconds work(conditions.tokens * seconds_per_token * conditions.run.straggler.value);
+    const Seconds work(conditions.tokens * seconds_per_token *
+                       conditions.run.straggler.value);  // or its readers'
     double goodput = Goodput(stops, OptimalInterval(stops, work));
     if (conditions.recovery.elastic)
       goodput = 1;  // a bound of what a job that shrinks loses is hardly worth its time

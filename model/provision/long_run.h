@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the time of one step to the days, dollars and kilowatt-hours of a run with failures.
 //
-//   time   = setup + steps x step x straggler / goodput + last write
-//   steps  = ceil(tokens / (global batch x sequence length)); step = max(computed, fed by the input pipeline)
+//   time   = setup + steps x max(computed x straggler, fed by the input pipeline) / goodput + last write
+//   steps  = ceil(tokens / (global batch x sequence length)); a slow GPU does not slow the readers
 //   M      = 1000 days / (nodes x stops per 1000 node-days); spares stop nothing; spot interruptions are stops, too
 // A failed node is in repair, and without a spare the job waits for it. One that is reclaimed is not: another is there after
 // detection and replacement; a notice long enough for a checkpoint saves the work.
@@ -11,6 +11,8 @@
 //   checkpoint bytes = parameters x (16-bit weights 2 + fp32 master weights 4 + moments of the optimizer), without the
 //                      16-bit copy in fp32 training: 14 with Adam in bf16, as Megatron-LM and DeepSpeed write
 //   blocking = overhead + bytes of one GPU / (PCIe rate x efficiency); write = bytes / least of file system and nodes' NICs
+// A job that shrinks goes on from the memory of its other replicas: it needs a checkpoint where the last group goes, and the
+// best interval is that of these stops.
 // The interval is that of finish_time.h: step time, straggler, failure rate and luck.
 #pragma once
 
@@ -25,6 +27,7 @@
 #include "model/provision/goodput.h"
 #include "model/provision/offers.h"
 #include "model/twin/predict.h"
+#include "model/twin/search.h"
 
 namespace orrery {
 
@@ -65,27 +68,35 @@ struct InputNeed {
 InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& layout,
                   double step_seconds);
 
+// For a search, which knows no straggler: max(step x straggler, fed) ranks layouts as max(step, fed / straggler) does.
+InputRates SearchInput(const Conditions& conditions);
+
 struct RunEstimate {
   int64_t steps = 0, spares = 0;
   double spot_rate = 0;     // interruptions per 1000 node-days; 0: not on spot capacity
   Seconds spot_notice;      // ahead of them
   double step_seconds = 0;  // with the input pipeline
+  double slowest =
+      1;  // times that, with the slowest node: the straggler's factor, or less where readers are slower
   InputNeed input;
   CheckpointCost checkpoint;
   StopModel stops;
   Seconds interval;  // between checkpoints, whole steps
   int64_t interval_steps = 0;
   bool elastic = false;
-  ElasticModel shrinking;      // elastic
+  ElasticModel shrinking;  // elastic
+  Seconds
+      between_restores;  // between stops that need a checkpoint; as stops.between where the job does not shrink
   bool shared_states = false;  // elastic: ZeRO spreads the states over all replicas
   double goodput = 0;
   double written = 1;  // elastic: share of the time that checkpoints leave
   double expected_stops = 0;
   double short_of_spares = 0;  // elastic: of them, failures that find no spare
   Seconds ideal;               // steps x step, nothing else
-  Seconds time;                // setup included
-  Seconds luck;                // standard deviation of the failures' cost
-  Seconds low, high;           // 80 %, of `finish`
+  Seconds Work() const { return ideal * slowest; }
+  Seconds time;       // setup included
+  Seconds luck;       // standard deviation of the failures' cost
+  Seconds low, high;  // 80 %, of `finish`
   Dollars cost, low_cost, high_cost;
   Seconds billed;
   std::optional<double> energy_kwh;  // empty: the GPU's power is not known

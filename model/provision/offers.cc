@@ -127,6 +127,18 @@ void ReadNodes(const Node& root, Offer* offer) {
   nodes->RejectUnknownKeys();
 }
 
+// A price that holds for fewer nodes than are sold at least can never be paid.
+void CheckMostNodes(const Offer& offer, const std::vector<Node>& nodes) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const int64_t most = offer.prices[i].most_nodes;
+    if (most == 0 || most >= offer.least_nodes) continue;
+    nodes[i].ErrorAt("most_nodes",
+                     fmt::format("at most {} node{} at this price, but at least {} are sold", most,
+                                 most == 1 ? "" : "s", offer.least_nodes),
+                     "a larger most_nodes, or a smaller min of nodes");
+  }
+}
+
 void ReadSpot(const Node& root, Offer* offer) {
   if (const auto notice = root.Find("spot_notice")) {
     offer->spot_notice = notice->ReadSeconds("value");
@@ -225,6 +237,7 @@ Offer ReadOffer(SourcePtr source, Diagnostics* diagnostics) {
   for (const Node& price : prices) offer.prices.push_back(ReadPrice(price));
   if (diagnostics->ok() && prices.empty()) root.ErrorAt("prices", "no price", "at least one row");
   if (diagnostics->ok()) CheckPrices(offer.prices, prices);
+  if (diagnostics->ok()) CheckMostNodes(offer, prices);
   root.RejectUnknownKeys();
   return offer;
 }

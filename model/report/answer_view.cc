@@ -345,7 +345,9 @@ std::string SeveralSections(const Ref& answer) {
   if (priced) heads.push_back("per 1e9 tokens");
   heads.push_back("layout");
   const Ref told = all[static_cast<std::size_t>(answer["best_index"].number())];
-  return Section("ranking", "Topologies", HtmlTable("The best layout on each", heads, rows)) +
+  return Section(
+             "ranking", "Topologies",
+             HtmlTable("The best layout on each", heads, rows) + WordsIn(answer["passed_over"])) +
          DaysAndDollars(answer) + Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
          BestPictures(told) +
          Section("assumptions", "What was assumed for the best", Assumptions(told));

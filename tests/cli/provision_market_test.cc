@@ -152,6 +152,63 @@ void ExpectPartsAddUp(const json& diff) {
   }
 }
 
+// More nodes at least than its topology has: not "8000 to 1024 nodes are sold".
+TEST(ProvisionMarket, AnOfferThatCanNeverBeRentedIsNotConsidered) {
+  const std::string never =
+      QuoteWith({{"# nodes: {min: 4, max: 256, step: 4}", "nodes: {min: 900000}"}});
+  const std::string said =
+      "my-vendor-h100: at least 900000 nodes are sold, but topology dgx-h100 has";
+  const Outcome beside = RunPlan(With(kMarket, {"--offers", never + ",nebius-h100"}));
+  EXPECT_EQ(beside.code, 0) << beside.err;
+  EXPECT_THAT(Folded(beside.out), AllOf(HasSubstr("Not considered"), HasSubstr(said)));
+  const Outcome alone = RunPlan(With(kMarket, {"--offers", never}));
+  EXPECT_EQ(alone.code, 2) << alone.out;
+  EXPECT_THAT(Folded(alone.err), HasSubstr(said));
+}
+
+// The rows above are those that are shown.
+TEST(ProvisionMarket, PricesAreOfTheOffersThatAreShown) {
+  const Outcome outcome = RunPlan(With(kMarket, {"--kind", "on-demand", "--budget", "1.5kUSD"}));
+  const std::size_t table = outcome.out.find("Days against dollars"),
+                    prices = outcome.out.find("Prices behind the rows above"),
+                    advice = outcome.out.find("Advice", prices);
+  ASSERT_LT(table, prices) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("(--all shows them)"));
+  const std::string rows = outcome.out.substr(table, outcome.out.find("Why ") - table);
+  std::istringstream lines(outcome.out.substr(prices, advice - prices));
+  int offers = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("  - ")) continue;
+    ++offers;
+    EXPECT_THAT(rows, HasSubstr(" " + line.substr(4, line.find(':') - 4) + " ")) << line;
+  }
+  EXPECT_GT(offers, 0);
+}
+
+// What the answer says, not that nothing fits.
+TEST(ProvisionDiff, ABundleWithoutARunSaysWhy) {
+  const std::string folder = ScratchFolder();
+  const std::vector<std::string> words = {
+      "provision",
+      "--model",
+      "gpt2-xl",
+      "--tokens",
+      "30B",
+      "--nodes",
+      "3",
+      "--as-of",
+      "2026-11-22",
+      "--offers",
+      QuoteWith({{"# nodes: {min: 4, max: 256, step: 4}", "nodes: {min: 4, step: 4}"}}),
+      "--spares",
+      "0"};
+  EXPECT_EQ(RunPlan(With(words, {"--bundle", folder + "/none.json"})).code, 3);
+  const Outcome diff = RunPlan({"diff", folder + "/none.json", folder + "/none.json"});
+  EXPECT_EQ(diff.code, 2);
+  EXPECT_THAT(Folded(diff.err),
+              HasSubstr("nothing to compare: my-vendor-h100: none of the node counts is sold"));
+}
+
 TEST(ProvisionDiff, SaysWhichOffersMovedAndWhy) {
   const std::string folder = ScratchFolder();
   const std::string quote = QuoteWith({});

@@ -106,8 +106,8 @@ ElasticModel DrawElastic(Random* random) {
   const double groups = std::floor(between(2, 65)), of = std::floor(between(1, 9));
   ElasticModel model =
       Elastic(groups * of, of, between(2, 100), between(4, 96), between(20, 200), between(1, 40));
-  constexpr double kMostAway = 0.4;  // g r X, the range of the formula
-  model.repair = std::min(model.repair, Seconds(kMostAway / (of * model.node_rate)));
+  constexpr double kOften = 0.4;  // g r X
+  model.repair = std::min(model.repair, Seconds(kOften / (of * model.node_rate)));
   model.spares = static_cast<int64_t>(random->Uniform() * 4);
   if (random->Uniform() > 0.3) return model;
   model.interruptions = between(7, 120) / 1000 / 86400;
@@ -165,6 +165,101 @@ TEST(ElasticTime, AgreesWithASimulationOfRandomSettings) {
     EXPECT_NEAR(stops, jobs.stops, 0.03 * stops + 4 * std::sqrt(stops / kJobs)) << i;
   }
   std::printf("%d settings: largest difference %.2f %%\n", kSettings, 100 * largest);
+}
+
+// Spares make what a failure costs depend on those before it; all groups away make the job wait a random time. Each is compared
+// up to what so many jobs leave to chance.
+TEST(ElasticTime, TheSpreadOfRandomSettingsIsThatOfASimulation) {
+  constexpr int kSettings = 160, kJobs = 4000;
+  constexpr double kMostOff = 0.07, kLongJob = 3;  // repairs
+  Random random(1917);
+  double largest = 0;
+  int compared = 0;
+  for (int i = 0; i < kSettings; ++i) {
+    const ElasticModel model = DrawElastic(&random);
+    const Seconds work = model.repair * (kLongJob * std::pow(10, random.Uniform()));
+    const ElasticTime time = ElasticTimeOf(model, work);
+    const PlayedJobs jobs = PlayJobs(model, work, kJobs);
+    double squares = 0, fourths = 0;
+    for (const double seconds : jobs.seconds) {
+      const double off = (seconds - jobs.mean) * (seconds - jobs.mean);
+      squares += off / kJobs, fourths += off * off / kJobs;
+    }
+    const double chance = std::sqrt((fourths / (squares * squares) - 1) / kJobs) / 2;
+    // Rare stops decide, which no job of these had, or a few.
+    if (chance > 0.05 || time.short_of_spares * kJobs < 200) continue;
+    ++compared;
+    const double ratio = time.deviation.value / std::sqrt(squares);
+    largest = std::max(largest, std::abs(ratio - 1));
+    EXPECT_NEAR(ratio, 1, kMostOff + 3 * chance)
+        << i << ": " << model.Groups() << " groups, " << model.spares << " spares, " << model.Away()
+        << " away, " << work / model.repair << " repairs long";
+    FinishTime finish;
+    finish.AddRate(1, LossesOf(model, time));
+    const double played = jobs.At(0.9) - jobs.At(0.1);
+    if (time.short_of_spares < 10) continue;  // few: a quantile is one number of them or the next
+    EXPECT_NEAR((finish.Quantile(0.9) - finish.Quantile(0.1)).value / played, 1, 0.1) << i;
+  }
+  EXPECT_GE(compared, 100);
+  std::printf("%d settings: largest difference of the spread %.1f %%\n", compared, 100 * largest);
+}
+
+// Against a chain that forgets when nodes left, spares make up to 15 % of the spread.
+TEST(ElasticTime, TheSpreadWithSparesAndFewGroupsIsThatOfASimulation) {
+  constexpr int kJobs = 40'000;
+  for (const double groups : {2, 3, 4}) {
+    for (const int64_t spares : {1, 2}) {
+      for (const double away : {0.1, 0.4}) {
+        ElasticModel model = Elastic(groups, 1, away * 1000, 24, 0, 0);
+        model.spares = spares;
+        const Seconds work(16 * 86400);
+        const PlayedJobs jobs = PlayJobs(model, work, kJobs);
+        double squares = 0;
+        for (const double seconds : jobs.seconds)
+          squares += (seconds - jobs.mean) * (seconds - jobs.mean) / kJobs;
+        EXPECT_NEAR(ElasticTimeOf(model, work).deviation.value / std::sqrt(squares), 1, 0.04)
+            << groups << " groups, " << spares << " spares, " << away << " away";
+      }
+    }
+  }
+}
+
+// Few nodes are left, and the first come back while others still fail.
+TEST(ElasticTime, IsNearASimulationUpToWhereAllGroupsHaveFailed) {
+  constexpr int kSettings = 100, kJobs = 2000;
+  Random random(1918);
+  double largest = 0;
+  for (int i = 0; i < kSettings; ++i) {
+    ElasticModel model = DrawElastic(&random);
+    model.repair = Seconds((0.4 + 0.6 * random.Uniform()) / (model.group_nodes * model.node_rate));
+    ASSERT_LE(model.Away(), kMostAway * (1 + 1e-12));
+    const Seconds work = model.repair * (0.1 * std::pow(100, random.Uniform()));
+    const PlayedJobs jobs = PlayJobs(model, work, kJobs);
+    const double ratio = ElasticTimeOf(model, work).mean.value / jobs.mean;
+    largest = std::max(largest, std::abs(ratio - 1));
+    EXPECT_NEAR(ratio, 1, 0.03) << i << ": " << model.Groups() << " groups, " << model.spares
+                                << " spares, " << model.Away() << " away, " << work / model.repair;
+  }
+  std::printf("%d settings: largest difference %.2f %%\n", kSettings, 100 * largest);
+}
+
+// The states are lost where no replica is left.
+TEST(ElasticTime, AllGroupsAreAwayAsOftenAsInASimulation) {
+  for (const double groups : {2, 3}) {
+    for (const int64_t spares : {0, 1}) {
+      ElasticModel model = Elastic(groups, 1, 300, 24, 0, 0);
+      model.spares = spares;
+      Random random(3);
+      constexpr int kJobs = 400;
+      const Seconds work(300 * 86400);
+      double times = 0, seconds = 0;
+      for (int i = 0; i < kJobs; ++i) {
+        const SimulatedJob job = SimulateElasticJob(model, work, &random);
+        times += static_cast<double>(job.all_away), seconds += job.time.value;
+      }
+      EXPECT_NEAR(AllAwayRate(model) / (times / seconds), 1, 0.03 + 3 / std::sqrt(times)) << groups;
+    }
+  }
 }
 
 }  // namespace

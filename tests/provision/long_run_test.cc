@@ -14,44 +14,10 @@
 #include "model/provision/batch_range.h"
 #include "model/provision/failure_simulation.h"
 #include "model/provision/published.h"
+#include "tests/provision/made_up_step.h"
 
 namespace orrery {
 namespace {
-
-struct Case {
-  TopologySpec topology;
-  Profiles profiles;
-  Job job;
-  Prediction prediction;
-};
-
-// A made-up step on a real cluster: the run follows from its time alone.
-std::unique_ptr<Case> CaseOf(const char* model, const char* topology, int64_t nodes,
-                             double step_seconds, int64_t batch, int64_t seq_len) {
-  auto made = std::make_unique<Case>();
-  made->topology = LoadTopology(topology);
-  made->profiles = LoadProfiles(made->topology, "megatron", true);
-  Workload work;
-  work.seq_len = seq_len;
-  work.global_batch = batch;
-  work.optimizer = Optimizer::kAdamW;
-  made->job = MakeJob(LoadModel(model).spec, work, made->topology, nodes, 0, made->profiles);
-  Strategy layout;
-  layout.dp = static_cast<int>(made->job.cluster.ranks());
-  StepTime time{};
-  time.total = step_seconds;
-  time.low = 0.9 * step_seconds;
-  time.high = 1.12 * step_seconds;
-  made->prediction = PredictionOf(made->job, layout, time);
-  return made;
-}
-
-Quote QuoteAt(double price) {
-  Quote quote;
-  quote.offer.name = "made up";
-  quote.price.price = DollarsPerHour(price);
-  return quote;
-}
 
 TEST(Published, RunsAreWithinThreePointsOrKnownMisses) {
   int within = 0, known = 0;
@@ -141,7 +107,7 @@ TEST(LongRun, TheIntervalHoldsEightOfTenSimulatedRuns) {
     int below_low = 0, below_high = 0;
     double least = 1e300, sum = 0, stops = 0;
     for (int i = 0; i < runs; ++i) {
-      const Seconds work = run.ideal * conditions.run.straggler.value;
+      const Seconds work = run.Work();
       SimulatedJob job = run.elastic
                              ? SimulateElasticJob(run.shrinking, work / run.written, &random)
                              : SimulateJob(run.stops, run.interval, work, &random);
@@ -357,31 +323,6 @@ TEST(LongRun, SparesOfAShrinkingJobAreUsed) {
     EXPECT_GT(run.goodput, fewer.goodput) << spares;
     EXPECT_LT(run.time, fewer.time) << spares;
   }
-}
-
-// S4: BERT-tiny on one Gaudi card: bursts of 6,200 samples/s, 2,000 in the long run.
-TEST(Input, ARunThatReadersLimitIsNamed) {
-  const auto made = CaseOf("bert-tiny", "aws-dl1", 1, 65536 / 6200.0, 65536, 128);
-  made->prediction.strategy.dp = 1;
-  Conditions conditions = DefaultConditions();
-  conditions.tokens = 1e9;
-  EXPECT_FALSE(EstimateRun(conditions, made->job, made->prediction, nullptr).input.bound());
-  conditions.input = LoadInput("hdf5-masked");
-  const RunEstimate run = EstimateRun(conditions, made->job, made->prediction, nullptr);
-  EXPECT_TRUE(run.input.bound());
-  EXPECT_EQ(run.input.limit, "readers");
-  EXPECT_NEAR(65536 / run.step_seconds, 2000, 1);
-  // Eight readers feed eight cards.
-  made->prediction.strategy.dp = 8;
-  EXPECT_FALSE(EstimateRun(conditions, made->job, made->prediction, nullptr).input.bound());
-}
-
-TEST(Input, ReadRateFollowsFromTheTokens) {
-  const auto made = CaseOf("llama3-8b", "dgx-h100", 16, 4.194304, 512, 8192);
-  Conditions conditions = DefaultConditions();
-  conditions.tokens = 1e12;
-  const RunEstimate run = EstimateRun(conditions, made->job, made->prediction, nullptr);
-  EXPECT_NEAR(run.input.read.value, 4e6, 1);  // 1 M tokens/s of 4 bytes
 }
 
 TEST(BatchRange, HoldsWhatPublishedRunsUsed) {

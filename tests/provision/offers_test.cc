@@ -149,6 +149,12 @@ INSTANTIATE_TEST_SUITE_P(
               kHead + Price("on-demand", "30", "east", "2026-01") +
                   Price("spot", "31", "east", "2026-01"),
               {"quote.yaml:5", "spot costs 31 USD/h, on demand 30"}},
+        Wrong{"APriceOfFewerNodesThanAreSold",
+              "name: mine\ntopology: dgx-h100\nnodes: {min: 8, step: 8}\nprices:\n"
+              "  - {kind: on-demand, price: 36USD/h, date: 2026-11-01, source: quote, "
+              "most_nodes: 4}\n",
+              {"quote.yaml:5", "at most 4 nodes at this price, but at least 8 are sold",
+               "a larger most_nodes"}},
         Wrong{"Commitment",
               kHead + Price("on-demand", "88", "east", "2026-01") +
                   Price("on-demand", "112", "west", "2026-01") +

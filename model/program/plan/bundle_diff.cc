@@ -17,11 +17,24 @@
 namespace orrery::cli {
 namespace {
 
+// What the answer says of its offers, where it is of offers.
+std::string WhyNothing(const nlohmann::ordered_json& answer) {
+  const auto rejected = answer.find("rejected");
+  if (rejected == answer.end() || !rejected->is_array()) return "no layout fits";
+  for (const auto& one : *rejected) {
+    const std::string why = one.value("reason", "");
+    const auto offer = one.find("offer");
+    if (why.empty() || why == "bounded" || offer == one.end() || !offer->is_object()) continue;
+    return fmt::format("{}: {}", offer->value("id", ""), why);
+  }
+  return "no layout fits";
+}
+
 Headline HeadlineIn(const Bundle& bundle, const char* which) {
   const std::optional<Headline> headline = HeadlineOf(bundle.answer);
   if (!headline)
     throw InputError(
-        fmt::format("the {} bundle has nothing to compare: no layout fits", which),
+        fmt::format("the {} bundle has nothing to compare: {}", which, WhyNothing(bundle.answer)),
         "bundles of plan, predict, simulate and provision are compared by the step or the run that "
         "they tell first");
   return *headline;

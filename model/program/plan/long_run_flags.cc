@@ -226,13 +226,7 @@ const Flag* LongRunFlags::AnyButTokens() const {
 }
 
 InputRates LongRun::InputLimits() const {
-  if (!tokens_given) return {};
-  InputRates rates;
-  rates.reader = conditions.input.reader.value_or(0);
-  if (conditions.storage.read)
-    rates.storage =
-        conditions.storage.read->value / std::max(conditions.input.bytes_per_token, 1e-12);
-  return rates;
+  return tokens_given ? SearchInput(conditions) : InputRates();
 }
 
 bool LongRun::Keeps(const RunEstimate& run, bool priced) const {

@@ -104,8 +104,8 @@ std::string LeftOutText(const ProvisionAnswer& answer) {
 std::string PricesText(const ProvisionAnswer& answer) {
   std::string text = "\nPrices behind the rows above\n";
   std::set<std::size_t> seen;
-  for (const std::size_t i : answer.result->frontier) {
-    const Row& row = answer.result->rows[i];
+  for (const std::size_t place : ShownPlaces(answer)) {
+    const Row& row = answer.result->rows[answer.result->frontier[place]];
     if (!seen.insert(row.quote).second) continue;
     const Quote& quote = (*answer.quotes)[row.quote];
     const OfferPrice& price = quote.price;

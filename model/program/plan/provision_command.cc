@@ -85,10 +85,11 @@ double ReadMargin(const Flag& flag, Diagnostics* diagnostics) {
   return kDefaultMargin;
 }
 
-// Time per sequence, as fast as its readers let it train.
+// Time per sequence with the slowest node, as fast as its readers let it train.
 double SecondsPerSequence(const Conditions& conditions, const Candidate& candidate,
                           double step_seconds, int64_t seq_len) {
-  const double computed = step_seconds / static_cast<double>(candidate.global_batch);
+  const double computed =
+      step_seconds * conditions.run.straggler.value / static_cast<double>(candidate.global_batch);
   if (!conditions.input.reader) return computed;
   const double fed =
       *conditions.input.reader * static_cast<double>(candidate.strategy.data_parallel());
@@ -106,7 +107,7 @@ double MarginCost(const Question& question, const Market& market, const Row& row
   ShapeCache shapes;
   std::optional<FastestLayouts::Found> found;
   for (const BatchSpan& batches : SearchedBatches(question, site)) {
-    auto one = layouts.Find(row.nodes, batches, &shapes, conditions.input.reader.value_or(0));
+    auto one = layouts.Find(row.nodes, batches, &shapes, SearchInput(conditions).reader);
     if (one && (!found || one->seconds < found->seconds)) found = std::move(one);
   }
   if (!found) return 1;
@@ -129,7 +130,7 @@ double MarginCost(const Question& question, const Market& market, const Row& row
 report::Replay ReplayRow(const Row& row, const Conditions& conditions, int64_t runs) {
   report::Replay replay{runs, Seconds(0), Seconds(0)};
   Random random(2026);
-  const Seconds work = row.run.ideal * conditions.run.straggler.value;
+  const Seconds work = row.run.Work();
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < runs; ++i) {
     const double time =

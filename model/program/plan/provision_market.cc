@@ -173,11 +173,27 @@ std::string Market::NoPrice(const orrery::Offer& offer) const {
   return fmt::format("only {} prices are known (--kind)", fmt::join(kinds, ", "));
 }
 
+namespace {
+
+// "": some number of its nodes can be rented and used.
+std::string NeverSold(const Quote& quote, const Site& site) {
+  const int64_t most = MostNodes(quote, site);
+  if (most >= quote.offer.least_nodes) return "";
+  return fmt::format("at least {} nodes are sold, but topology {} has at most {} that compute",
+                     quote.offer.least_nodes, site.request.topology.name, most);
+}
+
+}  // namespace
+
 void Market::AddQuote(const Quote& quote) {
   const auto known = by_topology_.find(quote.offer.topology);
   if (known != by_topology_.end()) {
     if (known->second == kRefused) {
       left_out.emplace_back(quote.Name(), refused_[quote.offer.topology]);
+      return;
+    }
+    if (const std::string why = NeverSold(quote, sites[known->second]); !why.empty()) {
+      left_out.emplace_back(quote.Name(), why);
       return;
     }
     site_of.push_back(known->second);
@@ -192,6 +208,10 @@ void Market::AddQuote(const Quote& quote) {
     report::Job resolved = job.Resolve();
     resolved.profiles.framework.memory_nearly_full = 1 - margin_;
     Site site{resolved.request, resolved.profiles, {}};
+    if (const std::string why = NeverSold(quote, site); !why.empty()) {
+      left_out.emplace_back(quote.Name(), why);
+      return;
+    }
     if (job_.global_batch.given || resolved.model.spec.family != Family::kDecoder)
       site.batches = SpansOf(job_.global_batch, resolved.request.work.global_batch);
     by_topology_[quote.offer.topology] = sites.size();

@@ -45,19 +45,32 @@ std::string AbsenceWords(const RunEstimate& run, const Conditions& conditions) {
   return words;
 }
 
+// "": the formula holds.
+std::string AwayWords(const RunEstimate& run) {
+  const double away = run.shrinking.Away();
+  return away > kMostAway
+             ? fmt::format(
+                   "; outside the range of the formula: failures x repair are {} of the groups, "
+                   "more than {}: up to 10 % too many days (plan provision --replay simulates "
+                   "them)",
+                   ThreeDigits(away), ThreeDigits(kMostAway))
+             : "";
+}
+
 std::string ShrinkingWords(const RunEstimate& run, const Conditions& conditions) {
   if (run.expected_stops == 0)
     return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
   return fmt::format(
       "failures: {} stops expected, one in {} ({} per 1000 node-days, {}{}); the other replicas go "
-      "on after {}: {}; goodput {}{} (--failures, --recovery, --spares)",
+      "on after {}: {}; goodput {}{}{} (--failures, --recovery, --spares)",
       ThreeDigits(run.expected_stops), Days(run.stops.between),
       ThreeDigits(conditions.failures.rate.value), conditions.failures.title,
       run.spot_rate > 0 ? SpotWords(run, conditions) : "", Format(conditions.recovery.pause),
       AbsenceWords(run, conditions), Percent(run.goodput),
       run.shared_states ? "; ZeRO spreads the states over all replicas: this needs a copy of them "
                           "in the memory of peers"
-                        : "");
+                        : "",
+      AwayWords(run));
 }
 
 // Whether what spot capacity announces saves the work.
@@ -113,7 +126,7 @@ std::string SlowWriteWords(const RunEstimate& run) {
   const CheckpointCost& checkpoint = run.checkpoint;
   const Seconds writes = std::max(checkpoint.background, checkpoint.blocking);
   const Seconds wanted = checkpoint.blocking.value > 0
-                             ? ExactInterval(run.stops.between, checkpoint.blocking)
+                             ? ExactInterval(run.between_restores, checkpoint.blocking)
                              : Seconds(0);
   const bool in_turn = wanted + checkpoint.blocking < checkpoint.background;
   if (writes.value <= kSlowWrite && !in_turn) return "";
@@ -137,18 +150,29 @@ std::string ReplacedWords(const CheckpointCost& checkpoint) {
              : "";
 }
 
+// A job that shrinks goes on from the memory of its replicas.
+std::string IntervalWords(const RunEstimate& run) {
+  const std::string every = fmt::format("every {} ({} step{})", Format(run.interval),
+                                        run.interval_steps, run.interval_steps == 1 ? "" : "s");
+  if (!run.elastic) return every;
+  return fmt::format("{}, for a stop needs one only where no replica is left{}",
+                     run.interval_steps >= run.steps ? "at the end of the run only" : every,
+                     run.between_restores > run.time * 1000
+                         ? ""
+                         : fmt::format(", once in {}", Days(run.between_restores)));
+}
+
 std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
   const CheckpointCost& checkpoint = run.checkpoint;
-  std::string text = Item(
-      fmt::format("checkpoints: {} every {} ({} step{}), {} blocked{}; file system of {}{} "
-                  "(--checkpoint, --storage)",
-                  OnStorage(checkpoint.bytes.value), Format(run.interval), run.interval_steps,
-                  run.interval_steps == 1 ? "" : "s", Format(checkpoint.blocking),
-                  checkpoint.background.value > 0
-                      ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
-                      : "",
-                  Format(checkpoint.file_system),
-                  (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
+  std::string text = Item(fmt::format(
+      "checkpoints: {} {}, {} blocked{}; file system of {}{} "
+      "(--checkpoint, --storage)",
+      OnStorage(checkpoint.bytes.value), IntervalWords(run), Format(checkpoint.blocking),
+      checkpoint.background.value > 0
+          ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
+          : "",
+      Format(checkpoint.file_system),
+      (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
   if (conditions.storage.per_tib)
     text +=
         Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
@@ -233,14 +257,25 @@ std::string LastWriteWords(const RunEstimate& run) {
 
 }  // namespace
 
+namespace {
+
+std::string SlowestWords(const RunEstimate& run, const LongRunFacts& facts) {
+  return ThreeDigits(run.slowest) +
+         (run.slowest < facts.straggler.value
+              ? fmt::format(" for the slowest node (of {}: it waits for its input, too)",
+                            ThreeDigits(facts.straggler.value))
+              : " for the slowest node");
+}
+
+}  // namespace
+
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
                        double tokens_per_second) {
   const LongRunFacts& facts = conditions.run;
-  return Item(fmt::format("time: {} step{} x {} x {} for the slowest node (--straggler) / goodput, "
+  return Item(fmt::format("time: {} step{} x {} x {} (--straggler) / goodput, "
                           "{}and {} before the first step (--setup)",
                           run.steps, run.steps == 1 ? "" : "s", Format(Seconds(run.step_seconds)),
-                          ThreeDigits(facts.straggler.value), LastWriteWords(run),
-                          Format(facts.setup))) +
+                          SlowestWords(run, facts), LastWriteWords(run), Format(facts.setup))) +
          Item(run.elastic ? ShrinkingWords(run, conditions) : StopWords(run, conditions)) +
          (run.spot_rate > 0 && !run.elastic ? Item(NoticeWords(run)) : "") +
          CheckpointWords(run, conditions) + Item(InputWords(run, conditions, tokens_per_second));
@@ -268,6 +303,7 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
   Json json = {{"spares", run.spares},
                {"steps", run.steps},
                {"step_time_s", run.step_seconds},
+               {"slowest_node", run.slowest},
                {"ideal_s", run.ideal.value},
                {"goodput", run.goodput},
                {"mtbf_s", run.stops.between.value},
@@ -284,7 +320,10 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"file_system_to_be_ordered", run.checkpoint.to_be_ordered},
                         {"file_system_words", ReplacedWords(run.checkpoint)},
                         {"warning", SlowWriteWords(run)}};
-  json["recovery"] = run.elastic ? Json{{"pause_s", run.shrinking.pause.value}}
+  json["recovery"] = run.elastic ? Json{{"pause_s", run.shrinking.pause.value},
+                                        {"between_restores_s", run.between_restores.value},
+                                        {"away", run.shrinking.Away()},
+                                        {"warning", AwayWords(run)}}
                                  : Json{{"detect_s", run.stops.detection.value},
                                         {"wait_s", run.stops.MeanWait().value},
                                         {"restart_s", run.stops.restart.value}};

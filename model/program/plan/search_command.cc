@@ -294,7 +294,10 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
             {"best", best.job.request.topology.name},
             {"best_index", first_of_all},
             {"order", order}};
-    if (run.tokens_given) json["frontier"] = report::FrontierOf(all, run);
+    if (run.tokens_given) {
+      json["frontier"] = report::FrontierOf(all, run);
+      json["passed_over"] = report::PassedOverWords(all, run);
+    }
     for (const report::Compared& one : all) json["topologies"].push_back(OneJson(one, run));
     if (flags.html.given) AddPicture(best, &json["topologies"][first_of_all]);
   }

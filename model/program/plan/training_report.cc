@@ -232,6 +232,28 @@ std::vector<std::size_t> FrontierOf(const std::vector<Compared>& all, const cli:
   return frontier;
 }
 
+std::string PassedOverWords(const std::vector<Compared>& all, const cli::LongRun& run) {
+  if (run.conditions.tokens <= 0 || !run.budget) return "";
+  const Compared& best = all[OrderOf(all, run).front()];
+  if (!best.result.feasible() || !PriceOf(best.job)) return "";
+  const Seconds time = EstimateRuns(best, run).front().time;
+  std::string passed;
+  for (const Compared& one : all) {
+    if (!one.result.feasible() || PriceOf(one.job)) continue;
+    const Seconds other = EstimateRuns(one, run).front().time;
+    if (other >= time) continue;
+    const int64_t nodes = one.result.ranked.front().nodes;
+    passed += fmt::format("{}{}, {} node{}, in {}", passed.empty() ? "" : "; ",
+                          one.job.request.topology.name, nodes, nodes == 1 ? "" : "s", Days(other));
+  }
+  return passed.empty() ? ""
+                        : fmt::format(
+                              "Faster than the best, but passed over: {}: no price is known, "
+                              "so that nothing says whether it keeps the budget "
+                              "(--node-price)",
+                              passed);
+}
+
 std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun& run) {
   const bool long_run = run.conditions.tokens > 0;
   std::vector<Column> columns = {{"", true},
@@ -293,7 +315,9 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
       input_bound ? "  INPUT-BOUND: days and cost count the waits for input, the other columns do "
                     "not.\n"
                   : "";
+  const std::string passed = PassedOverWords(all, run);
   return fmt::format("The best layout {}\n", of) + table.Text() + note +
+         (passed.empty() ? "" : fmt::format("  {}.\n", Fold(passed, 2))) +
          "\nThe best of them in full\n\n";
 }
 

@@ -34,6 +34,8 @@ std::string RunBrief(const Compared& one, const cli::LongRun& run);  // of row 1
 std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::LongRun& run);
 // Those with a price whose best layout no other's equals or beats in days and dollars, the fastest first. Needs tokens.
 std::vector<std::size_t> FrontierOf(const std::vector<Compared>& all, const cli::LongRun& run);
+// Topologies that are faster than the best and stand below it, for nothing says what they cost; "": none.
+std::string PassedOverWords(const std::vector<Compared>& all, const cli::LongRun& run);
 std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun& run);
 
 }  // namespace orrery::report
