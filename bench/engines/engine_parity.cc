@@ -103,6 +103,10 @@ EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime&
   pair.event = simulation.breakdown();
   pair.closed_seconds = closed.total;
   pair.closed = closed;
+  if (!contention) {
+    pair.closed_seconds -= closed.contention;
+    pair.closed.contention = 0;
+  }
   return pair;
 }
 

@@ -4,6 +4,7 @@
 // Built once per MicroBatchKey; the closed form then only adds and multiplies. The host that issues kernels runs beside the device.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "model/price/layer_ops.h"
@@ -95,8 +96,14 @@ struct LayerTable {
   double matrix_update =
       0;                // seconds of one layer, whole: what an optimizer computes on its matrices
   int layer_ranks = 1;  // that share a layer's weights
-  int sequence_ranks = 1;       // that meet in collectives over shared sequences
-  bool tensor_on_nics = false;  // they are on several nodes: messages inside layers take the NICs
+  int sequence_ranks = 1;  // that meet in collectives over shared sequences
+  // Where they are on several nodes: share of the time of messages inside layers for which those hold the NICs.
+  double holds_nics = 0;
+  // Where some groups of them are on one node and others are not, this table is of the slowest; the other one. Else null.
+  std::shared_ptr<const LayerTable> on_node;
+
+  // Of any stage, no pass takes less.
+  const LayerTable& Least() const { return on_node != nullptr ? *on_node : *this; }
 
   // Whether a chunk of so many layers begins its backward pass before a gradient reaches it: its last layer is recomputed, and
   // what it receives is not gathered in front of that.
