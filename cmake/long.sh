@@ -18,7 +18,8 @@ manifests|tests/runtime_snapshot/runtime_snapshot_mutation_test|*AreRefusedOrHar
 safetensors|tests/runtime_weights/runtime_weights_mutation_test|WeightsMutation.*|ORRERY_MUTATIONS=20000
 strangers|tests/runtime/runtime_strangers_test|*DoNotEnd*|ORRERY_STRANGER_RUNS=100
 random-faults|tests/runtime_snapshot/runtime_supervised_test|*RandomFaults*|ORRERY_FAULTS=100
-killed-runs|tests/runtime_snapshot/runtime_snapshot_test|Killed.*|ORRERY_KILLS=100'
+killed-runs|tests/runtime_snapshot/runtime_snapshot_test|Killed.*|ORRERY_KILLS=100
+engines|tests/engines/engines_catalogue_test|*Catalogue*|ORRERY_SHARDS=24'
 
 # long_seed NAME: the seed of its next round.
 long_seed() {

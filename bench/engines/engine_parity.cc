@@ -47,6 +47,9 @@ SearchRequest RequestOf(const ParitySelection& selection, const std::string& mod
   return request;
 }
 
+// Combinations are numbered as in a Latin square: by topology + 5 x framework + situation.
+constexpr uint64_t kFrameworkStep = 5;
+
 bool Selected(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::ranges::find(names, name) != names.end();
 }
@@ -101,6 +104,10 @@ EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime&
   pair.event = simulation.breakdown();
   pair.closed_seconds = closed.total;
   pair.closed = closed;
+  if (!contention) {
+    pair.closed_seconds -= closed.contention;
+    pair.closed.contention = 0;
+  }
   return pair;
 }
 
@@ -121,11 +128,17 @@ void CompareRandom(uint64_t seed, uint64_t from, uint64_t jobs, double effort,
 void CompareEngines(const ParitySelection& selection,
                     const std::function<void(const EnginePair&)>& visit) {
   for (const std::string& model : selection.models) {
+    uint64_t of_topology = 0;
     for (const std::string& topology : TopologyNames()) {
+      ++of_topology;
       if (!Selected(selection.topologies, topology)) continue;
+      uint64_t of_framework = of_topology;
       for (const std::string& framework : FrameworkNames()) {
+        of_framework += kFrameworkStep;
         if (!Selected(selection.frameworks, framework)) continue;
+        uint64_t number = of_framework;
         for (const Circumstance& situation : kSituations) {
+          if (number++ % selection.parts != selection.part) continue;
           if (!Selected(selection.situations, situation.name)) continue;
           CompareBest(RequestOf(selection, model, topology, framework, situation),
                       fmt::format("{} on {}, {}, {}", model, topology, framework, situation.name),

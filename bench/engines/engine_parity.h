@@ -3,6 +3,7 @@
 // topologies as shipped.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct ParitySelection {
   SkippedLayers fp8_skip = {};
   Lora lora = {};
   std::string facts;  // of all frameworks, over their own: "fp8_weights=current"
+  // One of so many parts of all combinations of topology, framework and situation. Of six, each part has each topology with
+  // each framework in one situation, and each framework in each situation.
+  uint64_t parts = 1, part = 0;
 };
 
 // "zero1", "zero2", "zero3", "lamb", "efa", "tcp".

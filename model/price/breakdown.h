@@ -11,8 +11,8 @@
 //   offload             exposed: no kernel runs because one waits for a copy between device and host, or for the CPU
 //                       that updates parameters whose states are on the host
 //   fixed               once per step, outside of the plan: data loading, logging
-//   contention          simulated steps: what the step takes longer because messages share links; all other terms are
-//                       those of the same step with every message at its price
+//   contention          what the step takes longer because messages share links; all other terms are those of the same
+//                       step with every message at its price. In closed form: beside tensor groups that span nodes
 // Their sum is the time of the step.
 #pragma once
 

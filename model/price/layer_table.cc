@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -12,110 +13,12 @@
 #include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
 #include "model/price/layer_means.h"
+#include "model/price/layer_messages.h"
 #include "model/price/message_prices.h"
 #include "model/price/op_prices.h"
 
 namespace orrery {
 namespace {
-
-// Messages inside a layer, prepared for every collective that layers use.
-class LayerMessages {
- public:
-  LayerMessages(const MicroBatchOps& ops, const CostSetting& setting) {
-    const MessagePrices prices(setting);
-    const int local = setting.cluster->domain_gpus();
-    const auto slowest = [&](int size, int inner) {
-      return SlowestOfAxis(size, inner, local, setting.cluster->ranks());
-    };
-    const GroupShape shape = slowest(ops.layer_ranks, 1);
-    on_nics_ = shape.nodes() > 1;
-    for (int kind = 0; kind < kCollectives; ++kind) {
-      const auto collective = static_cast<Collective>(kind);
-      if (collective == Collective::kSendRecv || collective == Collective::kBroadcast) continue;
-      forward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, false);
-      backward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, true);
-      whole_[At(kind)] = prices.Prepare(MessageRole::kWhole, collective, shape, false);
-    }
-    tail_ = prices.Prepare(MessageRole::kShard, Collective::kAllReduce, shape);
-    if (ops.context.ranks > 1) {
-      const GroupShape context = slowest(ops.context.ranks, ops.context.inner);
-      for (const Collective collective :
-           {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll})
-        context_[At(static_cast<int>(collective))] =
-            prices.Prepare(MessageRole::kContext, collective, context, false);
-    }
-    if (ops.ring.ranks > 1) {
-      const GroupShape ring = slowest(ops.ring.ranks, ops.ring.inner);
-      const bool inside = ring.nodes() == 1;
-      const auto hop = [&](int per_node) {
-        return prices.Prepare(MessageRole::kContext, Collective::kSendRecv,
-                              {2, per_node, std::clamp(ops.ring.inner, 1, local)}, false);
-      };
-      hop_ = hop(inside ? 2 : 1);
-      if (inside || ring.ranks_per_node == 1) return;
-      ring_leads_ = true;
-      hop_inside_ = hop(2);
-    }
-  }
-
-  // The slowest of a ring's hops sets its pace.
-  double Hop(double bytes) const {
-    return std::max(hop_.Time(bytes), ring_leads() ? hop_inside_.Time(bytes) : 0.0);
-  }
-  bool ring_leads() const { return ring_leads_; }
-  bool on_nics() const { return on_nics_; }  // ranks of a layer are on several nodes
-  // The rank that sends to another node receives from its own, which is faster. Of two slots one is free again when it has
-  // sent on what was in it: so it is ahead of the next one by the difference of two hops.
-  double Lead(double bytes) const {
-    return std::max(0.0, hop_.Time(bytes) - hop_inside_.Time(bytes));
-  }
-  const PreparedMessage& tail() const { return tail_; }
-  const PreparedMessage& Of(const CollectiveShape& shape, bool backward) const {
-    const Collective collective = shape.kind;
-    if (shape.context) return context_[At(static_cast<int>(collective))];
-    if (shape.whole) return whole_[At(static_cast<int>(collective))];
-    return (backward ? backward_ : forward_)[At(static_cast<int>(collective))];
-  }
-
- private:
-  static std::size_t At(int kind) { return static_cast<std::size_t>(kind); }
-  std::array<PreparedMessage, kCollectives> forward_, backward_, whole_, context_;
-  PreparedMessage hop_, hop_inside_, tail_;
-  bool ring_leads_ = false;  // it has hops of both kinds
-  bool on_nics_ = false;
-};
-
-// Messages of a ring beside the kernels of one pass, in the order of issue: a hop starts when the one before has arrived
-// and no earlier than it is issued, for until then its receiver reads what it will replace. Where some of a ring's hops leave a node,
-// ranks in front of a slow hop run ahead of those behind it, as far as the slots of the ring let them: these find the
-// first hops under way since the attention of the layer before has left the slots, `head_start` seconds ago.
-class RingClock {
- public:
-  explicit RingClock(double head_start) : head_start_(head_start) {}
-  void Kernel(double seconds) { now_ += seconds; }
-  void Hop(double seconds) {
-    const bool slot_was_free = head_start_ > 0 && arrived_.size() < kSlots;
-    const double free = slot_was_free ? -head_start_ : now_;
-    arrived_.push_back(std::max(free, arrived_.empty() ? -head_start_ : arrived_.back()) + seconds);
-    all_ += seconds;
-  }
-  double Await(int hops) {
-    if (hops == 0) return 0;
-    const double wait = std::max(0.0, arrived_[static_cast<std::size_t>(hops - 1)] - now_);
-    now_ += wait;
-    exposed_ += wait;
-    last_await_ = now_;
-    return wait;
-  }
-  double exposed() const { return exposed_; }
-  double hidden() const { return std::max(0.0, all_ - exposed_); }
-  double behind_last_await() const { return now_ - last_await_; }
-
- private:
-  static constexpr std::size_t kSlots = 2;  // of the lowering's rings
-  double head_start_, now_ = 0, all_ = 0, exposed_ = 0, last_await_ = 0;
-  std::vector<double> arrived_;
-};
 
 struct SegmentCosting {
   const OpPrices& ops;
@@ -356,17 +259,37 @@ void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOp
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }
 
-}  // namespace
+// Embedding and head, and what stands between two stages.
+void CostEnds(const MicroBatchOps& ops, const OpPrices& prices, const SegmentCosting& costing,
+              LayerTable* table) {
+  table->embedding = costing(ops.embedding);
+  table->head = costing(ops.head);
+  for (const ShapedOp& op : ops.head.backward) {
+    if (std::holds_alternative<LossShape>(op.shape))
+      table->loss_gradient += prices.Price(op, false).device;
+  }
+  table->embedding_tail = costing.Tails(ops.embedding);
+  table->head_tail = costing.Tails(ops.head);
+  table->boundary_bytes = ops.boundary_bytes;
+  if (ops.gathers_boundary) {
+    table->boundary_forward = costing.Gather(ops.boundary_bytes * ops.layer_ranks, Pass::kForward);
+    table->boundary_backward =
+        costing.Gather(ops.boundary_bytes * ops.layer_ranks, Pass::kBackward);
+    ShapedOp cut;
+    cut.shape = TrafficShape{2 * ops.boundary_bytes, ir::Info(ir::OpKind::kSlice).name};
+    table->boundary_cut = prices.Price(cut, false).device;
+  }
+}
 
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
-                      const CostSetting& setting) {
+                      const CostSetting& setting, bool on_node) {
   const OpPrices prices(setting, work.precision);
-  const LayerMessages messages(ops, setting);
+  const LayerMessages messages(ops, setting, on_node);
   const SegmentCosting costing{prices, messages};
   LayerTable table;
   table.layer_ranks = ops.layer_ranks;
   table.sequence_ranks = ops.context.ranks;
-  table.tensor_on_nics = messages.on_nics();
+  table.holds_nics = messages.holds_nics();
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   table.kinds.clear();
   LayerTime kept, cast;  // of layers that are not recomputed; whose products are cast
@@ -396,26 +319,24 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   SubtractMeans(table.recomputed, kept, &table.recomputing);
   table.recomputing.forward = {};  // alike
   SubtractMeans(table.plain, cast, &table.plain_more);
-  table.embedding = costing(ops.embedding);
-  table.head = costing(ops.head);
-  for (const ShapedOp& op : ops.head.backward) {
-    if (std::holds_alternative<LossShape>(op.shape))
-      table.loss_gradient += prices.Price(op, false).device;
-  }
-  table.embedding_tail = costing.Tails(ops.embedding);
-  table.head_tail = costing.Tails(ops.head);
-  table.boundary_bytes = ops.boundary_bytes;
-  if (ops.gathers_boundary) {
-    table.boundary_forward = costing.Gather(ops.boundary_bytes * ops.layer_ranks, Pass::kForward);
-    table.boundary_backward = costing.Gather(ops.boundary_bytes * ops.layer_ranks, Pass::kBackward);
-    ShapedOp cut;
-    cut.shape = TrafficShape{2 * ops.boundary_bytes, ir::Info(ir::OpKind::kSlice).name};
-    table.boundary_cut = prices.Price(cut, false).device;
-  }
+  CostEnds(ops, prices, costing, &table);
   table.matrix_update = prices.NewtonSchulz(ops.matrix_update.work, ops.matrix_update.side);
   CountShard(model, work, ops, &table);
   if (table.plain > 0 && table.plain < 1)
     table.least = std::make_shared<const LayerTable>(LeastOfKinds(table, times));
+  return table;
+}
+
+}  // namespace
+
+LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
+                      const CostSetting& setting) {
+  LayerTable table = CostLayers(ops, model, work, setting, false);
+  const int local = setting.cluster->domain_gpus();
+  const bool shares_sequences = ops.context.ranks > 1 || ops.ring.ranks > 1;
+  if (table.holds_nics > 0 && !shares_sequences && ops.layer_ranks <= local &&
+      !LieAlike(ops.layer_ranks, 1, local))
+    table.on_node = std::make_shared<const LayerTable>(CostLayers(ops, model, work, setting, true));
   return table;
 }
 

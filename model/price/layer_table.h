@@ -101,8 +101,18 @@ struct LayerTable {
   double matrix_update =
       0;                // seconds of one layer, whole: what an optimizer computes on its matrices
   int layer_ranks = 1;  // that share a layer's weights
-  int sequence_ranks = 1;       // that meet in collectives over shared sequences
-  bool tensor_on_nics = false;  // they are on several nodes: messages inside layers take the NICs
+  int sequence_ranks = 1;  // that meet in collectives over shared sequences
+  // Where they are on several nodes: share of the time of messages inside layers for which those hold the NICs.
+  double holds_nics = 0;
+  // Where some groups of them are on one node and others are not, this table is of the slowest; the other one. Else null.
+  std::shared_ptr<const LayerTable> on_node;
+
+  // Of any stage, no pass takes less.
+  const LayerTable& OnNode() const { return on_node != nullptr ? *on_node : *this; }
+  const LayerTable& Least() const {
+    const LayerTable& nearest = OnNode();
+    return nearest.least != nullptr ? *nearest.least : nearest;
+  }
 
   // Whether a chunk of so many layers begins its backward pass before a gradient reaches it: its last layer is recomputed, and
   // what it receives is not gathered in front of that.

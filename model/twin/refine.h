@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulates what an answer compares, op by op and with contention, and ranks it by step time.
 //
-// Idea: the closed form leaves contention out, so what it puts first may not be first. Simulated are the rows of the
+// Idea: the closed form leaves most contention out, so what it puts first may not be first. Simulated are the rows of the
 // answer, the best of other degrees, and then, in the closed form's order, every layout whose closed form says that it
 // may still beat the fastest simulated one: its closed-form time is below that, divided by the least ratio of simulated
 // to closed-form time seen so far where that is below 1.

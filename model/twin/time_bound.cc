@@ -19,7 +19,6 @@ double Ahead(const LayerTable& table) {
 }  // namespace
 
 double WorkOf(const LayerTable& table) {
-  if (table.least) return WorkOf(*table.least);
   const auto device = [](const LayerTime& time) {
     return time.forward.busy() + time.backward.busy();
   };
@@ -31,10 +30,10 @@ double WorkOf(const LayerTable& table) {
 // The stages before stage i have a tensor to compute and a gradient to pass on while it is idle, and it computes all
 // micro-batches: max over i of B(i) + M t(i), see the header. Gradients of weights that it has put off when its last
 // gradient leaves may fill that time: at most i + 1 of them, 2 p in a V.
-double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
+double TimeBound(const LayerTable& slowest, const Strategy& s, const PipelineLayers& pipeline,
                  double micro_batches) {
-  if (s.pp == 1) return micro_batches * WorkOf(table);
-  if (table.least) return TimeBound(*table.least, s, pipeline, micro_batches);
+  if (s.pp == 1) return micro_batches * WorkOf(slowest.OnNode());
+  const LayerTable& table = slowest.Least();
   const std::vector<int>& layout = *pipeline.layout;
   const double pass = table.layer.forward.busy() + table.layer.backward.busy();
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
@@ -76,16 +75,16 @@ double OnStage(const LayerTime& time, const Strategy& s, double slowdown) {
 
 }  // namespace
 
-StageCost CostOnStage(const LayerTable& table, const Strategy& s, double slowdown) {
-  if (table.least) return CostOnStage(*table.least, s, slowdown);
+StageCost CostOnStage(const LayerTable& slowest, const Strategy& s, double slowdown) {
+  const LayerTable& table = slowest.Least();
   return {OnStage(table.layer, s, slowdown) -
               table.recomputed * OnStage(table.recomputing, s, slowdown),
           OnStage(table.embedding, s, slowdown), OnStage(table.head, s, slowdown)};
 }
 
-double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
+double TimeBound(const LayerTable& slowest, const Strategy& s, const PipelineLayers& pipeline,
                  double micro_batches, const std::vector<double>& slowdown) {
-  if (table.least) return TimeBound(*table.least, s, pipeline, micro_batches, slowdown);
+  const LayerTable& table = slowest.Least();
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
   double most = 0;
   for (int stage = 0; stage < s.pp; ++stage) {
@@ -107,9 +106,9 @@ double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayer
 }
 
 // Stages that end together: all layers and ends over what all stages together compute per second.
-double LeastTime(const LayerTable& table, const Strategy& s, double micro_batches,
+double LeastTime(const LayerTable& slowest, const Strategy& s, double micro_batches,
                  const std::vector<double>& slowdown) {
-  if (table.least) return LeastTime(*table.least, s, micro_batches, slowdown);
+  const LayerTable& table = slowest.Least();
   const double last =
       s.schedule == PipelineSchedule::kZeroBubbleV ? slowdown.front() : slowdown.back();
   double rate = 0, least = 1e30, most = 0;
@@ -143,10 +142,11 @@ double SecondsOfWay(const StageMessages& messages, double bytes, int chunks, boo
 
 }  // namespace
 
-double JourneyBound(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
+double JourneyBound(const LayerTable& slowest, const Strategy& s, const PipelineLayers& pipeline,
                     double micro_batches, const StageMessages& messages) {
+  const LayerTable& table = slowest.Least();
   const PassRules rules = RulesOf(s.schedule);
-  if (s.pp == 1 || !(rules.interleaved || rules.in_a_v) || table.least) return 0;
+  if (s.pp == 1 || !(rules.interleaved || rules.in_a_v) || slowest.least) return 0;
   const std::vector<int>& layout = *pipeline.layout;
   const double put_off = rules.fills_bubble ? table.layer.weight_gradient : 0.0;
   const double forward = table.layer.forward.busy();
@@ -172,9 +172,9 @@ double JourneyBound(const LayerTable& table, const Strategy& s, const PipelineLa
          (walked - 1) * (last * (forward + backward) + head) + later;
 }
 
-StageBounds BoundsOf(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
+StageBounds BoundsOf(const LayerTable& slowest, const Strategy& s, const PipelineLayers& pipeline,
                      double micro_batches) {
-  if (table.least) return BoundsOf(*table.least, s, pipeline, micro_batches);
+  const LayerTable& table = slowest.Least();
   const double chunks = s.vpp;
   const double again = table.recomputing.backward.busy();
   const auto form = [&](double least, double layers, double of_chunks) {
@@ -202,8 +202,8 @@ StageBounds BoundsOf(const LayerTable& table, const Strategy& s, const PipelineL
 
 // Of any layout: t(i) that fall by (1 - 1 / (k M)) from stage to stage make the bound of stages the least. k: a stage's
 // first chunk holds at least 1 / k of its layers.
-double LeastTime(const LayerTable& table, const Strategy& s, double micro_batches) {
-  if (table.least) return LeastTime(*table.least, s, micro_batches);
+double LeastTime(const LayerTable& slowest, const Strategy& s, double micro_batches) {
+  const LayerTable& table = slowest.Least();
   const double work = WorkOf(table);
   double busy = work;
   if (SplitsBackward(s.schedule)) busy -= table.layers * table.layer.weight_gradient;

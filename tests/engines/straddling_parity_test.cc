@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,13 +24,29 @@ namespace {
 
 struct Degrees {
   int nodes, tp, pp, dp;
+  int gpus = 8;  // of a node
+  const char* model = "gpt2-xl";
 };
 // No stage of these fills whole nodes or a part that divides one.
-constexpr Degrees kDegrees[] = {
-    {6, 1, 8, 6},  {6, 2, 8, 3}, {6, 1, 4, 12}, {6, 2, 4, 6},  {6, 4, 4, 3}, {3, 1, 2, 12},
-    {3, 1, 4, 6},  {3, 1, 8, 3}, {3, 2, 2, 6},  {3, 2, 4, 3},  {3, 4, 2, 3}, {5, 1, 4, 10},
-    {5, 1, 8, 5},  {5, 2, 4, 5}, {5, 5, 4, 2},  {5, 5, 8, 1},  {5, 5, 1, 8}, {7, 1, 8, 7},
-    {7, 1, 4, 14}, {9, 1, 8, 9}, {9, 2, 12, 3}, {9, 1, 6, 12}, {9, 4, 6, 3}};
+constexpr Degrees kDegrees[] = {{6, 1, 8, 6}, {6, 2, 8, 3},  {6, 1, 4, 12}, {6, 2, 4, 6},
+                                {6, 4, 4, 3}, {3, 1, 2, 12}, {3, 1, 4, 6},  {3, 1, 8, 3},
+                                {3, 2, 2, 6}, {3, 2, 4, 3},  {3, 4, 2, 3},  {5, 1, 4, 10},
+                                {5, 1, 8, 5}, {5, 2, 4, 5},  {7, 1, 8, 7},  {7, 1, 4, 14},
+                                {9, 1, 8, 9}, {9, 2, 12, 3}, {9, 1, 6, 12}, {9, 4, 6, 3}};
+
+// Groups that share layers: of each of these stages or replicas some are on one node, others on two.
+constexpr Degrees kTensors[] = {{5, 5, 4, 2},
+                                {5, 5, 8, 1},
+                                {5, 5, 1, 8},
+                                {3, 3, 8, 1, 8, "gpt2-small"},
+                                {3, 3, 2, 4, 8, "gpt2-small"},
+                                {3, 6, 4, 1, 8, "gpt2-small"},
+                                {2, 2, 7, 1, 7, "gpt2-medium"},
+                                {4, 4, 7, 1, 7, "gpt2-medium"},
+                                {4, 4, 1, 7, 7, "gpt2-medium"},
+                                {4, 2, 3, 2, 3, "gpt2-medium"},
+                                {4, 4, 5, 1, 5, "gpt2-medium"},
+                                {2, 4, 1, 3, 6, "gpt2-medium"}};
 
 std::vector<Strategy> Layouts(const Degrees& of) {
   std::vector<Strategy> layouts;
@@ -65,7 +84,7 @@ void Compare(const std::string& name, const char* framework, const Degrees& of, 
   if (!preset.Refuses(layout).empty()) return;
   layout = preset.Complete(layout, work);
   FollowFramework(profiles.framework, &layout);
-  const Job job = MakeJob(LoadModel("gpt2-xl").spec, work, topology, of.nodes, 0, profiles);
+  const Job job = MakeJob(LoadModel(of.model).spec, work, topology, of.nodes, of.gpus, profiles);
   if (CheckStrategy(job.model, work, layout)) return;
   const auto closed = std::get<StepTime>(StepPredictor(job).Predict(layout));
   for (const bool contention : {false, true}) {
@@ -96,40 +115,74 @@ TEST(StageShapes, RingsOfInterleavedStagesShareNodes) {
   for (const DataShapes& stage : stages) EXPECT_EQ(stage.shards.sharing, 6);
 }
 
-TEST(StraddlingParity, EnginesAgreeTermByTerm) {
-  // One layer table stands for all stages: tensor groups of 5 that are on one node count as those that are on two.
-  constexpr double kMost = 0.07, kMostOfTensors = 0.31, kShare = 0.95;
-  const bool all = FromEnvironment("ORRERY_ALL_STRADDLING", 0) > 0;
-  ParityTally tally, contended, of_tensors;
-  int number = 0, beyond = 0, near = 0, plans = 0;
+struct StraddlingTally {
+  ParityTally alone, contended;  // without contention, and with it
+  int near = 0;                  // alone: within the bound of the total
+  double furthest = 0;           // of these
+  std::string where;
+
+  void Add(const EnginePair& pair, bool contention) {
+    (contention ? contended : alone).Add(pair);
+    if (contention) return;
+    near += std::abs(pair.Apart()) <= ParityTally::kTotal;
+    if (std::abs(pair.Apart()) <= furthest) return;
+    furthest = std::abs(pair.Apart());
+    where = pair.where;
+  }
+};
+
+StraddlingTally CompareAll(std::span<const Degrees> all_degrees, int each,
+                           const std::function<void(EnginePair*)>& contend) {
+  StraddlingTally tally;
+  int number = 0;
   for (const char* topology : {"aws-p4d", "dgx-h100", "aws-p3dn", "azure-nd-a100-40"}) {
     for (const char* framework : {"megatron", "torchtitan", "orrery"}) {
-      for (const Degrees& of : kDegrees) {
+      for (const Degrees& of : all_degrees) {
         for (const Strategy& layout : Layouts(of)) {
-          if (!all && number++ % 7 != 0) continue;
+          if (number++ % each != 0) continue;
           Compare(topology, framework, of, layout, [&](EnginePair pair, bool contention) {
-            if (contention) pair.closed.contention = pair.event.contention;
-            pair.closed_seconds += pair.closed.contention;
-            const bool tensors = 8 % of.tp != 0;
-            EXPECT_NEAR(pair.Apart(), 0, tensors ? kMostOfTensors : kMost) << pair.where;
-            (tensors ? of_tensors : contention ? contended : tally).Add(pair);
-            if (contention) return;
-            beyond += std::abs(pair.Apart()) > 0.05;
-            plans += !tensors;
-            near += !tensors && std::abs(pair.Apart()) <= ParityTally::kTotal;
+            if (contention) contend(&pair);
+            tally.Add(pair, contention);
           });
         }
       }
     }
   }
-  EXPECT_GT(plans, 100);
-  EXPECT_GE(near, kShare * plans) << tally.Worst(10);
+  return tally;
+}
+
+int Each() { return FromEnvironment("ORRERY_ALL_STRADDLING", 0) > 0 ? 1 : 7; }
+
+TEST(StraddlingParity, EnginesAgreeTermByTerm) {
+  constexpr double kMost = 0.07, kShare = 0.95;
+  StraddlingTally tally = CompareAll(kDegrees, Each(), [](EnginePair* pair) {
+    pair->closed_seconds += pair->event.contention - pair->closed.contention;
+    pair->closed.contention = pair->event.contention;
+  });
+  EXPECT_LT(tally.alone.worst_total, kMost) << tally.alone.Worst(5);
+  EXPECT_LT(tally.contended.worst_total, kMost) << tally.contended.Worst(5);
+  EXPECT_GT(tally.alone.plans, 100);
+  EXPECT_GE(tally.near, kShare * tally.alone.plans) << tally.alone.Worst(10);
   std::cout << fmt::format(
-      "{} plans: {} within the bounds, worst {:.1f} %; with contention {}, {:.1f} %; tensor groups "
-      "over nodes: {} of {}, {:.1f} %; beyond 5 %: {}\n",
-      tally.plans, tally.within, 100 * tally.worst_total, contended.within,
-      100 * contended.worst_total, of_tensors.within, of_tensors.plans,
-      100 * of_tensors.worst_total, beyond);
+      "{} plans: {} within the bounds, worst {:.1f} %; with contention {}, {:.1f} %\n",
+      tally.alone.plans, tally.alone.within, 100 * tally.alone.worst_total, tally.contended.within,
+      100 * tally.contended.worst_total);
+}
+
+// Stage by stage; gathers and reductions share the NICs with messages inside of layers, in both engines.
+TEST(StraddlingParity, EnginesAgreeWhereTensorGroupsStraddleNodes) {
+  // To burn down: measured 19.5 % at most, 89 % within 3 %; with contention 20 %. One kind of group across nodes stands for all,
+  // and gathers that are in flight slow messages of layers down, too.
+  constexpr double kMost = 0.2, kMostContended = 0.25, kShare = 0.88;
+  StraddlingTally tally = CompareAll(kTensors, Each(), [](EnginePair*) {});
+  EXPECT_LT(tally.furthest, kMost) << tally.where;
+  EXPECT_LT(tally.contended.worst_total, kMostContended) << tally.contended.Worst(5);
+  EXPECT_GT(tally.alone.plans, 40);
+  EXPECT_GE(tally.near, kShare * tally.alone.plans) << tally.where;
+  std::cout << fmt::format(
+      "{} plans: {} within 3 %, worst {:.1f} % ({}); with contention worst {:.1f} %\n",
+      tally.alone.plans, tally.near, 100 * tally.furthest, tally.where,
+      100 * tally.contended.worst_total);
 }
 
 }  // namespace

@@ -233,8 +233,19 @@ TEST(TermParity, EnginesAgreeInAV) {
   ParityTally tally;
   CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
   EXPECT_GT(tally.plans, 5);
-  EXPECT_LT(tally.worst_sum, 1e-9);
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
+  // Of many micro-batches, whose rounds settle late: where layers are uneven the last round of a few is no other's.
+  selection.models = {"gpt2-xl"};
+  selection.topologies = {"aws-p4d"};
+  selection.frameworks = {"torchtitan@2024"};
+  selection.fixed.pp = 4, selection.fixed.tp = 1;
+  selection.fixed.layout =
+      std::make_shared<const std::vector<int>>(std::vector<int>{4, 6, 6, 7, 7, 7, 7, 4});
+  ParityTally uneven;
+  CompareEngines(selection, [&](const EnginePair& pair) { uneven.Add(pair); });
+  EXPECT_GT(uneven.plans, 3);
+  EXPECT_EQ(uneven.share(), 1) << uneven.Worst(10);
+  EXPECT_LT(std::max(tally.worst_sum, uneven.worst_sum), 1e-9);
 }
 
 // Gradients add up whole and are scattered in the last backward pass.

@@ -26,8 +26,9 @@
 //              schedule is walked, stage by stage and chunk by chunk beside the last micro-batch's passes (of weight
 //              gradients, where those are put off). After the passes: r. Gather g of weights for the next step beside its
 //              forward pass F, without messages that take turns with it: x g + max(0, (1 - x) g - F). Where the schedule is walked, a
-//              chunk's first pass waits for its own layers from when it starts: the latest of all. Where tensor-parallel groups span nodes, B and F are the kernels alone: their
-//              messages hold the NICs meanwhile
+//              chunk's first pass waits for its own layers from when it starts: the latest of all.
+//   contention where tensor-parallel groups span nodes: how much longer the step is if their messages hold the NICs, so that
+//              gathers, scatters and reductions hide behind kernels alone
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards
 //   offload    updates by the CPU: units pass through gradients down d, update a, weights up u, gathers g in order, each
 //              step of a unit behind the unit before: the last one's end less the kernels of the update, on the stage where
@@ -63,6 +64,7 @@ struct DataMessages {
   PreparedMessage layer_gather, layer_scatter;             // of one layer, inside the passes
   PreparedMessage outer_all_reduce;                        // between sharding groups
   double dp = 1;                                           // ranks that share weights
+  bool shards_on_nics = false;                             // and are on several nodes
   // Seconds of a few bytes among: replicas and stages; ranks that share a replica's weights; the same where states are
   // sharded; those of one stage. 0: one rank.
   double loss = 0, norm = 0, norm_of_shards = 0, norm_of_tensors = 0;
@@ -76,6 +78,16 @@ struct DataMessages {
   }
 };
 
+struct StageAxes {
+  int pp = 1, inner = 1;  // ranks between neighbouring stages
+  int together = 1;       // of them, neighbours that wait for each other in each layer
+  auto operator<=>(const StageAxes&) const = default;
+};
+// By stage, whether ranks of a layer are on several nodes: those of the replica where most are; of any replica.
+struct TensorsAcross {
+  std::vector<char> one, any;  // empty: stages are alike
+};
+
 // Transfers between stages, prepared once per (pp, inner ranks).
 struct StageMessages {
   PreparedMessage inside, between;           // of a node, nodes
@@ -85,6 +97,7 @@ struct StageMessages {
   // By stage: what the hop to the next one is, of the last one to the first. Empty: as `on_node` says, and none is narrow.
   std::vector<int> hops;
   double on_node = 1;    // neighbouring stages on one node
+  TensorsAcross across;  // with hops of each stage
   PreparedMessage tied;  // first and last stage add up a table's gradients
 };
 
@@ -105,14 +118,10 @@ DataShapes ShapesOf(const DataAxes& axes,
 // By stage, of the slowest group of each kind; of one, where all stages are alike. `ranks`: of the cluster.
 std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks);
 
-struct StageAxes {
-  int pp = 1, inner = 1;  // ranks between neighbouring stages
-  int together = 1;       // of them, neighbours that wait for each other in each layer
-  auto operator<=>(const StageAxes&) const = default;
-};
 // By stage, whether the hop to the next one (of the last one, to the first) leaves a node: of the replica that leaves one most
 // often, as its way is the longest. Empty: the same for all, stages fill nodes or parts that divide one.
 std::vector<char> SlowestHops(const StageAxes& axes, int domain_gpus, int64_t ranks);
+TensorsAcross TensorsOnStages(const StageAxes& axes, int domain_gpus, int64_t ranks);
 // Of a rank of the first stage and its copy on the last one.
 GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks);
 

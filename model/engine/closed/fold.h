@@ -221,6 +221,12 @@ class Fold : private LayerPrices {
                                          double between) const;
   double SlowestChunks(const Turn& longest) const;
   PassSeconds PassOf(const Stage& chunk) const;
+  // Some stages have the ranks of a layer on one node, others do not.
+  bool StagesUnlike() const { return table_.on_node != nullptr && !stages_.across.one.empty(); }
+  bool OnNode(int stage) const;
+  Fold AllOnNode(const DataMessages& data) const {
+    return {form_, *table_.on_node, outline_, data, stages_, M_};
+  }
   void FindPasses(PipelineTimes* times);
   void FindSlots(PipelineTimes* times) const;
   // At most what a pass saves where its first gather goes beside the pass before.

@@ -38,6 +38,7 @@ DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_
   const GroupShape& shards = shapes.shards;
   DataMessages data;
   data.dp = dp;
+  data.shards_on_nics = shards.nodes() > 1;
   data.all_reduce = prices.Prepare(MessageRole::kStep, Collective::kAllReduce, shapes.replicas);
   data.reduce_scatter = prices.Prepare(MessageRole::kStep, Collective::kReduceScatter, shards);
   data.all_gather = prices.Prepare(MessageRole::kStep, Collective::kAllGather, shards);
@@ -69,6 +70,7 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
   const int on_node = std::clamp(local / std::max(inner, 1), 1, pp);
   stages.on_node = on_node;
   const std::vector<char> leave = SlowestHops(axes, local, setting.cluster->ranks());
+  stages.across = TensorsOnStages(axes, local, setting.cluster->ranks());
   const auto send = [&](const MessagePrices& by, int per_node) {
     return by.Prepare(MessageRole::kStage, Collective::kSendRecv,
                       GroupShape{2, per_node, std::clamp(inner, 1, local)});

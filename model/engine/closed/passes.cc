@@ -34,8 +34,10 @@ bool Fold::ByFormula(StepTime* passes) {
   Work work;
   *passes = Passes(&work);
   if (!walks_) return false;
-  if (data_->fastest != nullptr && (fetches_ || scatters_)) {
-    Fold least(form_, table_, outline_, *data_->fastest, stages_, M_);
+  const bool data_unlike = data_->fastest != nullptr && (fetches_ || scatters_);
+  if (data_unlike || StagesUnlike()) {
+    Fold least(form_, StagesUnlike() ? *table_.on_node : table_, outline_,
+               data_unlike ? *data_->fastest : *data_, stages_, M_);
     *passes = least.Passes(&work);
     least.BoundPasses(work, passes);
   } else {

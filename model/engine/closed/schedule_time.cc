@@ -264,11 +264,15 @@ ScheduleTime ScheduleClock::Account() const {
   const int p = times_.stages, round = p * times_.chunks;
   const double more = times_.micro_batches - batches();
   if (more <= 0) return all;
-  // Of the backward passes that alternate with forward passes, the last round.
+  // Of the backward passes that alternate with forward passes, the last round; in a V all but as many as behind it.
   const std::vector<int>& passes = graph_->of_stage[times_.watched][PassCall::kBackward];
   const int ahead = graph_->ahead[times_.watched];
   const int last = std::max(round, static_cast<int>(passes.size()) - 1 - ahead);
-  ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
+  const int rounds = times_.order.in_a_v ? std::max(1, (last - ahead) / round) : 1;
+  ScheduleTime one = Between(done_[passes[last - rounds * round]], done_[passes[last]]);
+  for (double ScheduleTime::*const part : {&ScheduleTime::seconds, &ScheduleTime::pipeline,
+                                           &ScheduleTime::bubble, &ScheduleTime::host})
+    one.*part /= rounds;
   if (times_.order.fills_bubble) {
     // Weight gradients that are put off in this round are not put off for ever: a round takes no less than the busiest
     // stage has to do in it.

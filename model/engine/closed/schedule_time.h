@@ -10,7 +10,7 @@
 //   H(k) = H(k-1) + host                        the host has issued pass k-1; where it waits: S(k-1) + host
 // Slots: a stage keeps two tensors that it sends, and two gradients that it receives, of each chunk.
 // Steps of more than four times as many micro-batches as stages repeat a round of the steady state; what a round of
-// stages takes there stands for the others.
+// stages takes there stands for the others. In a V many rounds are walked, and stand for others on average.
 #pragma once
 
 #include <algorithm>
@@ -96,14 +96,19 @@ class ScheduleClock {
   }
   // The same of the first so many seconds.
   ScheduleTime IdleUntil(double to) const { return Between(0, to, true); }
-  // Micro-batches that are walked: where forward passes all run first, no round could stand for the others.
+  // Micro-batches that are walked: where forward passes all run first, no round could stand for the others. In a V rounds
+  // differ for long (v_order.cc: of 4 stages they repeat from the 14th micro-batch on and each three, of 8 from the 71st), so
+  // that as many of them are walked as cost allows.
   static double Walked(const PassRules& order, int stages, double micro_batches) {
-    return order.forward_first ? micro_batches : std::min(micro_batches, 1.0 * kRounds * stages);
+    if (order.forward_first) return micro_batches;
+    const int rounds = order.in_a_v ? std::max(kRounds, kMostInV / (stages * stages)) : kRounds;
+    return std::min(micro_batches, 1.0 * rounds * stages);
   }
 
  private:
   double batches() const { return Walked(times_.order, times_.stages, times_.micro_batches); }
-  static constexpr int kRounds = 4;  // of stages; the last of them stands for the others
+  static constexpr int kRounds = 4;      // of stages; the last of them stands for the others,
+  static constexpr int kMostInV = 1024;  // in a V all but its ends; micro-batches x stages
 
   struct Gap {
     double from = 0, to = 0;

@@ -22,9 +22,10 @@ double UpToSequences(std::span<const PassPart> parts) {
 
 // Kernels, then a message of the pass, and so on, beside others of the data axes: those slow kernels down, messages they do
 // not. Where both share a communicator the first one of the pass waits: for all of them, or for the tail of a gradient. The
-// pass ends behind all of them.
+// pass ends behind all of them. `holds_nics`: share of the messages of ranks of a layer in which nothing of the others
+// gets through.
 Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& messages,
-                   bool one_communicator) {
+                   bool one_communicator, double holds_nics) {
   double copies = messages.copies, left = messages.seconds + messages.tail_alone();
   double tail = messages.tail;
   const double rate = left > 0 ? 1 - messages.Lost() / left : 1;  // of kernels
@@ -60,7 +61,9 @@ Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& 
       exposed.tails += tail;
       pass(tail);
     }
-    pass(part.message);
+    const double held = part.of_layer ? holds_nics * part.message : 0.0;
+    copies -= std::min(copies, held);
+    pass(part.message - held);
   }
   wait();
   return exposed;
@@ -71,10 +74,13 @@ Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& 
 Exposed Fold::Shown(double first, std::span<const PassPart> parts, const Beside& gather,
                     const Beside& scatter) const {
   const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
-  if (gathers && scatters)
-    return CoverParts(first, parts, Combined(gather, scatter), one_communicator_);
-  Exposed exposed = gathers ? CoverParts(first, parts, gather, one_communicator_) : Alone(gather);
-  exposed.Add(1, scatters ? CoverParts(first, parts, scatter, one_communicator_) : Alone(scatter));
+  const auto cover = [&](const Beside& messages) {
+    return CoverParts(first, parts, messages, one_communicator_,
+                      data_->shards_on_nics ? table_.holds_nics : 0.0);
+  };
+  if (gathers && scatters) return cover(Combined(gather, scatter));
+  Exposed exposed = gathers ? cover(gather) : Alone(gather);
+  exposed.Add(1, scatters ? cover(scatter) : Alone(scatter));
   return exposed;
 }
 

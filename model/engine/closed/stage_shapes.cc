@@ -132,6 +132,29 @@ GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks) {
   return slowest;
 }
 
+TensorsAcross TensorsOnStages(const StageAxes& axes, int domain_gpus, int64_t ranks) {
+  if (axes.pp < 2 || axes.together < 2 || LieAlike(axes.pp, axes.inner, domain_gpus)) return {};
+  const int64_t block = int64_t{1} * axes.inner * axes.pp;
+  TensorsAcross across;
+  across.any.assign(static_cast<std::size_t>(axes.pp), 0);
+  int64_t most = -1;
+  const int64_t end = std::min(ranks / block * block, std::lcm<int64_t>(block, domain_gpus));
+  for (int64_t first = 0; first < end; first += block) {
+    for (int64_t rank = first; rank < first + axes.inner; rank += axes.together) {
+      std::vector<char> of;
+      for (int64_t stage = 0; stage < axes.pp; ++stage) {
+        const int64_t begin = rank + stage * axes.inner, last = begin + axes.together - 1;
+        of.push_back(begin / domain_gpus != last / domain_gpus);
+        across.any[static_cast<std::size_t>(stage)] |= of.back();
+      }
+      const int64_t count = std::accumulate(of.begin(), of.end(), int64_t{0});
+      if (count > most) most = count, across.one = std::move(of);
+    }
+  }
+  if (most == axes.pp) return {};
+  return across;
+}
+
 std::vector<char> SlowestHops(const StageAxes& axes, int domain_gpus, int64_t ranks) {
   const int64_t block = int64_t{1} * axes.inner * axes.pp;
   if (axes.pp < 2 || LieAlike(axes.pp, axes.inner, domain_gpus)) return {};

@@ -63,10 +63,10 @@ double Fold::Reduction(double parameters) const {
   return 0;
 }
 
-// Kernels of a layer's pass beside which messages of a step travel. Where tensor-parallel ranks are on several nodes,
-// the messages inside of layers hold the same NICs, and nothing else gets through meanwhile.
+// Of a layer's pass, what messages of a step travel beside. Where tensor-parallel ranks are on several nodes, the messages
+// inside of layers hold the same NICs for a part of their time, and nothing else gets through meanwhile.
 double Fold::BesideLayer(const PassTime& pass, double busy) const {
-  return table_.tensor_on_nics ? std::max(0.0, busy - pass.tensor - pass.tensor_hidden) : busy;
+  return std::max(0.0, busy - table_.holds_nics * (pass.tensor + pass.tensor_hidden));
 }
 
 // Beside the last backward passes, what is longer than they are; behind them the gradients of the last layer and the

@@ -166,6 +166,13 @@ void Fold::FindSlots(PipelineTimes* times) const {
   }
 }
 
+// Where replicas wait for each other in the passes, the slowest of a stage counts; else the slowest replica.
+bool Fold::OnNode(int stage) const {
+  const TensorsAcross& across = stages_.across;
+  return StagesUnlike() &&
+         (fetches_ || scatters_ ? across.any : across.one)[static_cast<std::size_t>(stage)] == 0;
+}
+
 // Passes hold messages whose groups cross other uplinks on each stage.
 void Fold::FindPasses(PipelineTimes* times) {
   const std::vector<int>& layout = *outline_.layout;
@@ -177,11 +184,18 @@ void Fold::FindPasses(PipelineTimes* times) {
     const bool first = i == 0, last = i + 1 == layout.size();
     const int stage = ChunkAt(outline_.order.in_a_v, outline_.stages, static_cast<int>(i)).stage;
     if (i > 1 && !last && layout[i] == layout[i - 1] && outline_.slowdown == nullptr && !by_stage &&
-        all.of_stage.empty() && outline_.MorePlain(i) == outline_.MorePlain(i - 1)) {
+        all.of_stage.empty() && !StagesUnlike() &&
+        outline_.MorePlain(i) == outline_.MorePlain(i - 1)) {
       times->passes[i] = times->passes[i - 1];
       continue;
     }
     const With messages(*this, stage);
+    if (OnNode(stage)) {
+      times->passes[i] = AllOnNode(*data_).PassOf(
+          {static_cast<double>(layout[i]), first, last, 1, SlowdownOf(stage), -1,
+           outline_.MoreRecomputed(outline_.recompute, layout[i]), outline_.MorePlain(i)});
+      continue;
+    }
     if (by_stage) static_cast<LayerPrices&>(*this) = {}, PriceLayer();
     times->passes[i] =
         PassOf({static_cast<double>(layout[i]), first, last, 1, SlowdownOf(stage), -1,
@@ -209,6 +223,13 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   for (int stage = 0; !stages_.hops.empty() && stage < outline_.stages; ++stage)
     times.hops.push_back(Hop(stage));
   watched_ = times.watched = Watched();
+  if (parts && OnNode(watched_)) {
+    const Fold own = AllOnNode(data_->Of(watched_));
+    work = own.WorkOf(here_);
+    tails_ = 0;
+    time->compute = time->tensor = time->context = time->tensor_hidden = time->context_hidden = 0;
+    own.AddKernels(here_, time);
+  }
   const double kernels = M_ * work.kernels() + CastsOf(here_);
   time->pipeline = time->bubble = time->host = time->offload = 0;
   time->tensor -= tails_;

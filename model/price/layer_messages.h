@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages inside a layer, and how those of a ring run beside its kernels.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <variant>
+#include <vector>
+
+#include "model/collectives/group_shapes.h"
+#include "model/price/layer_ops.h"
+#include "model/price/message_prices.h"
+#include "model/price/setting.h"
+
+namespace orrery {
+
+// Messages inside a layer, prepared for every collective that layers use.
+class LayerMessages {
+ public:
+  // `on_node`: of a group that does not leave its node, though others do.
+  LayerMessages(const MicroBatchOps& ops, const CostSetting& setting, bool on_node) {
+    const MessagePrices prices(setting);
+    const int local = setting.cluster->domain_gpus();
+    const auto slowest = [&](int size, int inner) {
+      return SlowestOfAxis(size, inner, local, setting.cluster->ranks());
+    };
+    const GroupShape shape =
+        on_node ? GroupShape{ops.layer_ranks, ops.layer_ranks, local / ops.layer_ranks}
+                : slowest(ops.layer_ranks, 1);
+    if (shape.nodes() > 1) holds_nics_ = HeldBy(ops, prices, shape);
+    for (int kind = 0; kind < kCollectives; ++kind) {
+      const auto collective = static_cast<Collective>(kind);
+      if (collective == Collective::kSendRecv || collective == Collective::kBroadcast) continue;
+      forward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, false);
+      backward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, true);
+      whole_[At(kind)] = prices.Prepare(MessageRole::kWhole, collective, shape, false);
+    }
+    tail_ = prices.Prepare(MessageRole::kShard, Collective::kAllReduce, shape);
+    if (ops.context.ranks > 1) {
+      const GroupShape context = slowest(ops.context.ranks, ops.context.inner);
+      for (const Collective collective :
+           {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll})
+        context_[At(static_cast<int>(collective))] =
+            prices.Prepare(MessageRole::kContext, collective, context, false);
+    }
+    if (ops.ring.ranks > 1) {
+      const GroupShape ring = slowest(ops.ring.ranks, ops.ring.inner);
+      const bool inside = ring.nodes() == 1;
+      const auto hop = [&](int per_node) {
+        return prices.Prepare(MessageRole::kContext, Collective::kSendRecv,
+                              {2, per_node, std::clamp(ops.ring.inner, 1, local)}, false);
+      };
+      hop_ = hop(inside ? 2 : 1);
+      if (inside || ring.ranks_per_node == 1) return;
+      ring_leads_ = true;
+      hop_inside_ = hop(2);
+    }
+  }
+
+  // The slowest of a ring's hops sets its pace.
+  double Hop(double bytes) const {
+    return std::max(hop_.Time(bytes), ring_leads() ? hop_inside_.Time(bytes) : 0.0);
+  }
+  bool ring_leads() const { return ring_leads_; }
+  double holds_nics() const { return holds_nics_; }  // as LayerTable
+  // The rank that sends to another node receives from its own, which is faster. Of two slots one is free again when it has
+  // sent on what was in it: so it is ahead of the next one by the difference of two hops.
+  double Lead(double bytes) const {
+    return std::max(0.0, hop_.Time(bytes) - hop_inside_.Time(bytes));
+  }
+  const PreparedMessage& tail() const { return tail_; }
+  const PreparedMessage& Of(const CollectiveShape& shape, bool backward) const {
+    const Collective collective = shape.kind;
+    if (shape.context) return context_[At(static_cast<int>(collective))];
+    if (shape.whole) return whole_[At(static_cast<int>(collective))];
+    return (backward ? backward_ : forward_)[At(static_cast<int>(collective))];
+  }
+
+ private:
+  // Latency holds no link, and traffic no more of the NICs than its share of what they carry.
+  static double HeldBy(const MicroBatchOps& ops, const MessagePrices& prices,
+                       const GroupShape& shape) {
+    double all = 0, held = 0;
+    const auto add = [&](double count, const ShapedOp& op) {
+      const auto* message = std::get_if<CollectiveShape>(&op.shape);
+      if (message == nullptr || message->context || message->bytes <= 0) return;
+      const MessageRole role = message->whole ? MessageRole::kWhole : MessageRole::kLayer;
+      const MessagePrice price = prices.Price(role, message->kind, shape, message->bytes);
+      const double traffic = price.seconds_per_byte * message->bytes;
+      all += count * (price.latency + traffic);
+      if (price.crosses && price.wire.network > 0)
+        held += count * traffic * std::min(1.0, price.share.network / price.wire.network);
+    };
+    for (const LayerKind& kind : ops.layers) {
+      for (const auto* list : {&kind.ops.forward, &kind.ops.recompute, &kind.ops.backward})
+        for (const ShapedOp& op : *list) add(kind.scale * kind.count, op);
+    }
+    return all > 0 ? held / all : 0.0;
+  }
+  static std::size_t At(int kind) { return static_cast<std::size_t>(kind); }
+  std::array<PreparedMessage, kCollectives> forward_, backward_, whole_, context_;
+  PreparedMessage hop_, hop_inside_, tail_;
+  bool ring_leads_ = false;  // it has hops of both kinds
+  double holds_nics_ = 0;
+};
+
+// Messages of a ring beside the kernels of one pass, in the order of issue: a hop starts when the one before has arrived
+// and no earlier than it is issued, for until then its receiver reads what it will replace. Where some of a ring's hops leave a node,
+// ranks in front of a slow hop run ahead of those behind it, as far as the slots of the ring let them: these find the
+// first hops under way since the attention of the layer before has left the slots, `head_start` seconds ago.
+class RingClock {
+ public:
+  explicit RingClock(double head_start) : head_start_(head_start) {}
+  void Kernel(double seconds) { now_ += seconds; }
+  void Hop(double seconds) {
+    const bool slot_was_free = head_start_ > 0 && arrived_.size() < kSlots;
+    const double free = slot_was_free ? -head_start_ : now_;
+    arrived_.push_back(std::max(free, arrived_.empty() ? -head_start_ : arrived_.back()) + seconds);
+    all_ += seconds;
+  }
+  double Await(int hops) {
+    if (hops == 0) return 0;
+    const double wait = std::max(0.0, arrived_[static_cast<std::size_t>(hops - 1)] - now_);
+    now_ += wait;
+    exposed_ += wait;
+    last_await_ = now_;
+    return wait;
+  }
+  double exposed() const { return exposed_; }
+  double hidden() const { return std::max(0.0, all_ - exposed_); }
+  double behind_last_await() const { return now_ - last_await_; }
+
+ private:
+  static constexpr std::size_t kSlots = 2;  // of the lowering's rings
+  double head_start_, now_ = 0, all_ = 0, exposed_ = 0, last_await_ = 0;
+  std::vector<double> arrived_;
+};
+
+}  // namespace orrery
