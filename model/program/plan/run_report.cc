@@ -320,13 +320,14 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"file_system_to_be_ordered", run.checkpoint.to_be_ordered},
                         {"file_system_words", ReplacedWords(run.checkpoint)},
                         {"warning", SlowWriteWords(run)}};
-  json["recovery"] = run.elastic ? Json{{"pause_s", run.shrinking.pause.value},
-                                        {"between_restores_s", run.between_restores.value},
-                                        {"away", run.shrinking.Away()},
-                                        {"warning", AwayWords(run)}}
+  json["recovery"] = run.elastic ? Json{{"pause_s", run.shrinking.pause.value}}
                                  : Json{{"detect_s", run.stops.detection.value},
                                         {"wait_s", run.stops.MeanWait().value},
                                         {"restart_s", run.stops.restart.value}};
+  if (run.elastic)
+    json["shrinking"] = {{"between_restores_s", run.between_restores.value},
+                         {"away", run.shrinking.Away()},
+                         {"warning", AwayWords(run)}};
   if (run.spot_rate > 0)
     json["spot"] = {{"interruptions_per_1000_node_days", run.spot_rate},
                     {"notice_s", run.spot_notice.value},
