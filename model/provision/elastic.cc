@@ -11,6 +11,8 @@
 namespace orrery {
 namespace {
 
+// Expected failures without a spare that count: fewer are beyond any quantile, and what one costs is beyond rounding.
+constexpr double kFelt = 1e-6;
 constexpr double kTail = 1e-10;  // probability of more nodes in repair than the chain holds
 
 // Smallest n that a Poisson number exceeds with at most kTail.
@@ -310,7 +312,11 @@ ElasticTime ElasticTimeOf(const ElasticModel& model, Seconds work) {
     time.deviation =
         Seconds(std::sqrt(variance + time.failures * (each * each + uneven) + 2 * each * away +
                           time.interruptions * ((each + replaced) * (each + replaced) + uneven)));
-    if (time.short_of_spares <= 0) continue;
+    if (time.short_of_spares < kFelt) {
+      time.short_of_spares = 0;
+      time.absence = time.absence_deviation = Seconds(0);
+      continue;
+    }
     time.absence = Seconds(away / time.short_of_spares);
     const double square = variance / time.short_of_spares;
     time.absence_deviation =

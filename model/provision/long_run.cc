@@ -297,6 +297,7 @@ InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& 
   const double tokens =
       static_cast<double>(job.work.global_batch) * static_cast<double>(job.work.seq_len);
   need.tokens_per_second = tokens / step_seconds;
+  need.taken = need.tokens_per_second / conditions.run.straggler.value;
   need.read = BytesPerSecond(need.tokens_per_second * conditions.input.bytes_per_token);
   if (conditions.input.reader) {
     // Ranks of one replica share their samples: one reader feeds them.
@@ -353,7 +354,7 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   const auto paced = [&](double computed, double slowest) {
     return std::max(computed * slowest, fed);
   };
-  run.step_seconds = paced(step.time.total, 1);
+  run.step_seconds = run.input.bound() ? fed : step.time.total;
   run.slowest = paced(step.time.total, conditions.run.straggler.value) / run.step_seconds;
   const Range& rate = conditions.failures.rate;
   run.spot_rate = SpotRate(conditions, quote);

@@ -60,10 +60,11 @@ CheckpointCost CheckpointOf(const Conditions& conditions, const Job& job, const 
 // What hosts and storage must deliver for a step time.
 struct InputNeed {
   double tokens_per_second = 0;  // that the GPUs take
+  double taken = 0;              // with the slowest node
   BytesPerSecond read;           // of that
   std::optional<double> most;  // tokens/s that readers or storage deliver; empty: no limit is known
   std::string limit;           // "readers", "storage"; "" without one
-  bool bound() const { return most && *most < tokens_per_second; }
+  bool bound() const { return most && *most < taken; }
 };
 InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& layout,
                   double step_seconds);

@@ -272,9 +272,38 @@ bool Quote::Sells(int64_t nodes) const {
 }
 
 std::string Quote::Name() const {
-  return price.kind == PriceKind::kOnDemand ? offer.name
-                                            : fmt::format("{} {}", offer.name, NameOf(price.kind));
+  std::string name = offer.name;
+  if (price.kind != PriceKind::kOnDemand) name += fmt::format(" {}", NameOf(price.kind));
+  if (one_of_several) name += " in " + price.region;
+  return name;
 }
+
+namespace {
+
+// Whether no bill of `two` is below that of `one`.
+bool NoCheaper(const OfferPrice& two, const OfferPrice& one) {
+  const auto sold = [](const OfferPrice& price) {
+    return price.most_nodes > 0 ? price.most_nodes : std::numeric_limits<int64_t>::max();
+  };
+  return one.price <= two.price && one.term <= two.term && one.quantum <= two.quantum &&
+         sold(one) >= sold(two);
+}
+
+// Of alike ones the first.
+std::vector<Quote> WithoutDearer(const Offer& offer, const std::vector<const OfferPrice*>& prices) {
+  std::vector<Quote> quotes;
+  for (std::size_t i = 0; i < prices.size(); ++i) {
+    bool dearer = false;
+    for (std::size_t j = 0; j < prices.size() && !dearer; ++j)
+      dearer = j != i && NoCheaper(*prices[i], *prices[j]) &&
+               (j < i || !NoCheaper(*prices[j], *prices[i]));
+    if (!dearer) quotes.push_back({offer, *prices[i]});
+  }
+  for (Quote& quote : quotes) quote.one_of_several = quotes.size() > 1;
+  return quotes;
+}
+
+}  // namespace
 
 std::vector<Quote> QuotesOf(const std::vector<Offer>& offers, const std::vector<PriceKind>& kinds,
                             const std::string& region) {
@@ -287,11 +316,9 @@ std::vector<Quote> QuotesOf(const std::vector<Offer>& offers, const std::vector<
         const OfferPrice*& held = newest[price.region];
         if (held == nullptr || held->date.DayNumber() < price.date.DayNumber()) held = &price;
       }
-      const OfferPrice* cheapest = nullptr;
-      for (const auto& [name, price] : newest) {
-        if (cheapest == nullptr || price->price < cheapest->price) cheapest = price;
-      }
-      if (cheapest != nullptr) quotes.push_back({offer, *cheapest});
+      std::vector<const OfferPrice*> prices;
+      for (const auto& [name, price] : newest) prices.push_back(price);
+      std::ranges::move(WithoutDearer(offer, prices), std::back_inserter(quotes));
     }
   }
   return quotes;
@@ -308,7 +335,7 @@ topology: dgx-h100            # of `plan list topologies`, or a YAML file (relat
 # storage: {write: 20GB/s, source: "the quote"}   # the shared file system that comes with it, unless --storage
 # spot_notice: {value: 30s, source: "the quote"}
 # spot_rate: {value: 7.3, source: "measured"}     # interruptions per 1000 node-days
-prices:                       # of a node; the newest of a kind and region counts, of regions the cheapest
+prices:                       # of a node; the newest of a kind and region counts, of regions the cheapest bill
   - kind: on-demand           # on-demand, capacity-block, reserved-1y, reserved-3y, spot or unclear
     region: us-east           # default: all
     price: 36USD/h

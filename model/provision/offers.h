@@ -73,11 +73,13 @@ std::vector<Offer> OfferCatalogue();
 struct Quote {
   Offer offer;
   OfferPrice price;
-  std::string Name() const;  // "aws-p5" or "aws-p5 spot"
+  bool one_of_several = false;  // regions of this kind, so that its name needs it
+  std::string Name() const;     // "aws-p5", "aws-p5 spot" or "aws-p5 in eu"
   int64_t MostSold() const;  // nodes, by the offer and by this price; the largest number: no limit
   bool Sells(int64_t nodes) const;  // so many, in the steps in which nodes are sold
 };
-// For each offer and each of `kinds` the cheapest of the newest prices by region, only of `region` unless that is empty.
+// For each offer and each of `kinds` the newest prices by region, only of `region` unless that is empty, and of those the ones
+// that may be the cheapest bill of some run: no other is as cheap an hour, billed as shortly, for as many nodes.
 std::vector<Quote> QuotesOf(const std::vector<Offer>& offers, const std::vector<PriceKind>& kinds,
                             const std::string& region);
 

@@ -224,6 +224,18 @@ TEST(ElasticTime, TheSpreadWithSparesAndFewGroupsIsThatOfASimulation) {
   }
 }
 
+// What a failure costs that finds none of many spares is no more than its repair; where none is ever expected it is nothing.
+TEST(ElasticTime, SparesThatNeverRunOutCostNoSpread) {
+  for (const int64_t spares : {2, 6, 10, 14, 16, 24, 60}) {
+    ElasticModel model = Elastic(32, 2, 3.8, 24, 60, 10);
+    model.spares = spares;
+    const StopLosses losses = LossesOf(model, ElasticTimeOf(model, Seconds(9 * 86400.0)));
+    EXPECT_LE(losses.wait.value, 86400) << spares;
+    EXPECT_LE(losses.wait_deviation.value, 86400) << spares;
+    if (spares > 10) EXPECT_EQ(losses.waiting, 0) << spares;
+  }
+}
+
 // Few nodes are left, and the first come back while others still fail.
 TEST(ElasticTime, IsNearASimulationUpToWhereAllGroupsHaveFailed) {
   constexpr int kSettings = 100, kJobs = 2000;

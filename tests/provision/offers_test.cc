@@ -16,6 +16,7 @@ namespace orrery {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 Offer Read(const std::string& text, std::string* errors = nullptr) {
@@ -127,6 +128,26 @@ TEST(Offers, TheNewestOfARegionAndTheCheapestOfRegionsCount) {
   EXPECT_EQ(quotes[0].Name(), "mine");
   EXPECT_EQ(quotes[1].Name(), "mine spot");
   EXPECT_DOUBLE_EQ(QuotesOf({offer}, {PriceKind::kOnDemand}, "east").front().price.price.value, 40);
+}
+
+// 10 an hour for two nodes or a year is no cheaper bill than 20 for as many and as short as wanted.
+TEST(Offers, RegionsThatBillOrSellOtherwiseStandBesideTheCheapestHour) {
+  const auto quotes = [](const std::string& cap, const std::string& term) {
+    Offer offer = Read(kHead + Price("on-demand", "10", "us", "2026-01-01") +
+                       Price("on-demand", "20", "eu", "2026-01-01") +
+                       Price("on-demand", "21", "asia", "2026-01-01"));
+    for (OfferPrice& price : offer.prices) {
+      if (price.region == "us" && !cap.empty()) price.most_nodes = 2;
+      if (price.region == "us" && !term.empty()) price.term = Seconds(365 * 86400.0);
+    }
+    std::vector<std::string> names;
+    for (const Quote& quote : QuotesOf({offer}, {PriceKind::kOnDemand}, ""))
+      names.push_back(quote.Name());
+    return names;
+  };
+  EXPECT_THAT(quotes("", ""), ElementsAre("mine"));
+  EXPECT_THAT(quotes("2", ""), ElementsAre("mine in eu", "mine in us"));
+  EXPECT_THAT(quotes("", "365d"), ElementsAre("mine in eu", "mine in us"));
 }
 
 struct Wrong {

@@ -68,6 +68,8 @@ TEST(Input, AStragglerDoesNotSlowTheReaders) {
   EXPECT_DOUBLE_EQ(with(1.5, 2).time.value, bound.time.value);
   EXPECT_DOUBLE_EQ(with(1.5, 2).slowest, 1);
   EXPECT_NEAR(with(2.5, 2).Work() / bound.Work(), 1.25, 1e-12);  // slower than its input
+  EXPECT_FALSE(with(2.5, 2).input.bound());
+  EXPECT_DOUBLE_EQ(with(2.5, 2).slowest, 2.5);
   EXPECT_NEAR(with(1.5, 0.5).Work() / with(1, 0.5).Work(), 1.5, 1e-12);
   const Quote quote = QuoteAt(36);
   for (const double factor : {1.0, 1.5, 2.5}) {

@@ -39,7 +39,7 @@ std::vector<Kind> DifferentKinds(const ModelSpec& model, const Workload& work) {
     if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
     if (model.windows.empty() && !work.fp8_skip.any()) break;
   }
-  std::ranges::stable_partition(kinds, &Kind::plain);
+  std::stable_partition(kinds.begin(), kinds.end(), [](const Kind& kind) { return kind.plain; });
   return kinds;
 }
 int64_t PlainKinds(const std::vector<Kind>& kinds) {
@@ -64,7 +64,7 @@ ModelSpec OneLayerOfEach(ModelSpec model, const Workload& work, bool partial,
   if (skip != nullptr) *skip = {static_cast<int>(plain), partial ? static_cast<int>(plain) : 0};
   if (partial) {
     std::vector<Kind> kept = kinds;
-    std::ranges::rotate(kept, kept.begin() + plain);
+    std::rotate(kept.begin(), kept.begin() + plain, kept.end());
     kinds.insert(kinds.end(), kept.begin(), kept.end());
   }
   std::vector<int64_t> windows;

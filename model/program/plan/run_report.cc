@@ -188,9 +188,8 @@ std::string InputWords(const RunEstimate& run, const Conditions& conditions,
     return fmt::format(
         "INPUT-BOUND: limit of the {}: {} tokens/s, the GPUs take {}: the run goes at {} of their "
         "speed ({}; {})",
-        input.limit, Scaled(*input.most), Scaled(input.tokens_per_second),
-        Percent(*input.most / input.tokens_per_second), conditions.input.title,
-        conditions.input.source);
+        input.limit, Scaled(*input.most), Scaled(input.taken), Percent(*input.most / input.taken),
+        conditions.input.title, conditions.input.source);
   return fmt::format(
       "input: storage and hosts must deliver {} ({} tokens/s; {}{})", Format(input.read),
       Scaled(tokens_per_second), conditions.input.title,
