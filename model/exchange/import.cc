@@ -40,6 +40,7 @@ class Importer {
     if (targets_.size() > 1) CheckTargets();
     for (auto& [target, settings] : targets_) TakeTarget(target, settings);
     TakeRecords();
+    AskForBatch();
     ExplainModel();
     std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
       const auto flag = given_.find(value.first);
@@ -223,11 +224,14 @@ class Importer {
     const SettingIndex index(settings);
     TakeModel(target, index);
     Values known;
+    if (target == kAccelerate) CheckMachines(index, given_);
     Values values = FromSettings(index, target, given_, &known);
+    if (target == kAccelerate) steps_ = StepsWithoutBatch(index, known);
     NameAllLayers(&values);
     TakeWorld(target, index, &values);
     CheckBatch(target, known);
-    NoteUnits(index, values);
+    if (std::string note = UnitsNote(index, values); !note.empty())
+      out_.notes.push_back(std::move(note));
     const bool titan = target == kTitan || target == kTitanToml;
     if (std::string note = titan && release != "@2024" ? FilterNote(index, values) : "";
         !note.empty())
@@ -248,17 +252,15 @@ class Importer {
     Report(target, index);
   }
 
-  // Megatron's method uniform with several layers per unit.
-  void NoteUnits(const SettingIndex& index, const Values& values) {
-    const auto recompute = values.find("recompute");
-    if (recompute == values.end() || recompute->second.text != "full") return;
-    for (const char* key : {"recompute-num-layers", "model.recompute_num_layers"}) {
-      if (const Setting* layers = index.Find(key); layers != nullptr && layers->value != "1")
-        out_.notes.push_back(
-            fmt::format("{}: units of {} layers are predicted as units of one, which take the same "
-                        "time and keep more inputs",
-                        Place(layers->where), layers->value));
+  // Where layouts are searched, flags are not told: a note.
+  void AskForBatch() {
+    if (!steps_ || out_.values.contains("global_batch") || given_.contains("global_batch")) return;
+    if (steps_->searched || !given_.contains("gpus_per_node")) {
+      out_.notes.push_back(fmt::format("{}: {}: the batch is not taken from it; give {}",
+                                       Place(steps_->where), steps_->what, steps_->hint));
+      return;
     }
+    throw InputError({{steps_->where, steps_->what, steps_->hint}});
   }
 
   // Activations of all layers but the last, which stay anyway.
@@ -423,7 +425,8 @@ class Importer {
 
   std::map<Target, Settings> targets_;
   Settings launch_, records_, files_, unread_;
-  std::unique_ptr<Setting> flavor_;                // that no registry has
+  std::unique_ptr<Setting> flavor_;  // that no registry has
+  std::optional<OpenBatch> steps_;
   std::set<std::pair<std::string, Target>> read_;  // names of files
   const Values& given_;
   Imported out_;

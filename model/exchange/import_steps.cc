@@ -106,6 +106,19 @@ void DropNoEffect(Values* values) {
   if (!is("zero", "3")) drop({"prefetch"});
 }
 
+std::string UnitsNote(const SettingIndex& index, const Values& values) {
+  const auto recompute = values.find("recompute");
+  if (recompute == values.end() || recompute->second.text != "full") return "";
+  for (const char* key : {"recompute-num-layers", "model.recompute_num_layers"}) {
+    if (const Setting* layers = index.Find(key); layers != nullptr && layers->value != "1")
+      return fmt::format(
+          "{}: units of {} layers are predicted as units of one, which take the same "
+          "time and keep more inputs",
+          Place(layers->where), layers->value);
+  }
+  return "";
+}
+
 std::string FilterNote(const SettingIndex& index, const Values& values) {
   const auto recipe = values.find("fp8");
   if (recipe == values.end()) return "";
@@ -117,15 +130,15 @@ std::string FilterNote(const SettingIndex& index, const Values& values) {
   const Location& where = filter == nullptr ? recipe->second.where : filter->where;
   const Filtered filtered =
       ReadFilters(filter == nullptr ? "" : filter->value, index.Whole("MODEL_LAYERS").value_or(0));
+  std::string note;
   if (!filtered.head)
-    return fmt::format(
-        "{}: the head is converted to 8 bits here (filter_fqns without \"output\" and "
-        "\"lm_head\"); "
-        "it is predicted in 16 bits",
-        Place(where));
-  if (filtered.others.empty()) return "";
-  return fmt::format("{}: filter_fqns keeps {} in 16 bits; these are predicted in 8 bits",
-                     Place(where), fmt::join(filtered.others, ", "));
+    note =
+        "the head is converted to 8 bits here (filter_fqns without \"output\" and \"lm_head\"); "
+        "it is predicted in 16 bits";
+  if (!filtered.others.empty())
+    note += fmt::format("{}filter_fqns keeps {} in 16 bits; these are predicted in 8 bits",
+                        note.empty() ? "" : "; ", fmt::join(filtered.others, ", "));
+  return note.empty() ? "" : fmt::format("{}: {}", Place(where), note);
 }
 
 std::string FactWords(std::string words) {
@@ -138,6 +151,39 @@ std::string FactWords(std::string words) {
     begin = end + 2;
   }
   return facts;
+}
+
+void CheckMachines(const SettingIndex& index, const Values& given) {
+  const auto each = given.find("gpus_per_node");
+  if (given.contains("nodes") || (each != given.end() && !each->second.key.empty())) return;
+  const auto all = index.Whole("num_processes", 1), machines = index.Whole("num_machines", 1);
+  if (!all || !machines || *all % *machines == 0) return;
+  throw InputError(
+      {{index.Find("num_processes")->where,
+        fmt::format("num_processes {} does not divide by num_machines {}", *all, *machines),
+        "num_processes counts all machines together"}});
+}
+
+std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values) {
+  const Setting* steps = nullptr;
+  for (const char* key :
+       {"args.gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps"}) {
+    if (steps == nullptr && !index.Peek(key).empty() && index.Peek(key) != kAuto)
+      steps = index.Find(key);
+  }
+  if (steps == nullptr) return std::nullopt;
+  const std::string name = steps->key.substr(steps->key.find('.') + 1) + " " + steps->value;
+  const int64_t micro = NumberOf(values, "micro_batch", 0);
+  if (micro == 0)
+    return OpenBatch{steps->where, name + " of micro-batches whose size nothing says",
+                     "--micro-batch N, --global-batch N, or --from a file of the TrainingArguments",
+                     true};
+  if (index.Has("num_processes")) return std::nullopt;
+  return OpenBatch{steps->where,
+                   fmt::format("{} x micro-batch {} x GPUs is the global batch, and nothing says "
+                               "how many GPUs there are",
+                               name, micro),
+                   "--nodes N, the launch script (--from train.sh), or --global-batch N"};
 }
 
 }  // namespace orrery::exchange

@@ -31,4 +31,17 @@ std::string FilterNote(const SettingIndex& index, const Values& values);
 // FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
 std::string FactWords(std::string words);
 
+// Of Megatron's method uniform with several layers per unit; "": nothing to say.
+std::string UnitsNote(const SettingIndex& index, const Values& values);
+// Throws InputError: processes that machines do not share out evenly. A topology's GPUs per node hide that from the fields.
+void CheckMachines(const SettingIndex& index, const Values& given);
+// Accumulation of Accelerate's and the Trainer's whose global batch is unknown.
+struct OpenBatch {
+  Location where;
+  std::string what, hint;
+  bool searched = false;  // the micro-batch is unknown, too: a plan chooses it
+};
+// nullopt: the batch is known, or nothing is said of it.
+std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);
+
 }  // namespace orrery::exchange

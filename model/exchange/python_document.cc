@@ -23,6 +23,29 @@ bool IsConstant(std::string_view name) {
       name, [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; });
 }
 
+// A list of texts, or of lists of them, on one line and without a comma behind its last; "": it is none.
+std::string TextList(std::string_view text) {
+  if (!text.starts_with('[') || !text.ends_with(']')) return "";
+  std::string list;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '"' || c == '\'') {
+      const std::size_t end = text.find(c, at + 1);
+      if (end == std::string_view::npos) return "";
+      list += fmt::format("\"{}\"", text.substr(at + 1, end - at - 1));
+      at = end;
+    } else if (c == ',') {
+      list += ", ";
+    } else if (c == '[' || c == ']') {
+      if (c == ']' && list.ends_with(", ")) list.resize(list.size() - 2);
+      list += c;
+    } else if (std::isspace(static_cast<unsigned char>(c)) == 0) {
+      return "";
+    }
+  }
+  return list.find('"') != std::string::npos ? list : "";
+}
+
 }  // namespace
 
 // The literal as other formats spell it; "" where it is none.
@@ -33,8 +56,7 @@ std::string PythonLiteral(std::string_view text) {
   if (text.size() >= 2 && (text[0] == '"' || text[0] == '\'') && text.back() == text[0] &&
       text.find(text[0], 1) == text.size() - 1)
     return std::string(text.substr(1, text.size() - 2));
-  if (text.starts_with("[[") && text.ends_with("]]")) return std::string(text);
-  if (text.starts_with("[\"") && text.ends_with("\"]")) return std::string(text);
+  if (std::string list = TextList(text); !list.empty()) return list;
   if (text.ends_with("AC.Config()")) return std::string(text);
   const bool number = !text.empty() && std::ranges::all_of(text, [](char c) {
     return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '.' || c == 'e' || c == '-' ||
@@ -61,6 +83,22 @@ std::string_view WithoutComment(std::string_view line) {
   return line;
 }
 
+// How many brackets of a list stay open.
+int OpenBrackets(std::string_view code) {
+  int open = 0;
+  char quote = 0;
+  for (const char c : code) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == ']') {
+      open += c == '[' ? 1 : -1;
+    }
+  }
+  return open;
+}
+
 }  // namespace
 
 bool LooksLikePython(std::string_view text) {
@@ -77,20 +115,33 @@ Document ReadPython(const SourcePtr& source) {
   if (titan) document.target = kTitan;
   if (!titan && text.find("fully_shard(") == std::string_view::npos) document.target = kDdp;
   std::string_view rest = text;
-  for (int line = 1; !rest.empty(); ++line) {
+  int next = 1;
+  const auto take = [&rest, &next] {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view code = WithoutComment(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
+    ++next;
+    return code;
+  };
+  while (!rest.empty()) {
+    const int line = next;
+    std::string code(take());
+    int open = code.find(" = [") == std::string::npos ? 0 : OpenBrackets(code);
+    for (; open > 0 && !rest.empty();) {  // a list goes on in the next lines
+      const std::string_view more = take();
+      open += OpenBrackets(more);
+      code.append(" ").append(more);
+    }
     const std::size_t equals = code.find(" = ");
-    if (equals == std::string_view::npos) continue;
-    std::string_view name = Trim(code.substr(0, equals));
+    if (equals == std::string::npos) continue;
+    std::string_view name = Trim(std::string_view(code).substr(0, equals));
     if (titan && name.starts_with("config.")) {
       name.remove_prefix(7);
     } else if (titan || !IsConstant(name)) {
       continue;
     }
     if (!IsName(name)) continue;
-    std::string value = PythonLiteral(code.substr(equals + 3));
+    std::string value = PythonLiteral(std::string_view(code).substr(equals + 3));
     if (titan && (value == "True" || value == "False")) value = value == "True" ? "true" : "false";
     const std::string key = name == "NODES" ? "NNODES" : std::string(name);
     document.settings.push_back(

@@ -158,8 +158,9 @@ std::set<int64_t> LayersOfFilter(const std::string& filter, int64_t layers) {
 }  // namespace
 
 Filtered ReadFilters(std::string list, int64_t layers) {
-  std::erase_if(
-      list, [](char c) { return std::string_view("[]\"' ").find(c) != std::string_view::npos; });
+  std::erase_if(list, [](char c) {
+    return std::string_view("[]\"' \t\r\n").find(c) != std::string_view::npos;
+  });
   Filtered filtered;
   std::set<int64_t> skipped;
   std::vector<std::string> by_layer;

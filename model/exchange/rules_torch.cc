@@ -2,6 +2,8 @@
 // The rules of torchtitan and Accelerate.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
 
@@ -11,6 +13,8 @@ namespace {
 constexpr const char* kShard = "parallelism.data_parallel_shard_degree";
 constexpr const char* kReplicate = "parallelism.data_parallel_replicate_degree";
 constexpr const char* kPerStage = "parallelism.pipeline_parallel_layers_per_stage";
+constexpr const char* kFirstLess = "parallelism.pipeline_parallel_first_stage_less_layers";
+constexpr const char* kLastLess = "parallelism.pipeline_parallel_last_stage_less_layers";
 constexpr const char* kNames = "parallelism.module_fqns_per_model_part";
 constexpr const char* kMicroSize = "parallelism.pipeline_parallel_microbatch_size";
 
@@ -43,6 +47,32 @@ std::vector<int> LayersOfNames(const Setting& setting) {
     throw InputError({{setting.where, fmt::format("{} is no list of lists of names", setting.key),
                        "[[\"tok_embeddings\", \"layers.0\"], [\"layers.1\", \"norm\"]]"}});
   return layers;
+}
+
+// Where the ends count as other than a layer each (torchtitan, generate_llm_fqn_per_model_part): what is left over goes
+// to the first chunks. nullopt: nothing says so, or the chunks are those of the default.
+std::optional<Value> LayersByWeights(const SettingIndex& settings, const Values& values) {
+  constexpr int64_t kMostParts = 4096;
+  const Setting* said = settings.Find(kFirstLess);
+  if (const Setting* last = settings.Find(kLastLess); said == nullptr) said = last;
+  const int64_t first = settings.Whole(kFirstLess).value_or(1);
+  const int64_t last = settings.Whole(kLastLess).value_or(1);
+  const int64_t layers = settings.Whole("MODEL_LAYERS", 1).value_or(0);
+  const int64_t chunks = NumberOf(values, "pp", 1) * NumberOf(values, "vpp", 1);
+  if (said == nullptr || (first == 1 && last == 1) || layers == 0 || chunks < 2 ||
+      chunks > std::min(kMostParts, layers) || std::max(first, last) > layers)
+    return std::nullopt;
+  const int64_t each = (layers + first + last) / chunks, more = (layers + first + last) % chunks;
+  if (first > each || last > each) return std::nullopt;
+  std::vector<int> list;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk)
+    list.push_back(static_cast<int>(each + (chunk < more ? 1 : 0)));
+  list.front() -= static_cast<int>(first);
+  list.back() -= static_cast<int>(last);
+  const bool even =
+      list.front() == list.back() && layers % chunks == 0 && first == last && more == 0;
+  if (even && (layers + 2) % chunks == 0 && list.front() == layers / chunks) return std::nullopt;
+  return From(said, ListText(list));
 }
 
 // Data-parallel ranks that the degrees name; 0: the rest of the GPUs (-1).
@@ -85,8 +115,7 @@ Cell TitanVirtualStages() {
         }
         // torchtitan counts the embedding and the output as so many layers.
         const int64_t ends =
-            settings.Whole("parallelism.pipeline_parallel_first_stage_less_layers").value_or(1) +
-            settings.Whole("parallelism.pipeline_parallel_last_stage_less_layers").value_or(1);
+            settings.Whole(kFirstLess).value_or(1) + settings.Whole(kLastLess).value_or(1);
         const int64_t each = *settings.Whole(kPerStage, 1);
         const int64_t chunks = (*layers + ends + each - 1) / each;
         if (chunks % pp != 0)
@@ -103,14 +132,17 @@ Cell TitanLayout(const char* head) {
   return Rule(
       [head](const Case& c) {
         const std::vector<int> layers = LayersByChunk(c);
-        if (!EvenStages(c)) return Say({Set(kNames, ModuleNames(layers, head))});
-        return Say({Set(kPerStage, layers.front()),
-                    Set("parallelism.pipeline_parallel_first_stage_less_layers", 0),
-                    Set("parallelism.pipeline_parallel_last_stage_less_layers", 0)});
+        // torchtitan counts the ends as a layer each where it is told nothing.
+        const auto chunks = static_cast<int64_t>(layers.size());
+        if (!EvenStages(c) || (c.model.layers + 2) % chunks != 0)
+          return Say({Set(kNames, ModuleNames(layers, head))});
+        return Say({Set(kPerStage, layers.front()), Set(kFirstLess, int64_t{0}),
+                    Set(kLastLess, int64_t{0})});
       },
-      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
         const Setting* names = settings.Find(kNames);
         if (names != nullptr) return From(names, ListText(LayersOfNames(*names)));
+        if (auto stages = LayersByWeights(settings, values)) return stages;
         return Value{"even", {}, ""};
       });
 }

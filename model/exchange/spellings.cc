@@ -169,14 +169,22 @@ void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
       *settings, [](const Setting& setting) { return setting.key.starts_with("args."); });
   if (trainer == settings->end()) return;
   const Location where = trainer->where;
-  const bool micro = HasKey(*settings, "args.per_device_train_batch_size");
+  const bool micro = HasKey(*settings, "args.per_device_train_batch_size") ||
+                     HasKey(*settings, "args.train_batch_size");
   const bool steps = HasKey(*settings, "args.gradient_accumulation_steps");
-  if (!micro && !HasKey(*settings, "args.train_batch_size") && steps) {
+  // Other programs with flags have batches of their own.
+  const bool own = steps || (!HasKey(*settings, "args.deepspeed_config") &&
+                             std::ranges::any_of(*settings, [](const Setting& setting) {
+                               return setting.key == "args.output_dir" ||
+                                      (setting.key.starts_with("args.") && !setting.flag);
+                             }));
+  if (!micro && own) {
     notes->push_back(
         fmt::format("{}: per_device_train_batch_size 8, the Trainer's default", Place(where)));
     settings->push_back({"args.per_device_train_batch_size", "8", where, ""});
   }
-  if (!steps) settings->push_back({"args.gradient_accumulation_steps", "1", where, ""});
+  if (!steps && (micro || own))
+    settings->push_back({"args.gradient_accumulation_steps", "1", where, ""});
 }
 
 // distributed_type NO: accelerate starts one process, whatever else its file counts.
@@ -240,6 +248,15 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
   if (single && !SaysPrecision(*settings))
     settings->push_back({"mixed_precision", "no", *single, ""});
   PrecisionOfTrainer(settings, notes);
+  // All but products is in bf16; whose they are is left to a library (fp8_config.backend), of which there is no profile.
+  if (const auto mixed = FindKey(settings, "mixed_precision");
+      mixed != settings->end() && mixed->value == "fp8") {
+    mixed->value = "bf16";
+    notes->push_back(
+        fmt::format("{}: mixed_precision fp8: products in 8 bits by Accelerate are not modelled; "
+                    "they are predicted in bf16",
+                    Place(mixed->where)));
+  }
   RespellFsdp(settings);
   // Both releases of FSDP shard all unless they are told otherwise.
   if (const auto type = FindKey(settings, "distributed_type");

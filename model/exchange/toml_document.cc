@@ -33,6 +33,23 @@ Location At(const SourcePtr& source, const toml::source_region& region) {
   return {source, static_cast<int>(region.begin.line), static_cast<int>(region.begin.column)};
 }
 
+// On one line, whatever its length: toml++ breaks long ones.
+void WriteList(const toml::array& list, std::ostream& text) {
+  text << '[';
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (i > 0) text << ", ";
+    const toml::node& element = list[i];
+    if (const auto* words = element.as_string(); words != nullptr) {
+      text << '"' << words->get() << '"';
+    } else if (const auto* inner = element.as_array(); inner != nullptr) {
+      WriteList(*inner, text);
+    } else {
+      element.visit([&](const auto& value) { text << value; });
+    }
+  }
+  text << ']';
+}
+
 void Flatten(const SourcePtr& source, const toml::table& table, const std::string& prefix,
              Settings* settings) {
   for (const auto& [name, node] : table) {
@@ -45,7 +62,7 @@ void Flatten(const SourcePtr& source, const toml::table& table, const std::strin
     if (const auto* words = node.as_string(); words != nullptr) {
       text << words->get();
     } else if (const auto* list = node.as_array(); list != nullptr) {
-      text << *list;
+      WriteList(*list, text);
     } else {
       node.visit([&](const auto& value) { text << value; });
     }

@@ -2,6 +2,7 @@
 // The table is complete: every member of the layout and of the workload has a row with a cell for every target.
 #include "model/exchange/mapping.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -190,6 +191,52 @@ TEST(Mapping, StagesOfTorchtitanNameTheHeadAsTheirReleaseDoes) {
         MakeBundle(layout, target).Get("parallelism.module_fqns_per_model_part");
     EXPECT_TRUE(names.ends_with(std::string("\"norm\", \"") + head + "\"]]")) << names;
   }
+}
+
+// torchtitan counts the ends as layers: equal stages are named unless that makes them, too.
+TEST(Mapping, EqualStagesOfTorchtitanAreNamed) {
+  const auto job = [](const char* stages, const std::string& layout) {
+    return Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "2", "--pp",
+                    stages, "--layout", layout, "--schedule", "1f1b", "--zero", "2", "--framework",
+                    "torchtitan", "--micro-batch", "1"});
+  };
+  for (const Target target : {kTitan, kTitanToml}) {
+    const Bundle four = MakeBundle(CaseOf(job("4", "4x8")), target);
+    EXPECT_THAT(four.Get("parallelism.module_fqns_per_model_part"),
+                testing::StartsWith("[[\"tok_embeddings\", \"layers.0\""));
+    EXPECT_EQ(
+        MakeBundle(CaseOf(job("2", "2x16")), target).Get("parallelism.module_fqns_per_model_part"),
+        "");
+    if (target == kTitanToml && !WithoutToml().empty()) continue;
+    std::vector<SourcePtr> files;
+    for (const File& file : TargetFiles(four)) {
+      if (file.name.ends_with(".toml") || file.name.ends_with(".py"))
+        files.push_back(SourceOf(file.name, file.text));
+    }
+    const Imported back = Import(files, std::nullopt);
+    ASSERT_TRUE(back.values.contains("layout"));
+    EXPECT_EQ(back.values.at("layout").text, "4x8");
+  }
+}
+
+// The same by weights of the ends, as exports wrote it before.
+TEST(Mapping, WeightsOfTorchtitansEndsMakeStages) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto layout = [](int first, int last) {
+    const Imported read =
+        Import({SourceOf("t.toml",
+                         fmt::format("[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n"
+                                     "pipeline_parallel_degree = 4\n"
+                                     "pipeline_parallel_first_stage_less_layers = {}\n"
+                                     "pipeline_parallel_last_stage_less_layers = {}\n",
+                                     first, last))},
+               std::nullopt);
+    const auto at = read.values.find("layout");
+    return at == read.values.end() ? "" : at->second.text;
+  };
+  EXPECT_EQ(layout(0, 0), "4x8");
+  EXPECT_EQ(layout(2, 2), "7,2x9,7");
+  EXPECT_EQ(layout(1, 1), "");
 }
 
 }  // namespace

@@ -113,6 +113,44 @@ TEST(SkippedLayers, TorchtitanNamesThemInItsFilters) {
   EXPECT_THAT(read("\"layers.0.\"").notes, Not(Contains(HasSubstr("filter_fqns"))));
 }
 
+// toml++ writes lists of ten and more over several lines.
+TEST(SkippedLayers, ListsOfAnyLengthAreRead) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  for (const int layers : {7, 8, 30}) {
+    std::string list;
+    for (int layer = 0; layer < layers; ++layer) list += fmt::format(", \"layers.{}.\"", layer);
+    const auto read = [&](const std::string& head) {
+      return Import({SourceOf("t.toml",
+                              "[model]\nname = \"llama3\"\nflavor = \"8B\"\nconverters = "
+                              "[\"quantize.linear.float8\"]\n[quantize.linear.float8]\n"
+                              "filter_fqns = [" +
+                                  head + list + "]\n")},
+                    std::nullopt);
+    };
+    const Imported imported = read("\"output\", \"lm_head\"");
+    ASSERT_TRUE(imported.values.contains("fp8_skip")) << layers;
+    EXPECT_EQ(imported.values.at("fp8_skip").text, fmt::format("{},0", layers));
+    EXPECT_THAT(imported.notes, Not(Contains(HasSubstr("8 bits"))));
+    // What is not understood is named, next to a head in 8 bits, too.
+    EXPECT_THAT(read("\"attention.wk\"").notes,
+                Contains(AllOf(HasSubstr("the head is converted"),
+                               HasSubstr("filter_fqns keeps attention.wk in 16 bits"))));
+  }
+}
+
+// As formatters of Python break them.
+TEST(Python, ListsGoOnInTheNextLines) {
+  const Document read = ReadPython(SourceOf("c.py",
+                                            "def run() -> Trainer.Config:\n"
+                                            "    config.parallelism.names = [\n"
+                                            "        ['a', \"layers.0\"],  # first [\n"
+                                            "        [\"layers.1\", \"norm\",],\n    ]\n"
+                                            "    config.training.steps = 50\n"));
+  ASSERT_EQ(read.settings.size(), 2U);
+  EXPECT_EQ(read.settings[0].value, "[[\"a\", \"layers.0\"], [\"layers.1\", \"norm\"]]");
+  EXPECT_EQ(read.settings[1].where.line, 6);
+}
+
 TEST(SkippedLayers, AreRefusedByTheirFlag) {
   const auto error = [](std::vector<std::string> words) {
     return ErrorOf([&] { Resolve(With(std::move(words))); });

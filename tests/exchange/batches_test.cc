@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches and machines of Accelerate and the Trainer where files say only a part of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "model/exchange/import.h"
+#include "tests/exchange/exported.h"
+
+namespace orrery::exchange::batches {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string Text(const Imported& imported, const char* field) {
+  const auto at = imported.values.find(field);
+  return at == imported.values.end() ? "" : at->second.text;
+}
+Imported Read(const std::string& name, const std::string& text) {
+  return Import({SourceOf(name, text)}, std::nullopt);
+}
+Resolved Predict(const std::string& name, const std::string& text, std::vector<std::string> more) {
+  const std::string path = testing::TempDir() + "/batches-" + name;
+  std::ofstream(path) << text;
+  std::vector<std::string> words = {"--model", "gpt2-xl", "--topology", "dgx-h100", "--from", path};
+  words.insert(words.end(), more.begin(), more.end());
+  return Resolve(words);
+}
+std::string Error(const std::string& name, const std::string& text,
+                  const std::vector<std::string>& more) {
+  return ErrorOf([&] { Predict(name, text, more); });
+}
+
+constexpr const char* kArguments =
+    "{\"per_device_train_batch_size\": 2,\n\"gradient_accumulation_steps\": 4, \"bf16\": true}";
+constexpr const char* kShort = R"({"output_dir": "x", "bf16": true})";
+const std::string kYaml =
+    "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n"
+    "  gradient_accumulation_steps: 4\n  zero_stage: 2\nmixed_precision: bf16\n";
+
+// They were predicted at the model's own batch, 2 x 16.
+TEST(Batches, AccumulationAsksForTheNumberOfGpus) {
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"args.json", kArguments},
+                                   {"args.yaml",
+                                    "output_dir: x\nper_device_train_batch_size: 2\n"
+                                    "gradient_accumulation_steps: 4\nbf16: true\n"},
+                                   {"train.py",
+                                    "args = TrainingArguments(per_device_train_batch_size=2,\n"
+                                    "  gradient_accumulation_steps=4, bf16=True)\n"}}) {
+    EXPECT_THAT(
+        Error(name, text, {}),
+        AllOf(HasSubstr(name + ":"), HasSubstr("gradient_accumulation_steps 4 x micro-batch 2"),
+              HasSubstr("hint: --nodes N")))
+        << name;
+    EXPECT_EQ(Predict(name, text, {"--nodes", "2"}).job.request.work.global_batch, 2 * 4 * 16);
+    EXPECT_EQ(Predict(name, text, {"--global-batch", "64"}).job.request.work.global_batch, 64);
+  }
+  // Nothing is known of flags where layouts are searched.
+  EXPECT_THAT(Read("args.json", kArguments).notes,
+              Contains(AllOf(HasSubstr("args.json:2: "), HasSubstr("--global-batch N"))));
+}
+
+TEST(Batches, TheTrainersDefaultsHoldWithAndWithoutAccumulation) {
+  const Resolved plain = Predict("short.json", kShort, {"--nodes", "1"});
+  EXPECT_EQ(plain.strategy.micro_batch, 8);
+  EXPECT_EQ(plain.job.request.work.global_batch, 8 * 8);
+  EXPECT_THAT(plain.job.notes, Contains(HasSubstr("8, the Trainer's default")));
+  const Resolved steps = Predict(
+      "steps.json", R"({"output_dir": "x", "bf16": true, "gradient_accumulation_steps": 4})",
+      {"--nodes", "1"});
+  EXPECT_EQ(steps.strategy.micro_batch, 8);
+  EXPECT_EQ(steps.job.request.work.global_batch, 8 * 4 * 8);
+  // Another program has batches of its own.
+  const Imported other =
+      Read("x.sh", "torchrun --nnodes 1 --nproc-per-node 8 t.py --num_processes 8 --lr 1\n");
+  EXPECT_EQ(Text(other, "micro_batch"), "");
+}
+
+TEST(Batches, AccumulationWithoutAMicroBatchIsNamed) {
+  const auto said = HasSubstr("gradient_accumulation_steps 4 of micro-batches whose size nothing");
+  for (const char* nodes : {"1", "2"})
+    EXPECT_THAT(Predict("a.yaml", kYaml, {"--nodes", nodes}).job.notes,
+                Contains(AllOf(HasSubstr("a.yaml:4: "), said, HasSubstr("--micro-batch N"))));
+  const Resolved known = Predict("a.yaml", kYaml, {"--nodes", "1", "--micro-batch", "2"});
+  EXPECT_EQ(known.job.request.work.global_batch, 2 * 4 * 8);
+  EXPECT_THAT(known.job.notes, Not(Contains(said)));
+}
+
+TEST(Machines, ProcessesThatTheyDoNotShareHaveTheirLine) {
+  EXPECT_THAT(Error("m.yaml", kYaml + "num_machines: 3\nnum_processes: 16\n", {}),
+              AllOf(HasSubstr("m.yaml:8"), HasSubstr("16 does not divide by num_machines 3")));
+  EXPECT_EQ(Error("m.yaml", kYaml + "num_machines: 3\nnum_processes: 16\n",
+                  {"--nodes", "2", "--micro-batch", "2", "--global-batch", "64"}),
+            "");
+}
+
+TEST(Accelerate, EightBitsArePredictedInSixteenAndNamed) {
+  std::string yaml = kYaml;
+  yaml.replace(yaml.find("precision: bf16"), 15, "precision: fp8");
+  const Imported read = Read("e.yaml", yaml);
+  EXPECT_EQ(Text(read, "precision"), "bf16");
+  EXPECT_THAT(read.notes, Contains(AllOf(HasSubstr("e.yaml:6: "), HasSubstr("fp8"),
+                                         HasSubstr("not modelled"))));
+}
+
+}  // namespace
+}  // namespace orrery::exchange::batches
