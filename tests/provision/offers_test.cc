@@ -130,10 +130,10 @@ TEST(Offers, TheNewestOfARegionAndTheCheapestOfRegionsCount) {
   EXPECT_DOUBLE_EQ(QuotesOf({offer}, {PriceKind::kOnDemand}, "east").front().price.price.value, 40);
 }
 
-// 10 an hour for two nodes or a year is no cheaper bill than 20 for as many and as short as wanted.
+// 16 an hour for two nodes or a year is no cheaper bill than 20 for as many and as short as wanted.
 TEST(Offers, RegionsThatBillOrSellOtherwiseStandBesideTheCheapestHour) {
   const auto quotes = [](const std::string& cap, const std::string& term) {
-    Offer offer = Read(kHead + Price("on-demand", "10", "us", "2026-01-01") +
+    Offer offer = Read(kHead + Price("on-demand", "16", "us", "2026-01-01") +
                        Price("on-demand", "20", "eu", "2026-01-01") +
                        Price("on-demand", "21", "asia", "2026-01-01"));
     for (OfferPrice& price : offer.prices) {
