@@ -140,4 +140,9 @@ std::string FactWords(std::string words) {
   return facts;
 }
 
+Target TargetOfNamed(const std::string& key) {
+  if (key.find("deepspeed") != std::string::npos) return kDeepSpeed;
+  return key.starts_with("job.") ? kTitanToml : kAccelerate;
+}
+
 }  // namespace orrery::exchange

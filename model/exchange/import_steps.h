@@ -31,4 +31,7 @@ std::string FilterNote(const SettingIndex& index, const Values& values);
 // FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
 std::string FactWords(std::string words);
 
+// Whose file a setting of that key names.
+Target TargetOfNamed(const std::string& key);
+
 }  // namespace orrery::exchange
