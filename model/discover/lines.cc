@@ -36,7 +36,10 @@ void AddRange(const std::string& head, std::string_view range, const std::string
                          high_text =
                              dash == std::string_view::npos ? low_text : range.substr(dash + 1);
   const auto low = WholeOf(low_text), high = WholeOf(high_text);
-  if (!low || !high || *high < *low || *high - *low >= static_cast<int64_t>(kMostHosts))
+  if (low && high && *high >= *low && *high - *low >= static_cast<int64_t>(kMostHosts))
+    Refuse(where, fmt::format("'{}' is no range of hosts: it is too large, more than {}",
+                              range.substr(0, 64), kMostHosts));
+  if (!low || !high || *high < *low)
     Refuse(where, fmt::format("'{}' is no range of hosts", range.substr(0, 64)), "such as [0-3,7]");
   for (int64_t i = *low; i <= *high; ++i) {
     if (names->size() >= kMostHosts) Refuse(where, fmt::format("more than {} hosts", kMostHosts));
@@ -105,7 +108,10 @@ std::vector<std::string> HostsOf(std::string_view list, const Location& where) {
       if (!part.empty()) names.emplace_back(part);
     } else {
       const std::size_t close = part.find(']', open);
-      if (close == std::string_view::npos || part.find('[', open + 1) != std::string_view::npos)
+      if (close == std::string_view::npos)
+        Refuse(where, fmt::format("the '[' of '{}' is never closed", part.substr(0, 64)),
+               "such as node[0-3,7]");
+      if (close == open + 1 || part.find('[', open + 1) != std::string_view::npos)
         Refuse(where, fmt::format("'{}' is no list of hosts", part.substr(0, 64)),
                "such as node[0-3,7]");
       std::string_view ranges = part.substr(open + 1, close - open - 1);

@@ -41,6 +41,7 @@ class NcclText {
     std::vector<Line> lines = LinesOf(*source_);
     // A log that ends in the middle of a line may do so in a number or a name.
     if (!lines.empty() && !source_->text.ends_with('\n')) {
+      cut_ = true;
       std::string& last = lines.back().text;
       last.resize(std::min(last.find_last_of(" \t"), last.size()));
     }
@@ -56,6 +57,13 @@ class NcclText {
       Refuse(where, "no communicator in this log",
              "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH");
     Finish(where);
+    if (!seen_->nodes && (cut_ || tree_open_) && !lines.empty()) {
+      seen_->cut = At(lines.back());
+      seen_->notes.push_back(
+          fmt::format("the log is cut in the lines of its first communicator ({}): nodes and NICs "
+                      "behind it are not seen",
+                      PlaceText(*seen_->cut)));
+    }
   }
 
  private:
@@ -112,9 +120,17 @@ class NcclText {
       ranks_ = ranks;
       ranks_where_ = At(line);
       of_host_.clear();
+      local_ = nodes_ = 0;
+      unequal_.reset();
     }
     if (nodes > 0 && ranks == ranks_) nodes_ = nodes;
-    if (local > 0 && ranks == ranks_) local_ = local;
+    if (local > 0 && ranks == ranks_) {
+      if (local_ > 0 && local != local_ && !unequal_) unequal_ = Fact<int64_t>{local, At(line)};
+      if (local_ == 0) {
+        local_ = local;
+        local_where_ = At(line);
+      }
+    }
     if (ranks == ranks_ && rank >= 0 && !host.empty()) of_host_[host].insert(rank);
   }
 
@@ -225,7 +241,33 @@ class NcclText {
     seen_->nvlinks = Fact<std::vector<NvBundle>>{std::move(bundles), bundles_where_};
   }
 
+  // Ranks of one communicator, more on one node than on another.
+  void CheckEqual() const {
+    constexpr const char* kHint = "nodes of a topology are equal: a log of each kind of node apart";
+    if (unequal_)
+      Refuse(unequal_->where,
+             fmt::format("{} ranks on this node, but {} says {}", unequal_->value,
+                         PlaceText(local_where_), local_),
+             kHint);
+    if (nodes_ > 0 && local_ > 0 && nodes_ * local_ != ranks_)
+      Refuse(local_where_,
+             fmt::format("{} ranks on {} nodes, {} of them on this one", ranks_, nodes_, local_),
+             kHint);
+    int64_t all = 0;
+    for (const auto& [host, ranks] : of_host_) all += static_cast<int64_t>(ranks.size());
+    if (all != ranks_) return;  // not all of them are in this log
+    for (const auto& [host, ranks] : of_host_) {
+      const auto& [first, others] = *of_host_.begin();
+      if (ranks.size() != others.size())
+        Refuse(ranks_where_,
+               fmt::format("{} of {} ranks on {}, {} on {}", ranks.size(), ranks_, host,
+                           others.size(), first),
+               kHint);
+    }
+  }
+
   void Finish(const Location& where) {
+    CheckEqual();
     int64_t local = local_;
     for (const auto& [host, ranks] : of_host_)
       local = std::max(local, static_cast<int64_t>(ranks.size()));
@@ -235,6 +277,7 @@ class NcclText {
       if (nodes > 0 && ranks_ % nodes == 0 && ranks_ / nodes <= 64)
         seen_->SayGpus(ranks_ / nodes, ranks_where_);
     }
+    if (ranks_ > 0 && !seen_->nodes) seen_->ranks = Fact<int64_t>{ranks_, ranks_where_};
     if (!tree_.devices.empty()) seen_->SayTree(tree_, 2, where);
     if (!bundles_.empty() && seen_->tree) SayBundles();
   }
@@ -249,7 +292,9 @@ class NcclText {
   std::map<std::string, std::size_t> hosts_;
   std::map<std::string, std::set<int64_t>> of_host_;
   int64_t ranks_ = 0, nodes_ = 0, local_ = 0;
-  Location ranks_where_, bundles_where_;
+  Location ranks_where_, local_where_, bundles_where_;
+  std::optional<Fact<int64_t>> unequal_;  // a number of local ranks that is another than the first
+  bool cut_ = false;                      // the last line is not whole
   PcieTree tree_;
   bool tree_open_ = false;
   std::string gpu_;  // the last one in the tree

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -122,7 +122,9 @@ struct Observed {
   bool hosts_listed = false;                  // a hostfile: these and no others
   std::vector<SwitchFact> switches;
   std::optional<Fact<int64_t>> nodes;
-  std::vector<std::string> notes;  // what else was seen, a sentence each
+  std::optional<Fact<int64_t>> ranks;  // of a log that does not say on how many nodes
+  std::optional<Location> cut;         // where a log ends before it says so
+  std::vector<std::string> notes;      // what else was seen, a sentence each
 
   void SayGpu(const std::string& id, const Location& where);
   void SayGpuType(const GpuType& type, const Location& where);

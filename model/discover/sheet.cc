@@ -215,11 +215,22 @@ Location Sheet::FirstPlace() const {
 
 void Sheet::FindNodes() {
   const auto hosts = static_cast<int64_t>(seen_.hosts.size());
+  const int64_t ranks = seen_.ranks && !seen_.nodes ? seen_.ranks->value : 0;
+  if (ranks > 0 && ranks % gpus_.value == 0)
+    seen_.nodes = Fact<int64_t>{ranks / gpus_.value, seen_.ranks->where};
   if (!seen_.switches.empty() || seen_.hosts_listed)
     nodes_ = {hosts, PlaceText(seen_.hosts.empty() ? Location{} : seen_.hosts.front().where),
               false};
+  else if (ranks > 0 && seen_.nodes && seen_.nodes->value >= hosts)
+    nodes_ = {seen_.nodes->value,
+              fmt::format("{} ranks of {}, {} on a node", ranks, PlaceText(seen_.nodes->where),
+                          gpus_.value),
+              gpus_.assumed};
   else if (seen_.nodes && seen_.nodes->value >= hosts)
     nodes_ = From(*seen_.nodes);
+  else if (hosts > 0 && (seen_.cut || ranks > hosts * gpus_.value))
+    nodes_ = {hosts, "no source counts the nodes: more hosts than the log shows may take part",
+              true};
   else if (hosts > 0)
     nodes_ = {hosts, PlaceText(seen_.hosts.front().where), false};
   else
@@ -262,6 +273,8 @@ void Sheet::FindNics() {
     nics_ = From(*seen_.nics_used);
   } else if (NearestKnowsNics()) {
     nics_ = {static_cast<int64_t>(nearest_->node.nics.size()), AsNearest(), true};
+  } else if (seen_.cut) {
+    nics_ = {1, "the log is cut before NICs: add ibstat or lspci -nn of a node", true};
   } else if (max_nodes_.value > 1) {
     nics_ = {1, "no source shows NICs: add ibstat or lspci -nn of a node", true};
   }

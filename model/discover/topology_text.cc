@@ -359,7 +359,7 @@ class Writer : private Sheet {
 
   void Fabric() {
     if (nics_.value == 0) return;
-    if (seen_.switches.empty() && !seen_.hosts.empty() &&
+    if (seen_.switches.empty() && !seen_.hosts.empty() && !max_nodes_.assumed &&
         static_cast<int64_t>(seen_.hosts.size()) == max_nodes_.value) {
       std::vector<std::string> names;
       for (const NamedNode& host : seen_.hosts) names.push_back(host.name);

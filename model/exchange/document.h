@@ -2,6 +2,7 @@
 // Files of other programs as settings: one reader per syntax, chosen by content.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ struct Document {
   std::optional<Target> target;  // whose settings these are; empty: a launcher's alone
   Settings settings;             // NNODES and GPUS_PER_NODE are the launcher's
   std::vector<std::string> notes;
-  Settings files = {};   // configurations that a command names
+  Settings files = {};                            // configurations that a command names
+  std::map<std::string, SourcePtr> written = {};  // texts of `files` that the script itself writes
   Settings unread = {};  // words that only a shell knows, each with the reason
 };
 

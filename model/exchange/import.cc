@@ -61,6 +61,7 @@ class Importer {
       read_.emplace(document.source->name, *document.target);
     for (std::string& note : document.notes) out_.notes.push_back(std::move(note));
     for (const Setting& file : document.files) files_.push_back(file);
+    written_.merge(document.written);
     for (Setting& word : document.unread) unread_.push_back(std::move(word));
     for (Setting& setting : document.settings) {
       const bool launch = setting.key == "NNODES" || setting.key == "GPUS_PER_NODE" ||
@@ -126,9 +127,7 @@ class Importer {
     std::vector<std::pair<Setting, Target>> missing;
     for (std::size_t i = 0; i < files_.size() && i < kMostFiles; ++i) {
       const Setting file = files_[i];
-      const Target target = file.key.find("deepspeed") != std::string::npos ? kDeepSpeed
-                            : file.key.starts_with("job.")                  ? kTitanToml
-                                                                            : kAccelerate;
+      const Target target = TargetOfNamed(file.key);
       const std::string name = file.value.substr(file.value.rfind('/') + 1);
       const bool given = std::ranges::any_of(*sources, [&](const SourcePtr& source) {
         return source != file.where.source &&
@@ -136,17 +135,17 @@ class Importer {
                 read_.contains({source->name, target}));
       });
       if (given) continue;
+      if (const auto own = written_.find(file.value); own != written_.end()) {
+        out_.notes.push_back(fmt::format("{}: {} names {}, which the script itself writes",
+                                         Place(file.where), file.key, file.value));
+        TakeNamed(file, target, SourcePtr(own->second), file.value);
+        continue;
+      }
       if (const SourcePtr found = open && file.unresolved.empty() ? open(file) : nullptr) {
         out_.notes.push_back(
             fmt::format("{}: {} names {}", Place(file.where), file.key, found->name));
         sources->push_back(found);
-        Document document = ReadDocument(found);
-        if (document.target && *document.target != target)
-          throw InputError(
-              {{file.where,
-                fmt::format("{} names {}, which is {}", file.key, found->name, document.kind),
-                fmt::format("a file of {}", InfoOf(target).name)}});
-        Sort(std::move(document));
+        TakeNamed(file, target, found, found->name);
       } else {
         missing.emplace_back(file, target);
       }
@@ -155,6 +154,16 @@ class Importer {
       const std::string name = file.value.substr(file.value.rfind('/') + 1);
       Missing(file, target, name.empty() ? "FILE" : name);
     }
+  }
+
+  void TakeNamed(const Setting& file, Target target, const SourcePtr& source,
+                 const std::string& name) {
+    Document document = ReadDocument(source);
+    if (document.target && *document.target != target)
+      throw InputError(
+          {{file.where, fmt::format("{} names {}, which is {}", file.key, name, document.kind),
+            fmt::format("a file of {}", InfoOf(target).name)}});
+    Sort(std::move(document));
   }
 
   // A Trainer's stage of ZeRO, and more, stands in DeepSpeed's file alone, and whether a job of Accelerate shards in that of
@@ -425,7 +434,8 @@ class Importer {
 
   std::map<Target, Settings> targets_;
   Settings launch_, records_, files_, unread_;
-  std::unique_ptr<Setting> flavor_;  // that no registry has
+  std::map<std::string, SourcePtr> written_;  // by scripts, under the names that they have there
+  std::unique_ptr<Setting> flavor_;           // that no registry has
   std::optional<OpenBatch> steps_;
   std::set<std::pair<std::string, Target>> read_;  // names of files
   const Values& given_;

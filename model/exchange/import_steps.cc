@@ -186,4 +186,9 @@ std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Valu
                    "--nodes N, the launch script (--from train.sh), or --global-batch N"};
 }
 
+Target TargetOfNamed(const std::string& key) {
+  if (key.find("deepspeed") != std::string::npos) return kDeepSpeed;
+  return key.starts_with("job.") ? kTitanToml : kAccelerate;
+}
+
 }  // namespace orrery::exchange

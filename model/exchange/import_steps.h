@@ -43,5 +43,7 @@ struct OpenBatch {
 };
 // nullopt: the batch is known, or nothing is said of it.
 std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);
+// Whose file a setting of that key names.
+Target TargetOfNamed(const std::string& key);
 
 }  // namespace orrery::exchange

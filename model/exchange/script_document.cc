@@ -10,6 +10,8 @@
 #include "model/exchange/document.h"
 #include "model/exchange/launch_words.h"
 #include "model/exchange/shell.h"
+#include "model/exchange/shell_commands.h"
+#include "model/exchange/shell_effects.h"
 
 namespace orrery::exchange {
 namespace {
@@ -205,6 +207,7 @@ class ScriptReader {
       others += TargetOf(settings) ? 1 : 0;
       if (best != nullptr && settings.size() <= most.size()) continue;
       best = &words;
+      command_ = static_cast<std::size_t>(&words - script_.commands.data());
       program = at;
       most = std::move(settings);
       lost = std::move(unknown);
@@ -239,9 +242,20 @@ class ScriptReader {
     NameFiles();
   }
 
+  // A variable that surely holds words, nobody knows which. What a branch alone sets may be empty.
+  static bool Decides(const std::string& reason) {
+    return reason.ends_with("in a loop") || reason.ends_with("is set by read") ||
+           reason.ends_with("is set in a branch after another value");
+  }
+
   // What only a shell knows, and what that means here. Each once. `options`: the word may hold options.
   void Lost(const Word& word, bool options = false) {
     const bool unset = word.unresolved.ends_with("is not set in this file");
+    if (options && Decides(word.unresolved))
+      throw InputError(
+          {{word.where,
+            fmt::format("{}, and arguments of the training command stand in it", word.unresolved),
+            "write these words into the command"}});
     if (!unset && !options && !word.unresolved.ends_with("is set in a branch") &&
         !word.unresolved.ends_with("in a loop"))
       return;
@@ -280,6 +294,23 @@ class ScriptReader {
       if (NamesFile(setting.key) && (!setting.value.empty() || !setting.unresolved.empty()))
         document_.files.push_back(setting);
     }
+    for (std::size_t i = 0; i < document_.files.size(); ++i) TakeWritten(&document_.files[i]);
+  }
+
+  // What the script writes is what runs, not what lies there from a run before. Its text keeps its lines.
+  void TakeWritten(Setting* named) {
+    const WrittenFile* file =
+        FindWritten(script_, command_, *named, FolderOf(document_.source->name));
+    if (file == nullptr) return;
+    if (!file->unresolved.empty() || file->text.find_first_not_of(" \t\n") == std::string::npos) {
+      named->unresolved = file->unresolved.empty() ? "its text is empty" : file->unresolved;
+      return;
+    }
+    if (named->value.empty()) named->value = "the file of " + Place(file->where);
+    named->unresolved.clear();
+    const auto lines = static_cast<std::size_t>(std::max(1, file->where.line) - 1);
+    document_.written[named->value] = std::make_shared<const Source>(
+        Source{file->where.source->name, std::string(lines, '\n') + file->text});
   }
 
   void Add(const std::string& key, const std::string& value, const Location& where) {
@@ -361,6 +392,7 @@ class ScriptReader {
   }
 
   ShellScript script_;
+  std::size_t command_ = 0;  // the place of the training command
   Document document_;
   std::map<std::string, Setting> unknown_;  // of launchers: by key, with the reason
   std::optional<Setting> tasks_;            // of Slurm, on each node

@@ -8,11 +8,13 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "model/base/plain_text.h"
 #include "model/exchange/shell_arithmetic.h"
 #include "model/exchange/shell_branches.h"
 #include "model/exchange/shell_commands.h"
+#include "model/exchange/shell_effects.h"
 #include "model/exchange/shell_lexer.h"
 #include "model/exchange/shell_words.h"
 
@@ -29,16 +31,11 @@ const std::set<std::string, std::less<>> kDeclarers = {"export", "declare", "loc
 class Follower {
  public:
   // `path`: of the script itself; "": nobody knows.
-  Follower(const Lexed& lexed, std::string path) : tokens_(lexed.tokens), path_(std::move(path)) {}
+  Follower(const Lexed& lexed, std::string path)
+      : tokens_(lexed.tokens), documents_(lexed.documents), path_(std::move(path)) {}
 
   ShellScript Run() {
-    if (!path_.empty()) {
-      const Location none;
-      script_.variables["BASH_SOURCE"] = {{{path_, none, ""}}, true};
-      // Jobs are started in the folder of their script, unless somebody says otherwise.
-      for (const char* here : {"PWD", "SLURM_SUBMIT_DIR", "PBS_O_WORKDIR"})
-        script_.variables[here] = {{{FolderOf(path_), none, ""}}, false};
-    }
+    if (!path_.empty()) SetOwnPaths(path_, &script_);
     while (at_ < tokens_.size()) Command();
     return std::move(script_);
   }
@@ -79,7 +76,10 @@ class Follower {
       ++at_;
     }
     branches_.Ran(words);
-    if (!words.empty()) script_.commands.push_back(std::move(words));
+    if (!words.empty()) {
+      of_command_ = words;
+      script_.commands.push_back(std::move(words));
+    }
     Operator();
   }
 
@@ -94,17 +94,26 @@ class Follower {
     Words values;
     for (at_ += 2; at_ < tokens_.size() && tokens_[at_].word(); ++at_)
       for (Word& word : Expand(tokens_[at_])) values.push_back(std::move(word));
-    if (branches_.Skips()) return;
+    if (branches_.Skips() || FollowLoop(name, values)) return;
     script_.variables[name] = {{OneOf(name, values, where)}, false};
   }
 
-  // ... bash -c
-  static bool RunsShell(const Words& words) {
-    if (words.size() < 2) return false;
-    const std::string& shell = words[words.size() - 2].text;
-    const std::string& option = words.back().text;
-    return (shell.ends_with("bash") || shell.ends_with("/sh") || shell == "sh") &&
-           option.starts_with('-') && option.ends_with('c');
+  // A loop over known words in which nothing stands but assignments: as often as there are words.
+  bool FollowLoop(const std::string& name, const Words& values) {
+    constexpr std::size_t kMostTurns = 1024;
+    const bool known =
+        std::ranges::all_of(values, [](const Word& word) { return word.unresolved.empty(); });
+    const std::size_t begin = at_, end = EndOfAssignments(tokens_, at_);
+    if (end == 0 || !known || values.empty() || values.size() > kMostTurns) return false;
+    branches_.Keyword("done");  // the assignments are those of the block around the loop
+    for (const Word& value : values) {
+      Store(name, {{value}, false}, false, value.where);
+      for (at_ = begin; at_ < end;) {
+        if (!tokens_[at_].word() || !Assignment()) ++at_;
+      }
+    }
+    at_ = end + 1;
+    return true;
   }
 
   // bash -c '...': a script of its own with the variables of this one. What is not known of its text stays a hole in the
@@ -119,25 +128,48 @@ class Follower {
       return;  // a quote in what a variable holds: the words outside may say enough
     }
     for (Token& token : lexed.tokens) token.where = text.where;
+    for (HereDocument& document : lexed.documents) document.where = text.where;
     Follower follower(lexed, "");
     follower.inner_ = inner_;
     follower.hole_ = text.unresolved;
     follower.script_.variables = script_.variables;
     ShellScript script = follower.Run();
     inner_ = follower.inner_;
-    for (Words& command : script.commands) {
-      command.insert(command.begin(), front.begin(), front.end());
-      script_.commands.push_back(std::move(command));
-    }
+    Append(std::move(script), front, &script_);
   }
 
   void Operator() {
-    if (at_ >= tokens_.size()) return;
-    const std::string& op = tokens_[at_].op;
+    if (at_ >= tokens_.size()) return Effects("");
+    const Token& token = tokens_[at_];
+    const std::string& op = token.op;
+    const bool redirects = op.starts_with('<') || op.starts_with('>');
+    if (!redirects) Effects(op);
     branches_.Operator(op);
     ++at_;
-    if (op.starts_with('<') || op.starts_with('>')) {  // the file behind it
-      if (at_ < tokens_.size() && tokens_[at_].word()) ++at_;
+    if (!redirects) return;
+    if (token.document >= 0) {
+      const HereDocument& document = documents_[static_cast<std::size_t>(token.document)];
+      redirects_.document = true;
+      if (!branches_.Skips()) redirects_.text = Joined({{document.text}, "", document.where, -1});
+    } else if (at_ < tokens_.size() && tokens_[at_].word()) {  // the file behind it
+      if (op[0] == '>' && op != ">&" && !branches_.Skips()) {
+        redirects_.to.push_back(Joined(tokens_[at_]));
+        redirects_.append |= op == ">>";
+      }
+      ++at_;
+    }
+  }
+
+  // Behind the last word of a command and all its redirections.
+  void Effects(const std::string& op) {
+    Redirects redirects = std::exchange(redirects_, {});
+    const Words words = std::exchange(of_command_, {});
+    ReadVariables(words, redirects, branches_, &script_);
+    WriteFiles(words, redirects, branches_, &script_);
+    // cat <<WORD | tee FILE
+    if (op == "|" && redirects.document && words.size() == 1 && words[0].text == "cat") {
+      redirects.to.clear();
+      redirects_ = std::move(redirects);
     }
   }
 
@@ -182,30 +214,7 @@ class Follower {
   }
 
   void Store(const std::string& name, ShellVariable value, bool more, const Location& where) {
-    if (branches_.Skips()) return;
-    ShellVariable& variable = script_.variables[name];
-    const bool known = !variable.words.empty() || variable.array;
-    if (branches_.Unknown()) {
-      const bool same = known && !more && value.words.size() == 1 && variable.words.size() == 1 &&
-                        value.words[0].text == variable.words[0].text &&
-                        value.words[0].unresolved.empty();
-      if (same) return;
-      const std::string why = fmt::format("{} is set in a branch", name);
-      if (!known || !more) variable = {{{"", where, why}}, value.array};
-      if (known && more) script_.branches.push_back({name, where, why});
-      return;  // a branch that adds words leaves those that were there
-    }
-    if (!more || !known) {
-      variable = std::move(value);
-      return;
-    }
-    if (variable.array) {
-      for (Word& word : value.words) variable.words.push_back(std::move(word));
-    } else {
-      variable.words[0].text += value.words.empty() ? "" : value.words[0].text;
-      if (!value.words.empty() && variable.words[0].unresolved.empty())
-        variable.words[0].unresolved = value.words[0].unresolved;
-    }
+    StoreVariable(branches_, name, std::move(value), more, where, &script_);
   }
 
   // The word as one, as an assignment takes it.
@@ -319,7 +328,8 @@ class Follower {
     if (name == 0 && inside.starts_with('0') && !path_.empty()) {
       const Part own = {{{path_, where, ""}}, false};
       if (inside == "0") return own;
-      if (inside == "0%/*" || inside == "0##*/") return PartOfPath(own, inside.substr(1), where);
+      if (inside == "0%/*" || inside == "0##*/")
+        return Part{{PartOfPath(own.words, inside.substr(1), where)}, false};
     }
     if (name == 0)
       return inside == "@" || inside == "*"
@@ -343,18 +353,9 @@ class Follower {
       return part;
     }
     if (op == '+') return {{}, true};  // the environment is empty
-    if (rest == "%/*" || rest == "##*/") return PartOfPath(ValueOf(key, list, where), rest, where);
+    if (rest == "%/*" || rest == "##*/")
+      return {{PartOfPath(ValueOf(key, list, where).words, rest, where)}, false};
     return Unknown(where, fmt::format("${{{}}} needs a shell", inside));
-  }
-
-  // ${NAME%/*} and ${NAME##*/}
-  static Part PartOfPath(const Part& whole, std::string_view cut, const Location& where) {
-    if (whole.words.size() != 1 || !whole.words[0].unresolved.empty())
-      return Unknown(where, "a shell cuts it");
-    const std::string& text = whole.words[0].text;
-    const std::size_t slash = text.rfind('/');
-    if (slash == std::string::npos) return whole;
-    return {{{cut == "%/*" ? text.substr(0, slash) : text.substr(slash + 1), where, ""}}, false};
   }
 
   // $(...) of commands that name files.
@@ -362,7 +363,7 @@ class Follower {
     const Part unknown = Unknown(where, "a command prints it");
     if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
     if (auto document = PrintedDocument(inside)) {
-      Part part{{Joined({{std::move(*document)}, "", where})}, false};
+      Part part{{Joined({{std::move(*document)}, "", where, -1})}, false};
       --nested_;
       return part;
     }
@@ -424,12 +425,15 @@ class Follower {
   }
 
   const std::vector<Token>& tokens_;
+  const std::vector<HereDocument>& documents_;
   std::size_t at_ = 0, total_ = 0;
   int nested_ = 0, inner_ = 0;
   std::string path_;
   ShellBranches branches_;
   std::string hole_;  // why parts of this script's text are not known
   ShellScript script_;
+  Words of_command_;  // that is read, and where it reads and writes
+  Redirects redirects_;
 };
 
 }  // namespace

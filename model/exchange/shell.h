@@ -3,7 +3,8 @@
 // what only a shell could know is marked with the reason.
 //
 // Followed: NAME=word, NAME+=word, NAME=(...), export and its kin, $NAME, ${NAME}, ${NAME:-word}, ${NAME[@]}, $((...)),
-// quotes, continued lines, here documents (skipped), and the script's own folder ($0, BASH_SOURCE and the commands around
+// quotes, continued lines, here-documents (what cat and tee write of them, what read takes), loops over known words that only
+// assign, and the script's own folder ($0, BASH_SOURCE and the commands around
 // them). A branch behind a test of known words is taken or left out; what another branch, a loop or a function sets is unknown,
 // and so is the output of other commands. The environment is taken as empty: ${NODES:-4} is 4.
 #pragma once
@@ -27,11 +28,20 @@ struct ShellVariable {
   Words words;  // one of a plain variable
   bool array = false;
 };
+// A file that a here-document of the script is written to.
+struct WrittenFile {
+  Word name;
+  std::string text;
+  Location where;          // of its first line
+  std::string unresolved;  // why the text is not known
+  std::size_t before = 0;  // of how many commands the next one reads it
+};
 struct ShellScript {
   std::vector<Words> commands;                     // in the order of the text, never empty ones
   std::map<std::string, ShellVariable> variables;  // as they are at the end
-  std::vector<Word> branches;  // lists that a branch makes longer: what it adds is left out
-  std::vector<Word> comments;  // lines that begin with '#', without it
+  std::vector<Word> branches;      // lists that a branch makes longer: what it adds is left out
+  std::vector<WrittenFile> files;  // in the order of the text
+  std::vector<Word> comments;      // lines that begin with '#', without it
 };
 
 // Throws InputError: a quote or bracket is never closed, or the text has more words than a script would.

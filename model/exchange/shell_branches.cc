@@ -41,6 +41,7 @@ bool ShellBranches::Keyword(const std::string& word) {
     Else(inner);
   } else if (kOpeners.contains(word)) {
     Block block;
+    block.loop = word == "for" || word == "while" || word == "until" || word == "select";
     if (run_ == Is::kNo) block.now = Is::kNo;
     blocks_.push_back(block);
   } else if (kClosers.contains(word)) {
@@ -127,5 +128,7 @@ bool ShellBranches::Unknown() const {
   return run_ == Is::kUnknown ||
          std::ranges::any_of(blocks_, [](const Block& block) { return block.now == Is::kUnknown; });
 }
+
+bool ShellBranches::InLoop() const { return std::ranges::any_of(blocks_, &Block::loop); }
 
 }  // namespace orrery::exchange

@@ -19,11 +19,13 @@ class ShellBranches {
 
   bool Skips() const;    // the command that is read is not run
   bool Unknown() const;  // nobody knows whether it is
+  bool InLoop() const;   // it may be run several times
 
  private:
   enum class Is : unsigned char { kYes, kNo, kUnknown };
   struct Block {
-    bool tests = false;      // "if": arms with conditions
+    bool tests = false;  // "if": arms with conditions
+    bool loop = false;
     bool condition = false;  // one of them is read
     Is now = Is::kUnknown;   // whether this arm runs
     bool taken = false;      // an arm before it ran

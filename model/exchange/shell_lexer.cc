@@ -14,6 +14,22 @@ namespace {
 constexpr std::size_t kMostTokens = 1'000'000;
 constexpr std::string_view kOperators = ";&|()<>\n";
 
+// Backslashes of a here-document as those of a piece.
+std::string Unescaped(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i], next = i + 1 < text.size() ? text[i + 1] : '\0';
+    if (c != '\\' || (next != '\n' && next != '$' && next != '`' && next != '\\')) {
+      plain += c;
+      continue;
+    }
+    if (next == '$' || next == '`') plain += '\1';  // no expansion
+    if (next != '\n') plain += next;
+    ++i;
+  }
+  return plain;
+}
+
 class Lexer {
  public:
   explicit Lexer(const SourcePtr& source) : source_(source), text_(source->text) {}
@@ -88,15 +104,22 @@ class Lexer {
     while (Here() == ' ') Next();
     const std::size_t before = out_.tokens.size();
     Word();
-    if (out_.tokens.size() > before) {
-      documents_.push_back(out_.tokens.back().Plain());
-      out_.tokens.pop_back();
-    }
+    if (out_.tokens.size() <= before) return;
+    const Token end = std::move(out_.tokens.back());
+    out_.tokens.pop_back();
+    const bool quoted = std::ranges::any_of(
+        end.pieces, [](const Piece& piece) { return piece.quote != Piece::kNone; });
+    Token& mark = out_.tokens.back();
+    mark.document = static_cast<int>(out_.documents.size());
+    out_.documents.push_back({{"", quoted ? Piece::kSingle : Piece::kDouble}, end.where});
+    documents_.push_back({end.Plain(), mark.op == "<<-", mark.document});
   }
 
   // The text up to the line that ends each of them is no part of the script.
   void HereDocuments() {
-    for (const std::string& end : documents_) {
+    for (const Awaited& awaited : std::exchange(documents_, {})) {
+      HereDocument& document = out_.documents[static_cast<std::size_t>(awaited.document)];
+      document.where = Where();
       while (at_ < text_.size()) {
         std::string line;
         while (at_ < text_.size() && Here() != '\n') {
@@ -104,11 +127,13 @@ class Lexer {
           Next();
         }
         if (at_ < text_.size()) Next();
-        line.erase(0, std::min(line.find_first_not_of('\t'), line.size()));
-        if (line == end) break;
+        if (line.ends_with('\r')) line.pop_back();
+        const std::size_t tabs = std::min(line.find_first_not_of('\t'), line.size());
+        if (std::string_view(line).substr(tabs) == awaited.end) break;
+        document.text.text += line.substr(awaited.tabs ? tabs : 0) + "\n";
       }
+      if (document.text.quote == Piece::kDouble) document.text.text = Unescaped(document.text.text);
     }
-    documents_.clear();
   }
 
   bool BlankToTheEnd() const {
@@ -224,7 +249,12 @@ class Lexer {
   std::size_t at_ = 0, begin_ = 0;
   int line_ = 1;
   Lexed out_;
-  std::vector<std::string> documents_;
+  struct Awaited {
+    std::string end;  // the line behind its text
+    bool tabs;        // in front of its lines they do not count
+    int document;
+  };
+  std::vector<Awaited> documents_;
 };
 
 // The word that ends a here-document.
@@ -249,22 +279,6 @@ std::optional<Delimiter> DelimiterAt(std::string_view text, std::size_t at) {
   }
   found.behind = at;
   return found.word.empty() ? std::nullopt : std::optional(found);
-}
-
-// Backslashes of a here-document as those of a piece.
-std::string Unescaped(std::string_view text) {
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i], next = i + 1 < text.size() ? text[i + 1] : '\0';
-    if (c != '\\' || (next != '\n' && next != '$' && next != '`' && next != '\\')) {
-      plain += c;
-      continue;
-    }
-    if (next == '$' || next == '`') plain += '\1';  // no expansion
-    if (next != '\n') plain += next;
-    ++i;
-  }
-  return plain;
 }
 
 // Reads lines from `at` to the one that is the word. Where the text behind it begins; npos: there is no such line.

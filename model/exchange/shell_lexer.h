@@ -22,12 +22,18 @@ struct Token {
   std::vector<Piece> pieces;  // of a word
   std::string op;             // ";", "&&", "|", "(", "\n" ...; "": a word
   Location where;
+  int document = -1;  // of "<<": its place among the here-documents
   bool word() const { return op.empty(); }
   // The text of a word without quotes and expansions; "" for others.
   std::string Plain() const;
 };
+struct HereDocument {
+  Piece text;  // expanded unless its delimiter is quoted
+  Location where;
+};
 struct Lexed {
   std::vector<Token> tokens;
+  std::vector<HereDocument> documents;
   std::vector<Token> comments;  // one piece each, without '#'
 };
 

@@ -29,9 +29,11 @@ bool StartsWithBus(std::string_view line) {
          line[5] == '.' && IsHex(line[6]) && line[7] == ' ';
 }
 
-// "node0", "node0 slots=8", "node0:8", "10.0.0.1", "node[01-04,7]"
+// "node0", "node0 slots=8", "node0:8", "10.0.0.1", "node[01-04,7]", "a[1-2],b[1-2]". A bracket that is never closed is for the
+// reader to refuse.
 bool IsHostLine(std::string_view line) {
   const std::string_view name = line.substr(0, line.find_first_of(" \t"));
+  const bool list = Has(name, "[");
   bool inside = false, plain = true;
   for (const char c : name) {
     if (c == '[' || c == ']') {
@@ -41,10 +43,9 @@ bool IsHostLine(std::string_view line) {
       plain = plain && ((c >= '0' && c <= '9') || c == '-' || c == ',');
     } else {
       plain = plain && (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
-                        c == '.' || c == ':');
+                        c == '.' || c == ':' || (list && c == ','));
     }
   }
-  plain = plain && !inside;
   if (!plain || name.empty() || name.ends_with(':') ||
       !std::isalnum(static_cast<unsigned char>(name[0])))
     return false;

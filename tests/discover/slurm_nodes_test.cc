@@ -115,6 +115,66 @@ TEST(Discover, TakesNothingOfPartsOfLinesInALogOfNccl) {
             "2 x 8");
 }
 
+TEST(Discover, SaysWhatIsWrongWithRangesOfHosts) {
+  EXPECT_THAT(ErrorOf({Made("hosts", "a\nnode[] slots=8\n")}),
+              AllOf(HasSubstr("hosts:2"), HasSubstr("'node[]' is no list of hosts")));
+  EXPECT_THAT(ErrorOf({Made("hosts", "node[01-04 slots=8\n")}),
+              AllOf(HasSubstr("hosts:1"), HasSubstr("the '[' of 'node[01-04' is never closed")));
+  EXPECT_THAT(ErrorOf({Made("hosts", "node[1-99999999]\n")}),
+              AllOf(HasSubstr("it is too large"), HasSubstr("65536")));
+  EXPECT_EQ(Discover({Made("hosts", "n[1-3],m[1-2] slots=8\n"),
+                      Made("nodes.txt", "NodeName=n1 Gres=gpu:h100:8\n")})
+                .spec.nodes,
+            5);
+}
+
+std::string LogOf(const std::vector<std::pair<std::string, int>>& hosts, const std::string& local) {
+  std::string log;
+  int rank = 0, all = 0;
+  for (const auto& [host, ranks] : hosts) all += ranks;
+  for (const auto& [host, ranks] : hosts) {
+    for (int i = 0; i < ranks; ++i)
+      log += fmt::format(
+          "{}:1:1 [{}] NCCL INFO comm 0x{} rank {} nRanks {}{} MNNVL 0\n", host, i, rank + 10, rank,
+          all, local.empty() ? "" : fmt::format(fmt::runtime(local), hosts.size(), ranks)),
+          ++rank;
+  }
+  return log;
+}
+
+TEST(Discover, RefusesALogWhoseNodesDiffer) {
+  for (const char* local : {" nNodes {} localRanks {}", ""})
+    EXPECT_THAT(ErrorOf({Made("x.log", LogOf({{"a", 8}, {"b", 4}}, local))},
+                        {"", "h100-sxm5-80gb", std::nullopt}),
+                HasSubstr("nodes of a topology are equal"))
+        << local;
+  EXPECT_THAT(ErrorOf({Made("x.log", LogOf({{"a", 8}, {"b", 4}}, " nNodes {} localRanks {}"))}),
+              AllOf(HasSubstr("x.log:9"), HasSubstr("4 ranks on this node, but x.log:1 says 8")));
+  EXPECT_THAT(ErrorOf({Made("y.log",
+                            "a:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 12 nNodes 2 "
+                            "localRanks 8 localRank 0\n")}),
+              HasSubstr("12 ranks on 2 nodes, 8 of them on this one"));
+}
+
+TEST(Discover, SaysThatALogIsCut) {
+  const Choices h100{"", "h100-sxm5-80gb", std::nullopt};
+  const std::string front = "a:1:1 [0] NCCL INFO ";
+  std::string tree =
+      front + "=== System : maxBw 48.0 totalBw 240.0 ===\n" + front + "CPU/0 (1/1/2)\n";
+  for (int i = 1; i <= 8; ++i)
+    tree += front + fmt::format("+ PCI[48.0] - GPU/{}000 ({})\n", i, i - 1);
+  const Discovered cut = Discover(
+      {Made("x.log", tree + front + "=====\n" + front + "comm 0x5 rank 0 nranks 16 cudaDev 0 nvm")},
+      h100);
+  EXPECT_EQ(fmt::format("{} x {}", cut.spec.nodes, cut.spec.node.gpus), "2 x 8");
+  EXPECT_THAT(cut.yaml, AllOf(HasSubstr("nodes: 2  # 16 ranks of x.log:12, 8 on a node"),
+                              HasSubstr("the log is cut"), HasSubstr("x.log:12"),
+                              HasSubstr("assumed: the log is cut before NICs")));
+  const Discovered inside = Discover({Made("y.log", tree)}, h100);
+  EXPECT_THAT(inside.yaml,
+              AllOf(HasSubstr("nodes: 1  # assumed"), HasSubstr("the log is cut before NICs")));
+}
+
 TEST(Discover, ReadsSlurmsTopologyAsYaml) {
   const std::string tree =
       "- topology: flat\n  flat: true\n- topology: racks\n  cluster_default: true\n  tree:\n"

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Follows assignments, read, cat and tee.
+#include "model/exchange/shell_effects.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "model/exchange/shell_arithmetic.h"
+#include "model/exchange/shell_commands.h"
+#include "model/exchange/shell_words.h"
+
+namespace orrery::exchange {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A value that a loop or a branch that may not be taken sets.
+void StoreUnknown(bool loop, const std::string& name, const ShellVariable& value, bool more,
+                  const Location& where, ShellScript* script) {
+  ShellVariable& variable = script->variables[name];
+  const bool known = !variable.words.empty() || variable.array;
+  const bool single = known && value.words.size() == 1 && variable.words.size() == 1 &&
+                      value.words[0].unresolved.empty() && variable.words[0].unresolved.empty();
+  if (single && !more && value.words[0].text == variable.words[0].text) return;
+  if (loop) {
+    const Word lost{"", where, fmt::format("{} is set in a loop", name)};
+    if (known && more && variable.array) {
+      variable.words.push_back(lost);
+    } else if (known && more) {
+      variable.words[0].text += std::string(" ") + kHole;
+      variable.words[0].unresolved = lost.unresolved;
+    } else {
+      variable = {{lost}, value.array};
+    }
+    return;
+  }
+  const std::string why = fmt::format("{} is set in a branch", name);
+  // ARGS="$ARGS --more"
+  more = more || (single && !variable.array && !variable.words[0].text.empty() &&
+                  value.words[0].text.starts_with(variable.words[0].text + " "));
+  if (known && more) {
+    script->branches.push_back({name, where, why});
+    return;  // a branch that adds words leaves those that were there
+  }
+  const bool empty =
+      variable.words.empty() || (variable.words.size() == 1 && variable.words[0].text.empty() &&
+                                 variable.words[0].unresolved.empty());
+  variable = {{{"", where, !empty ? why + " after another value" : why}}, value.array};
+}
+
+// What `read` takes of a text: its first line, or all of it with "-d ''".
+std::string TakenBy(std::string text, bool raw, bool all) {
+  for (std::size_t at = 0; !raw && (at = text.find('\\', at)) != std::string::npos;)
+    text.erase(at, at + 1 < text.size() && text[at + 1] == '\n' ? 2 : 1);
+  if (!all) text.resize(std::min(text.find('\n'), text.size()));
+  const std::size_t begin = text.find_first_not_of(" \t\n");
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t\n") + 1 - begin);
+}
+
+Words LinesOf(const Word& text) {
+  Words lines;
+  for (std::size_t begin = 0; begin < text.text.size();) {
+    const std::size_t end = std::min(text.text.find('\n', begin), text.text.size());
+    lines.push_back({text.text.substr(begin, end - begin), text.where, text.unresolved});
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+void SetOwnPaths(const std::string& path, ShellScript* script) {
+  const Location none;
+  script->variables["BASH_SOURCE"] = {{{path, none, ""}}, true};
+  // Jobs are started in the folder of their script, unless somebody says otherwise.
+  for (const char* here : {"PWD", "SLURM_SUBMIT_DIR", "PBS_O_WORKDIR"})
+    script->variables[here] = {{{FolderOf(path), none, ""}}, false};
+}
+
+void Append(ShellScript inner, const Words& front, ShellScript* to) {
+  for (WrittenFile& file : inner.files) {
+    file.before += to->commands.size();
+    to->files.push_back(std::move(file));
+  }
+  for (Words& command : inner.commands) {
+    command.insert(command.begin(), front.begin(), front.end());
+    to->commands.push_back(std::move(command));
+  }
+}
+
+bool RunsShell(const Words& words) {
+  if (words.size() < 2) return false;
+  const std::string& shell = words[words.size() - 2].text;
+  const std::string& option = words.back().text;
+  return (shell.ends_with("bash") || shell.ends_with("/sh") || shell == "sh") &&
+         option.starts_with('-') && option.ends_with('c');
+}
+
+std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at) {
+  bool first = true;  // of a command
+  int depth = 0;
+  for (; at < tokens.size(); ++at) {
+    const Token& token = tokens[at];
+    if (token.op == "(") ++depth;
+    if (token.op == ")") --depth;
+    if (depth > 0 || token.op == ")") continue;
+    if (!token.word() && token.op != ";" && token.op != "\n") return 0;
+    if (!token.word()) {
+      first = true;
+      continue;
+    }
+    const std::string plain = token.Plain();
+    if (first && plain == "done") return at;
+    if (first && plain == "do") continue;
+    const std::size_t length = token.pieces.empty() || token.pieces[0].quote != Piece::kNone
+                                   ? 0
+                                   : NameLength(token.pieces[0].text);
+    const std::string_view rest =
+        length == 0 ? std::string_view() : std::string_view(token.pieces[0].text).substr(length);
+    if (!first || !(rest.starts_with('=') || rest.starts_with("+="))) return 0;
+    first = false;
+  }
+  return 0;
+}
+
+Word PartOfPath(const Words& whole, std::string_view cut, const Location& where) {
+  if (whole.size() != 1 || !whole[0].unresolved.empty()) return {"", where, "a shell cuts it"};
+  const std::string& text = whole[0].text;
+  const std::size_t slash = text.rfind('/');
+  if (slash == std::string::npos) return whole[0];
+  return {cut == "%/*" ? text.substr(0, slash) : text.substr(slash + 1), where, ""};
+}
+
+void StoreVariable(const ShellBranches& branches, const std::string& name, ShellVariable value,
+                   bool more, const Location& where, ShellScript* script) {
+  if (branches.Skips()) return;
+  if (branches.Unknown()) return StoreUnknown(branches.InLoop(), name, value, more, where, script);
+  ShellVariable& variable = script->variables[name];
+  if (!more || (variable.words.empty() && !variable.array)) {
+    variable = std::move(value);
+    return;
+  }
+  if (variable.array) {
+    for (Word& word : value.words) variable.words.push_back(std::move(word));
+  } else {
+    variable.words[0].text += value.words.empty() ? "" : value.words[0].text;
+    if (!value.words.empty() && variable.words[0].unresolved.empty())
+      variable.words[0].unresolved = value.words[0].unresolved;
+  }
+}
+
+void ReadVariables(const Words& words, const Redirects& redirects, const ShellBranches& branches,
+                   ShellScript* script) {
+  if (words.empty()) return;
+  const std::string& command = words[0].text;
+  const bool lines = command == "mapfile" || command == "readarray";
+  if (!lines && command != "read") return;
+  Words names;
+  bool raw = false, all = false, array = lines, plain = true;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string& text = words[i].text;
+    if (!text.starts_with('-') || text.size() < 2) {
+      names.push_back(words[i]);
+      continue;
+    }
+    for (const char letter : text.substr(1)) {
+      raw |= letter == 'r';
+      array |= letter == 'a';
+      plain = plain && std::string_view("rtad").find(letter) != std::string_view::npos;
+    }
+    if (lines || !text.ends_with('d')) continue;
+    all = i + 1 < words.size() && words[i + 1].text.empty() && words[i + 1].unresolved.empty();
+    plain = plain && all;
+    ++i;
+  }
+  const bool followed = redirects.document && plain && names.size() == 1 && array == lines;
+  for (const Word& name : names) {
+    ShellVariable value{{{"", name.where, name.text + " is set by read"}}, array};
+    if (followed && lines) value.words = LinesOf(redirects.text);
+    if (followed && !lines) {
+      value.words[0] = redirects.text;
+      value.words[0].text = TakenBy(redirects.text.text, raw, all);
+    }
+    StoreVariable(branches, name.text, std::move(value), false, name.where, script);
+  }
+}
+
+void WriteFiles(const Words& words, const Redirects& redirects, const ShellBranches& branches,
+                ShellScript* script) {
+  const bool tee = !words.empty() && words[0].text == "tee";
+  const bool cat = !words.empty() && words[0].text == "cat" &&
+                   (words.size() == 1 || (words.size() == 2 && words[1].text == "-"));
+  if (branches.Skips()) return;
+  Words names = redirects.to;
+  bool append = redirects.append;
+  for (std::size_t i = 1; tee && i < words.size(); ++i) {
+    append |= words[i].text == "-a" || words[i].text == "--append";
+    if (words[i].text.starts_with('-') && words[i].text.size() > 1) continue;
+    names.push_back(words[i]);
+  }
+  const bool whole = redirects.document && (tee || cat);
+  if (!whole && !append) return;  // other commands: what lies there is what they wrote
+  for (Word& name : names) {
+    if (name.text == "/dev/null") continue;
+    WrittenFile file{name, redirects.text.text, redirects.text.where, redirects.text.unresolved,
+                     script->commands.size()};
+    if (!whole) file.where = name.where;
+    const std::string shown = name.unresolved.empty() ? name.text : "a file";
+    if (append)
+      file.unresolved = fmt::format("{} is appended to ({})", shown, Place(name.where));
+    else if (branches.Unknown())
+      file.unresolved =
+          fmt::format("{} is written in a branch or loop ({})", shown, Place(name.where));
+    script->files.push_back(std::move(file));
+  }
+}
+
+const WrittenFile* FindWritten(const ShellScript& script, std::size_t command, const Setting& named,
+                               const std::string& folder) {
+  const auto is = [&](const WrittenFile& file) {
+    if (file.before > command) return false;
+    // Both of the same variable that nobody knows.
+    if (!named.unresolved.empty() || !file.name.unresolved.empty())
+      return named.unresolved == file.name.unresolved;
+    const fs::path a = fs::path(named.value).lexically_normal(),
+                   b = fs::path(file.name.text).lexically_normal();
+    const auto below = [&](const fs::path& whole, const fs::path& part) {
+      return part.is_relative() && (fs::path(folder) / part).lexically_normal() == whole;
+    };
+    return a == b || below(a, b) || below(b, a);
+  };
+  for (auto file = script.files.rbegin(); file != script.files.rend(); ++file)
+    if (is(*file)) return &*file;
+  return nullptr;
+}
+
+}  // namespace orrery::exchange

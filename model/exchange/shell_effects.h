@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commands of a script leave behind: variables and files.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/exchange/shell.h"
+#include "model/exchange/shell_branches.h"
+#include "model/exchange/shell_lexer.h"
+
+namespace orrery::exchange {
+
+// Where a command reads and writes.
+struct Redirects {
+  Words to;             // files that it writes
+  bool append = false;  // behind what is there
+  bool read = false;    // from a file or a string
+  bool document = false;
+  Word text;  // of the here-document; its place is that of the first line
+};
+
+// What a script knows of its own place.
+void SetOwnPaths(const std::string& path, ShellScript* script);
+
+// The commands and files of a script inside `to`, which the words `front` start.
+void Append(ShellScript inner, const Words& front, ShellScript* to);
+
+// ... bash -c
+bool RunsShell(const Words& words);
+
+// Of "; do NAME=...; done" from there: where "done" stands; 0: the loop holds other commands.
+std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at);
+
+// ${NAME%/*} and ${NAME##*/}
+Word PartOfPath(const Words& whole, std::string_view cut, const Location& where);
+
+// NAME=value or NAME+=value (`more`), of which a branch or loop may leave nothing that is known.
+void StoreVariable(const ShellBranches& branches, const std::string& name, ShellVariable value,
+                   bool more, const Location& where, ShellScript* script);
+
+// read NAME ..., mapfile NAME and readarray NAME: one variable is followed where a here-document is its text.
+void ReadVariables(const Words& words, const Redirects& redirects, const ShellBranches& branches,
+                   ShellScript* script);
+
+// cat > FILE <<WORD and tee FILE <<WORD.
+void WriteFiles(const Words& words, const Redirects& redirects, const ShellBranches& branches,
+                ShellScript* script);
+
+// The file that the command at `command` finds under that name; null: the script writes none.
+const WrittenFile* FindWritten(const ShellScript& script, std::size_t command, const Setting& named,
+                               const std::string& folder);
+
+}  // namespace orrery::exchange
