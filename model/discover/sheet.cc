@@ -81,18 +81,16 @@ void Sheet::LeaveOutHosts() {
   }
   if (const std::size_t left_out = seen_.without_gpus.size(); left_out > 0) {
     const std::string& one = *seen_.without_gpus.begin();
-    notes_.push_back(
-        left_out == 1
-            ? fmt::format("{} has no GPUs and is left out", one)
-            : fmt::format("{} nodes have no GPUs and are left out, {} is one", left_out, one));
+    notes_.push_back(left_out == 1
+                         ? fmt::format("ignored {}: it has no GPUs", one)
+                         : fmt::format("ignored {} nodes without GPUs, such as {}", left_out, one));
   }
   if (const std::size_t left_out = seen_.unlike.size(); left_out > 0) {
     const auto& [one, gpus] = *seen_.unlike.begin();
     notes_.push_back(
-        fmt::format("{} with other GPUs than most {} left out: {} has {}; discover "
-                    "such nodes apart",
-                    left_out == 1 ? "a node" : fmt::format("{} nodes", left_out),
-                    left_out == 1 ? "is" : "are", one, gpus));
+        fmt::format("ignored {} whose GPUs differ from those of most nodes: {} has {}; run plan "
+                    "discover for such nodes separately",
+                    left_out == 1 ? "a node" : fmt::format("{} nodes", left_out), one, gpus));
   }
 }
 

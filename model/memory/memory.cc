@@ -139,6 +139,8 @@ std::string OnTopVerdict(const StageMemory& stage) {
     text += fmt::format(", but the plan's arena with its gaps needs {}", Format(stage.arena));
   if (peak.loss_copies.value > 0)
     text += fmt::format(", copies of the logits {} more", Format(peak.loss_copies));
+  if (peak.mask.value > 0)
+    text += fmt::format(", the data loader's attention mask {}", Format(peak.mask));
   if (peak.gradient_copies.value > 0)
     text += fmt::format(", copies of gradients {}", Format(peak.gradient_copies));
   if (peak.buckets.value > 0)

@@ -134,11 +134,12 @@ std::vector<StageDemand> DemandsOf(const ir::Plan& plan, const Holding& holding)
 StagePeak PeakOf(const StageDemand& demand, const Allocation& allocation) {
   StagePeak peak;
   const double base = allocation.holding.static_layout ? demand.arena : demand.live;
-  const double copies = allocation.loss * demand.logits + allocation.mask * demand.pairs;
-  if (demand.live_at_loss + copies > base) {
+  const double copies = allocation.loss * demand.logits, mask = allocation.mask * demand.pairs;
+  if (demand.live_at_loss + copies + mask > base) {
     peak.at = demand.loss;
     peak.live = Bytes(demand.live_at_loss);
     peak.loss_copies = Bytes(copies);
+    peak.mask = Bytes(mask);
   } else {
     peak.at = demand.fullest;
     peak.live = Bytes(demand.live);

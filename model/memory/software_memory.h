@@ -73,12 +73,13 @@ std::vector<StageDemand> DemandsOf(const ir::Plan& plan, const Holding& holding)
 struct StagePeak {
   Bytes live;             // the plan's tensors at that moment
   Bytes gaps;             // of the static layout
-  Bytes loss_copies;      // copies of the logits, and the loader's mask
+  Bytes loss_copies;      // copies of the logits
+  Bytes mask;             // for attention, of the data loader
   Bytes gradient_copies;  // gradients in half precision beside those in fp32
   Bytes buckets;          // of reductions
   StepPlace at;
 
-  Bytes allocated() const { return live + gaps + loss_copies + gradient_copies + buckets; }
+  Bytes allocated() const { return live + gaps + loss_copies + mask + gradient_copies + buckets; }
 };
 StagePeak PeakOf(const StageDemand& demand, const Allocation& allocation);
 

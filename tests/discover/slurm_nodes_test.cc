@@ -66,7 +66,7 @@ TEST(Discover, LeavesOutNodesWithoutGpus) {
                      "NodeName=c[1-3] Arch=x86_64\n Gres=craynetwork:4\n")});
   EXPECT_EQ(made.spec.nodes, 2);
   EXPECT_THAT(made.spec.fabric.hosts, ElementsAre("n1", "n2"));
-  EXPECT_THAT(made.notes, Contains(HasSubstr("4 nodes have no GPUs and are left out, c1 is one")));
+  EXPECT_THAT(made.notes, Contains(HasSubstr("ignored 4 nodes without GPUs, such as c1")));
 }
 
 TEST(Discover, LeavesOutNodesWithOtherGpusThanMost) {
@@ -79,9 +79,9 @@ TEST(Discover, LeavesOutNodesWithOtherGpusThanMost) {
             "NodeName=c1 Arch=x86_64 Gres=(null)\n")});
   EXPECT_EQ(made.spec.node.gpus, 8);
   EXPECT_THAT(made.spec.fabric.hosts, ElementsAre("n1", "n2", "n3"));
-  EXPECT_THAT(made.notes, Contains(HasSubstr("a node with other GPUs than most is left out: odd "
-                                             "has gpu:h100:4; discover such nodes apart")));
-  EXPECT_THAT(made.notes, Contains(HasSubstr("c1 has no GPUs and is left out")));
+  EXPECT_THAT(made.notes, Contains(HasSubstr("ignored a node whose GPUs differ from those of most "
+                                             "nodes: odd has gpu:h100:4; run plan discover")));
+  EXPECT_THAT(made.notes, Contains(HasSubstr("ignored c1: it has no GPUs")));
   // As many of each: nobody can tell which of them is the cluster.
   EXPECT_THAT(ErrorOf({Made("n.txt", "NodeName=a Gres=gpu:h100:4\nNodeName=b Gres=gpu:h100:8\n")}),
               AllOf(HasSubstr("n.txt:2"), HasSubstr("8 GPUs in a node here")));

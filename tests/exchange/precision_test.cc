@@ -160,7 +160,7 @@ TEST(SkippedLayers, AreRefusedByTheirFlag) {
       error({"--fp8", "current", "--fp8-skip", "1"}),
       AllOf(HasSubstr("--fp8-skip: '1' is no number of layers"), HasSubstr("--fp8-skip 1,1")));
   EXPECT_THAT(error({"--fp8", "current", "--fp8-skip", "-1,1"}), HasSubstr("is no number"));
-  EXPECT_THAT(error({"--fp8-skip", "1,1"}), HasSubstr("all products in 16 bits"));
+  EXPECT_THAT(error({"--fp8-skip", "1,1"}), HasSubstr("need products in 8 bits in the others"));
   EXPECT_THAT(error({"--fp8", "current", "--fp8-skip", "16,16"}),
               HasSubstr("skip the first 16 and the last 16 of 32 layers"));
 }

@@ -208,6 +208,9 @@ TEST(SoftwareMemory, TheLoadersMaskLiesInForwardPasses) {
   const double before = Allocated(demand, framework);
   framework.memory_mask = 1;
   EXPECT_EQ(Allocated(demand, framework), before + demand.pairs);
+  const StagePeak peak = PeakOf(demand, AllocationOf(framework));
+  EXPECT_EQ(peak.mask.value, demand.pairs);  // by itself, not as copies of the logits
+  EXPECT_EQ(peak.loss_copies.value, 4 * demand.logits);
 }
 
 // FSDP casts shards when it gathers them; where weights are in 16 bits alone they stay.

@@ -130,9 +130,9 @@ TEST(SkippedLayers, AreRefusedWhereNothingIsLeftToCast) {
             }),
             "products in 8 bits skip the first 1 and the last 1 of 2 layers");
   EXPECT_EQ(reason([](auto&, Workload& w) { w.fp8 = Fp8::kOff; }),
-            "layers that products in 8 bits skip, and all products in 16 bits");
+            "16-bit layers at both ends (fp8_skip) need products in 8 bits in the others");
   EXPECT_EQ(reason([](auto&, Workload& w) { w.lora.rank = 8; }),
-            "layers that products in 8 bits skip beside adapters are not lowered");
+            "16-bit layers at both ends (fp8_skip) are not supported with adapters");
 }
 
 TEST(ExactCasts, ChangeNothingWhereSingleProductsRunAgain) {

@@ -204,7 +204,7 @@ TEST(SeveralPage, NamesAFasterClusterThatHasNoPrice) {
   const AnswerPage made = OpenPage({"--model", "gpt2-xl", "--topology", "aws-p4d,dgx-h100",
                                     "--nodes", "1", "--tokens", "30B", "--budget", "900kUSD"});
   const std::string words = made.answer["passed_over"];
-  EXPECT_THAT(words, HasSubstr("passed over: dgx-h100, 1 node, in "));
+  EXPECT_THAT(words, HasSubstr("excluded: dgx-h100, 1 node, in "));
   EXPECT_THAT(made.html, HasSubstr(Escaped(words)));
 }
 

@@ -28,14 +28,15 @@ Result CheckSkippedLayers(const ModelSpec& model, const Workload& work) {
   const SkippedLayers& skip = work.fp8_skip;
   if (!skip.any()) return std::nullopt;
   if (work.fp8 == Fp8::kOff)
-    return Refusal{"layers that products in 8 bits skip, and all products in 16 bits",
+    return Refusal{"16-bit layers at both ends (fp8_skip) need products in 8 bits in the others",
                    "--fp8 NAME, or no --fp8-skip"};
   if (work.lora.on())
-    return Refusal{"layers that products in 8 bits skip beside adapters are not lowered",
+    return Refusal{"16-bit layers at both ends (fp8_skip) are not supported with adapters",
                    "no --fp8-skip"};
   if (model.family == Family::kEncoderDecoder)
-    return Refusal{"layers that products in 8 bits skip in two stacks are not lowered",
-                   "no --fp8-skip"};
+    return Refusal{
+        "16-bit layers at both ends (fp8_skip) are not supported in encoder-decoder models",
+        "no --fp8-skip"};
   if (int64_t{skip.first} + skip.last >= model.layers)
     return Refusal{fmt::format("products in 8 bits skip the first {} and the last {} of {} layers",
                                skip.first, skip.last, model.layers),

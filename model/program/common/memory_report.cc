@@ -31,6 +31,7 @@ std::string ClassTable(const MemoryReport& memory) {
   }
   row("gaps in the static layout", peak.need.gaps);
   row("logits copies made by the loss", peak.need.loss_copies);
+  row("attention mask of the data loader", peak.need.mask);
   row("half-precision copies of gradients", peak.need.gradient_copies);
   row("buckets of reductions", peak.need.buckets);
   row("framework context and communication buffers", memory.context);
@@ -127,6 +128,7 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
       {"arena_bytes", memory.arena.value},
       {"live_peak_bytes", memory.live.value},
       {"loss_copies_bytes", memory.peak().need.loss_copies.value},
+      {"loader_mask_bytes", memory.peak().need.mask.value},
       {"gradient_copies_bytes", memory.peak().need.gradient_copies.value},
       {"buckets_bytes", memory.peak().need.buckets.value},
       {"context_bytes", memory.context.value},

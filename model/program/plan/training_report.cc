@@ -248,9 +248,8 @@ std::string PassedOverWords(const std::vector<Compared>& all, const cli::LongRun
   }
   return passed.empty() ? ""
                         : fmt::format(
-                              "Faster than the best, but passed over: {}: no price is known, "
-                              "so that nothing says whether it keeps the budget "
-                              "(--node-price)",
+                              "Faster than the best, but excluded: {}. No price is known, so the "
+                              "budget cannot be checked (--node-price).",
                               passed);
 }
 
