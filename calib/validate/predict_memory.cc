@@ -42,7 +42,8 @@ std::string PlanKey(const CaseRow& row) {
                  s.whole_embedding * (1 << 30) + s.whole_head * (1 << 29) + s.free_head * (1 << 28),
              row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types,
              s.cp * 4 + static_cast<int>(s.context.method),
-             row.work.lora.key() * 8 + static_cast<int>(s.adapter_split) * 2 + s.adapter_gathers) +
+             row.work.lora.key() * 32 + s.reduces_apart * 16 + s.gathers_kept * 8 +
+                 static_cast<int>(s.adapter_split) * 2 + s.adapter_gathers) +
          OffloadText(s.offload);
 }
 

@@ -153,9 +153,14 @@ std::vector<Field> Kernels() {
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.sequence_copies) : "";
            }),
+      Fact("reduces_apart", "fact reduces_apart",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return Tensor(c) ? OnOff(preset.defaults.reduces_apart) : "";
+           }),
       Fact("gathers_kept", "fact gathers_kept",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
-             return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.gathers_kept) : "";
+             return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.defaults.gathers_kept)
+                                                              : "";
            }),
   };
 }

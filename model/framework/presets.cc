@@ -212,6 +212,8 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
   const std::string words = FrameworkWords(name);
   if (s.tp > 1 && !tensor) return fmt::format("{} has no tensor parallelism", words);
   if (s.sequence_parallel && !sequence) return fmt::format("{} has no sequence parallelism", words);
+  if (s.sequence_parallel && !OffersSequence(s.pp))
+    return fmt::format("{} has no sequence parallelism in pipelines", words);
   if (s.pp > 1 && !pipeline()) return fmt::format("{} has no pipeline parallelism", words);
   if (s.pp > 1 && !Has(schedules, s.schedule))
     return fmt::format("{} lacks {}", words, ScheduleWord(s.schedule));

@@ -61,11 +61,12 @@ struct PublishedAs {
 
 struct FrameworkPreset {
   std::string name;
-  std::string description;  // one line; empty: no framework that can be named
-  bool tensor = false;      // tp > 1
-  bool sequence = false;    // sequence parallelism with tp > 1
-  bool hybrid = false;      // dp_outer > 1: ZeRO shards inside groups of ranks
-  int hybrid_zero = 1;      // the least ZeRO stage that does
+  std::string description;            // one line; empty: no framework that can be named
+  bool tensor = false;                // tp > 1
+  bool sequence = false;              // sequence parallelism with tp > 1
+  bool sequence_in_pipelines = true;  // with stages, too
+  bool hybrid = false;                // dp_outer > 1: ZeRO shards inside groups of ranks
+  int hybrid_zero = 1;                // the least ZeRO stage that does
   bool uneven_chunks =
       false;  // layers of each chunk by choice; interleaving without them needs layers to divide by pp x vpp
   std::vector<int> zero;                    // stages on offer
@@ -90,8 +91,6 @@ struct FrameworkPreset {
       false;  // gathers and scatters of sequence parallelism beside pieces of products
   bool sequence_copies =
       false;  // what sequence parallelism gathers and scatters is put in order by a copy
-  bool gathers_kept =
-      false;  // what sequence parallelism gathers for products stays for the backward pass
   std::vector<Fp8> fused_casts;  // recipes whose casts its norms do themselves
   bool compile = true;  // chains of element-wise operations are kernels, by hand or by a compiler
   bool fused_norm = true;  // without a compiler, too: an RMS norm is one kernel
@@ -109,6 +108,11 @@ struct FrameworkPreset {
   std::string overridden;                      // facts that the user set: "tp_overlap=off"
 
   bool pipeline() const { return !schedules.empty(); }
+  bool OffersSequence(int pp) const { return sequence && (pp == 1 || sequence_in_pipelines); }
+  // Sequence parallelism of a layout unless it is told.
+  bool DefaultSequence(int tp, int pp) const {
+    return tp > 1 && OffersSequence(pp) && defaults.sequence_parallel;
+  }
   // How it shares sequences unless told otherwise.
   ContextLayout DefaultContext() const {
     return context.empty() ? ContextLayout{} : ContextOf(context.front());

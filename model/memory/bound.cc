@@ -327,7 +327,8 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
           s.whole_embedding,
           s.whole_head,
           s.free_head,
-          s.split_products * 8 + static_cast<int>(s.adapter_split) * 2 + s.adapter_gathers,
+          s.reduces_apart * 32 + s.gathers_kept * 16 + s.split_products * 8 +
+              static_cast<int>(s.adapter_split) * 2 + s.adapter_gathers,
           static_cast<int>(s.schedule),
           s.flash_attention,
           s.overlap_grad_reduce,

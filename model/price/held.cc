@@ -71,7 +71,6 @@ class Factors {
     if (holding_.rotated_apart && op.kind == ir::OpKind::kRope && op.in.size() == 1 &&
         !normed_.contains(out))
       Raise(out, TimesRotated(op));
-    if (holding_.sequences_kept) SeeGathers(op);
     // x + a in fp32 is not saved where x is and a, which has 16 bits: a compiler adds them again.
     if (holding_.fp32_residual && !holding_.eager && op.kind == ir::OpKind::kBiasResidual) {
       const ir::BufferId x = BufferOf(op.in.front());
@@ -81,26 +80,11 @@ class Factors {
     }
   }
 
-  // Keys that ranks gather of each other's parts of a sequence are read by attention, and not meant here.
-  void SeeGathers(const ir::Op& op) {
-    if (op.kind == ir::OpKind::kAllGather)
-      gathered_[BufferOf(op.out.front())] = BufferOf(op.in.front());
-    if (op.kind != ir::OpKind::kMatmul) return;
-    for (const ir::ViewId view : op.in) {
-      const auto found = gathered_.find(BufferOf(view));
-      if (found == gathered_.end()) continue;
-      const auto [whole, part] = *found;
-      Raise(part, static_cast<double>(program_.buffers[whole].elements) /
-                      static_cast<double>(program_.buffers[part].elements));
-    }
-  }
-
   const ir::Program& program_;
   const Holding& holding_;
   std::vector<double> factors_;
-  std::set<ir::BufferId> normed_;                  // products whose queries and keys are normed
-  std::map<ir::BufferId, ir::BufferId> gathered_;  // whole, part
-  std::map<ir::BufferId, int16_t> sums_;           // residual sums, and their layer
+  std::set<ir::BufferId> normed_;         // products whose queries and keys are normed
+  std::map<ir::BufferId, int16_t> sums_;  // residual sums, and their layer
 };
 
 // One of several stages of a pipeline.
@@ -129,7 +113,6 @@ Holding HoldingOf(const FrameworkProfile& framework) {
     holding.eager_norm = holding.eager && !framework.preset->fused_norm;
     holding.gathers_stay = framework.preset->reduce_once_in_pipelines;
     holding.rotated_apart = !framework.preset->defaults.split_products;
-    holding.sequences_kept = framework.preset->gathers_kept;
   }
   return holding;
 }

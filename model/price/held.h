@@ -14,7 +14,6 @@
 //                          input in fp32)
 //   split_products off     values are a part of the product that also made queries and keys: it stays whole beside the
 //                          queries and keys that rotary positions write anew
-//   gathers_kept           what sequence parallelism gathers for products is kept, not its part, and not gathered again
 // calib/DERIVATIONS.md, section 6, counts these bytes over PyTorch's operations.
 #pragma once
 
@@ -37,7 +36,6 @@ struct Holding {
   bool eager_norm = false;
   bool gathers_stay = false;
   bool rotated_apart = false;
-  bool sequences_kept = false;
   auto operator<=>(const Holding&) const = default;
 };
 Holding HoldingOf(const FrameworkProfile& framework);

@@ -174,6 +174,8 @@ std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
   base.flash_attention = request_.flash_attention;
   base.offload = request_.fixed.offload.value_or(Offload{});
   if (base.offload.weights) base.zero = 3;
+  base.gathers_kept = preset_.defaults.gathers_kept;
+  base.reduces_apart = preset_.defaults.reduces_apart;
   std::vector<Recompute> recomputes;
   for (const RecomputeChoice& choice : space_.Recomputes()) {
     if (choice.quarters == 4) recomputes.push_back(choice.recompute);
@@ -183,7 +185,7 @@ std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
   const int domain = job_.cluster.domain_gpus();
   for (const ContextLayout& context : space_.Contexts(split.tp, split.cp, domain)) {
     base.context = context;
-    for (const bool sequence_parallel : space_.SequenceParallel(split.tp)) {
+    for (const bool sequence_parallel : space_.SequenceParallel(split.tp, split.pp)) {
       base.sequence_parallel = sequence_parallel;
       for (const Recompute recompute : recomputes) {
         base.recompute = recompute;
@@ -290,11 +292,13 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   group.base.offload = request_.fixed.offload.value_or(Offload{});
   if (group.base.offload.weights) group.base.zero = 3;
   group.base.split_products = preset_.defaults.split_products;  // decides what can run again
+  group.base.gathers_kept = preset_.defaults.gathers_kept;
+  group.base.reduces_apart = preset_.defaults.reduces_apart;
   SortShards(visit, group.base);
   const int domain = job_.cluster.domain_gpus();
   for (const ContextLayout& context : space_.Contexts(split.tp, split.cp, domain)) {
     group.base.context = context;
-    for (const bool sequence_parallel : space_.SequenceParallel(split.tp)) {
+    for (const bool sequence_parallel : space_.SequenceParallel(split.tp, split.pp)) {
       group.base.sequence_parallel = sequence_parallel;
       for (const RecomputeChoice& modules : space_.Recomputes()) {
         visit.kinds.clear();

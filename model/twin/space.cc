@@ -144,9 +144,9 @@ std::vector<ContextLayout> Space::Contexts(int tp, int cp, int domain_gpus) cons
   return all;
 }
 
-std::vector<bool> Space::SequenceParallel(int tp) const {
+std::vector<bool> Space::SequenceParallel(int tp, int pp) const {
   if (request_.fixed.sequence_parallel) return {*request_.fixed.sequence_parallel && tp > 1};
-  if (tp > 1 && preset_.sequence) return {false, true};
+  if (tp > 1 && preset_.OffersSequence(pp)) return {false, true};
   return {false};
 }
 
@@ -252,7 +252,7 @@ std::vector<ShardChoice> Space::Shards(int pp, int data, int cp) const {
 
 int64_t Space::Choices(const Split& split, int domain_gpus) const {
   return static_cast<int64_t>(Contexts(split.tp, split.cp, domain_gpus).size() *
-                              SequenceParallel(split.tp).size() * Recomputes().size() *
+                              SequenceParallel(split.tp, split.pp).size() * Recomputes().size() *
                               Schedules(split.pp).size() *
                               Shards(split.pp, split.data, split.cp).size());
 }

@@ -86,7 +86,7 @@ class Space {
   int64_t FewerMicroBatches(const Split& split, const BatchSpan& batches) const;
   // How the ranks of cp share sequences; `domain_gpus` bounds the inner level of a2a_ring.
   std::vector<ContextLayout> Contexts(int tp, int cp, int domain_gpus) const;
-  std::vector<bool> SequenceParallel(int tp) const;
+  std::vector<bool> SequenceParallel(int tp, int pp) const;
   std::vector<RecomputeChoice> Recomputes() const;
   // Of a pipeline of so many chunks; nullopt: chunks are so small that fewer quarters or all layers mean the same.
   std::optional<Recompute> Recomputation(const RecomputeChoice& choice, int chunks) const;

@@ -31,6 +31,35 @@ TEST(Facts, WithoutACompilerChainsRunOperationByOperation) {
   EXPECT_EQ(compute("gpt2-xl", "compile=off,fused_norm=off"), compute("gpt2-xl", ""));
 }
 
+// TorchTitan shards sequences with tensor parallelism unless told, KempnerForge not in its pipelines, Megatron on request.
+TEST(Facts, SequenceParallelismIsOnWhereTheFrameworkTurnsItOn) {
+  const auto predict = [](const std::string& framework, const std::string& tp,
+                          const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"predict",  "--model",        "llama3-8b", "--topology",
+                                      "dgx-h100", "--nodes",        "1",         "--framework",
+                                      framework,  "--tp",           tp,          "--seq-len",
+                                      "4096",     "--global-batch", "32"};
+    words.insert(words.end(), more.begin(), more.end());
+    return RunPlan(words);
+  };
+  const auto on = [&](const std::string& framework, const std::string& tp,
+                      const std::vector<std::string>& more = {}) {
+    const Outcome outcome = predict(framework, tp, more);
+    EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+    return outcome.out.find(", sequence parallel\n") != std::string::npos;
+  };
+  EXPECT_TRUE(on("torchtitan", "4"));
+  EXPECT_TRUE(on("torchtitan", "2", {"--pp", "2"}));
+  EXPECT_FALSE(on("torchtitan", "1"));
+  EXPECT_FALSE(on("torchtitan", "4", {"--sequence-parallel", "off"}));
+  EXPECT_TRUE(on("kempnerforge", "4"));
+  EXPECT_FALSE(on("kempnerforge", "4", {"--pp", "2"}));
+  EXPECT_FALSE(on("megatron", "4"));
+  const Outcome refused = predict("kempnerforge", "4", {"--pp", "2", "--sequence-parallel", "on"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("no sequence parallelism in pipelines"), std::string::npos);
+}
+
 // One H100, plain PyTorch 2: 36.4 ms compiled, 53.8 eager (calib/data/published_runs.csv, h100torch).
 TEST(Facts, AutocastAndCompilerSetTheTrafficOfAStep) {
   const auto step = [](const std::string& framework, const std::string& facts) {

@@ -165,6 +165,9 @@ void DamageWords(std::mt19937_64& random, Words* words) {
                                "\xff", "none", "--quiet", "=",      ","};
   if (RandomBelow(random, 4) != 0) return;
   (*words)[2 + RandomBelow(random, words->size() - 2)] = kWords[RandomBelow(random, kWords.size())];
+  // A log that is followed may grow for ever.
+  if ((*words)[1] == "watch" && std::ranges::find(*words, "--once") == words->end())
+    words->insert(words->end(), {"--idle", "1ms"});
 }
 
 TEST(CommandFuzz, DamagedFilesAndWordsEndWithAnAnswerOrAMessage) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -144,6 +145,53 @@ TEST(Recompute, EverySecondProductByOp) {
   EXPECT_TRUE(ir::Verify(shared).empty());
   EXPECT_THAT(Repeated(shared, OpKind::kMatmul), SizeIs(2 * 8));
   EXPECT_THAT(Repeated(shared, OpKind::kReduceScatter), SizeIs(0));
+}
+
+// Of a layer's two gathers for products, Megatron makes each a second time for the gradients of the weights; software
+// that keeps them has none there, and one of each where the backward pass makes the products again.
+TEST(Recompute, GatheredSequencesAreKeptOrGatheredAgain) {
+  const auto gathers = [](const char* recompute, bool kept) {
+    Strategy s = Split();
+    s.tp = 2, s.sequence_parallel = true, s.gathers_kept = kept;
+    const ir::Plan plan = LoweredWith(recompute, s);
+    EXPECT_TRUE(ir::Verify(plan).empty());
+    int count = 0;
+    for (const ir::Block& block : plan.programs.front().blocks)
+      count += static_cast<int>(std::ranges::count_if(block.ops, [](const ir::Op& op) {
+        return op.kind == ir::OpKind::kAllGather && op.layer >= 0 &&
+               op.phase != ir::Phase::kForward;
+      }));
+    return count;
+  };
+  constexpr int kLayers = 8, kOfGradients = 2 * kLayers;
+  for (const char* none : {"none", "core_attn", "full", "op"}) {
+    const int again = std::string(none) == "full" || std::string(none) == "op" ? 2 * kLayers : 0;
+    EXPECT_EQ(gathers(none, false), kOfGradients + again + 2 * kLayers) << none;
+    EXPECT_EQ(gathers(none, true), kOfGradients + again) << none;
+  }
+  // Norms alone run again: what was gathered of them is gone.
+  EXPECT_EQ(gathers("layernorm", true), kOfGradients + 2 * kLayers);
+}
+
+// Of queries, keys and values, and of gate and up: the gradient of what they read, by themselves or as their sum.
+TEST(Recompute, GradientsOfAnInputAreReducedOnceOrByProduct) {
+  const auto reductions = [](bool sequence, bool apart) {
+    Strategy s = Split();
+    s.tp = 2, s.sequence_parallel = sequence, s.reduces_apart = apart;
+    const ir::Plan plan = LoweredWith("none", s);
+    EXPECT_TRUE(ir::Verify(plan).empty());
+    const auto kind = sequence ? ir::OpKind::kReduceScatter : ir::OpKind::kAllReduce;
+    int count = 0;
+    for (const ir::Block& block : plan.programs.front().blocks)
+      count += static_cast<int>(std::ranges::count_if(block.ops, [&](const ir::Op& op) {
+        return op.kind == kind && op.layer >= 0 && op.phase == ir::Phase::kBackward;
+      }));
+    return count;
+  };
+  for (const bool sequence : {false, true}) {
+    EXPECT_EQ(reductions(sequence, false), 2 * 8);
+    EXPECT_EQ(reductions(sequence, true), 5 * 8);
+  }
 }
 
 TEST(Recompute, TakesTheFirstLayersOfEachChunk) {

@@ -42,6 +42,8 @@ Strategy Draw(std::mt19937& random) {
   s.frame_pool = pick({0, 1});
   s.fp32_grads = pick({0, 1});
   s.reduce_once = s.zero >= 2 && pick({0, 1});
+  s.gathers_kept = pick({0, 1});
+  s.reduces_apart = pick({0, 1});
   return s;
 }
 

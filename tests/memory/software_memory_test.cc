@@ -184,19 +184,17 @@ TEST(SoftwareMemory, ACompilerAddsTheFirstSumAgain) {
 
 // What sequence parallelism gathers for the two inner products of a layer: 2 x 2 bytes whole, not a part of 1 / tp.
 TEST(SoftwareMemory, GatheredSequencesMayStay) {
-  Holding kept;
-  kept.sequences_kept = true;
-  const auto layer = [](const Holding& holding) {
+  const auto layer = [](bool kept) {
     Job three = Gpt(3), four = Gpt(4);
     for (Job* job : {&three, &four}) {
       job->strategy.tp = 4;
       job->strategy.sequence_parallel = true;
+      job->strategy.gathers_kept = kept;
     }
-    return (DemandsOf(four.Lowered(), holding)[0].live -
-            DemandsOf(three.Lowered(), holding)[0].live) /
+    return (DemandsOf(four.Lowered(), {})[0].live - DemandsOf(three.Lowered(), {})[0].live) /
            (1.0 * kSeq * kBatch * kHidden);
   };
-  EXPECT_NEAR(layer(kept) - layer({}), 2 * 2 * (1 - 1.0 / 4), 0.01);
+  EXPECT_NEAR(layer(true) - layer(false), 2 * 2 * (1 - 1.0 / 4), 0.01);
 }
 
 // A mask of a byte per query and key lies beside the copies of the logits.

@@ -55,6 +55,8 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
   c->uniform_dtype = below(4) != 0;  // mixed element sizes cost twice the time
   c->order_seed = (*random)();
   s.reduce_once = s.zero >= 2 && below(3) == 0;
+  s.gathers_kept = below(2) != 0;
+  s.reduces_apart = below(2) != 0;
 }
 
 std::vector<Strategy> Degrees(int ranks) {

@@ -222,30 +222,42 @@ Factor CastOf(StageBuilder& stage, const CastSource& source) {
   return Existing(stage, source, {false, true}, false);
 }
 
-Factor GatherFactor(StageBuilder& stage, const Factor& part, const CastSource& source,
-                    const std::string& full, CastNeed need) {
+Factor GatheredBefore(StageBuilder& stage, const Factor& part, const CastSource& source,
+                      const std::string& full, CastNeed need) {
   if (!source.part) return part;
-  if (!Casts(stage)) return {.plain = stage.GatherSequence(part.plain, full, source.width)};
   CastSource whole = source;
   whole.name = full;
   whole.rows = stage.ctx().Rows();
+  if (!Casts(stage)) return {.plain = stage.Act(full, whole.rows * whole.width)};
   const RecipeForm form = FormIn(stage);
   Factor factor = FactorOf(stage, whole, need, false);
   factor.plain = -1;
   const ViewId tensor_scale = form.block == 0 ? part.along.scale : part.tensor_scale;
+  if (tensor_scale >= 0) TakeTensorScale(form, tensor_scale, &factor);
+  return factor;
+}
+
+Factor GatherFactor(StageBuilder& stage, const Factor& part, const CastSource& source,
+                    const std::string& full, CastNeed need) {
+  if (!source.part) return part;
+  const Factor factor = GatheredBefore(stage, part, source, full, need);
+  if (!Casts(stage)) {
+    stage.GatherTensor(factor.plain, part.plain);
+    return factor;
+  }
+  const RecipeForm form = FormIn(stage);
   if (need.along) GatherCast(stage, part.along, factor.along);
   if (need.across && form.block == 0 && need.along) {
     // The same numbers: a transposed copy, as products on Hopper want it, instead of a second message.
     stage.Emit(OpKind::kQuantize, {factor.across.data}, {factor.along.data},
-               {{Attr::kRows, double(whole.rows)},
-                {Attr::kH, double(whole.width)},
+               {{Attr::kRows, double(stage.ctx().Rows())},
+                {Attr::kH, double(source.width)},
                 {Attr::kProduct, double(static_cast<int>(form.product))},
                 {Attr::kFmt, double(static_cast<int>(FormatOf(stage, source.gradient)))},
                 {Attr::kAcross, 1}});
   } else if (need.across) {
     GatherCast(stage, part.across, factor.across);
   }
-  if (tensor_scale >= 0) TakeTensorScale(form, tensor_scale, &factor);
   return factor;
 }
 

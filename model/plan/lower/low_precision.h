@@ -56,6 +56,9 @@ Factor CastTensor(StageBuilder& stage, const CastSource& source, CastNeed need);
 // The rows of all tensor ranks of a part, in buffers named `full`; what is no part is left as it is.
 Factor GatherFactor(StageBuilder& stage, const Factor& part, const CastSource& source,
                     const std::string& full, CastNeed need);
+// What an earlier GatherFactor() of the same arguments left.
+Factor GatheredBefore(StageBuilder& stage, const Factor& part, const CastSource& source,
+                      const std::string& full, CastNeed need);
 // What an earlier CastTensor() of this name left.
 Factor CastOf(StageBuilder& stage, const CastSource& source);
 // A weight [out, in] on this rank.

@@ -138,6 +138,8 @@ Strategy SmallStrategy(const MicroBatchKey& key, const ModelSpec& small, Fp8 rec
   strategy.split_products = key.split_products;
   strategy.adapter_split = key.adapter_split;
   strategy.adapter_gathers = key.adapter_gathers;
+  strategy.gathers_kept = key.gathers_kept;
+  strategy.reduces_apart = key.reduces_apart;
   strategy.fp8_weights = key.fp8_weights && GathersCodes(recipe);
   return strategy;
 }
@@ -182,6 +184,8 @@ MicroBatchKey KeyOf(const ModelSpec& model, const Strategy& strategy) {
   if (strategy.tp > 1) key.adapter_split = strategy.adapter_split;
   key.adapter_gathers =
       key.adapter_split != AdapterSplit::kRows && key.sequence_parallel && strategy.adapter_gathers;
+  key.gathers_kept = key.sequence_parallel && strategy.gathers_kept;
+  key.reduces_apart = strategy.tp > 1 && strategy.reduces_apart;
   key.fp8_weights = strategy.fp8_weights;
   return key;
 }

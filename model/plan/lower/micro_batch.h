@@ -32,7 +32,7 @@ struct MicroBatchKey {
   bool whole_logits = false, whole_embedding = false, whole_head = false;
   bool split_products = false;
   AdapterSplit adapter_split = AdapterSplit::kRows;
-  bool adapter_gathers = false;
+  bool adapter_gathers = false, gathers_kept = false, reduces_apart = false;
   bool fp8_weights = false;
   bool operator==(const MicroBatchKey&) const = default;
   auto operator<=>(const MicroBatchKey&) const = default;

@@ -154,6 +154,12 @@ struct Strategy {
   bool adapter_gathers =
       false;  // columns with sequence parallelism: adapters of maps in gather their input, and scatter its
   // gradient, by themselves: the map's own gather is cut in pieces and leaves no whole tensor
+  bool gathers_kept =
+      false;  // sequence parallelism: what was gathered for products is kept for the gradients of
+              // their weights (DTensor), not its part, which is gathered again for them (Megatron)
+  bool reduces_apart =
+      false;  // tp > 1: the gradients that several products have of one input are reduced each by
+              // itself (DTensor's ColwiseParallel of each map), not as their sum; not with adapters
   bool whole_logits =
       false;  // a tensor rank gathers the logits of the whole vocabulary for its loss
   bool whole_embedding =

@@ -39,13 +39,13 @@ SublayerShape ShapeOf(const StageBuilder& stage, const Sublayer& sub) {
 }
 
 std::string Name(const std::string& prefix, const Layer& layer, const Sublayer& sub,
-                 const char* what) {
+                 const char* what, const char* of_what) {
   const std::string index = std::to_string(layer.index);
-  const std::string_view of = what;
+  const std::string_view of = what, part = of_what;
   std::string name;  // made for each view: in one piece
-  name.reserve(prefix.size() + index.size() + sub.tag.size() + of.size() + 3);
+  name.reserve(prefix.size() + index.size() + sub.tag.size() + of.size() + part.size() + 3);
   name.append(prefix).append("l").append(index).append(".");
-  return std::move(name.append(sub.tag).append(".").append(of));
+  return std::move(name.append(sub.tag).append(".").append(of).append(part));
 }
 
 int16_t DropoutGroup(const StageBuilder& stage) {

@@ -19,9 +19,9 @@ struct SublayerShape {
 
 SublayerShape ShapeOf(const StageBuilder& stage, const Sublayer& sub);
 
-// `prefix` as in transformer.h: "l3.attn.qk" with it in front.
+// `prefix` as in transformer.h: "l3.attn.qk" with it in front, and `of_what` behind.
 std::string Name(const std::string& prefix, const Layer& layer, const Sublayer& sub,
-                 const char* what);
+                 const char* what, const char* of_what = "");
 
 // The group that tells a dropout which samples it works on.
 int16_t DropoutGroup(const StageBuilder& stage);

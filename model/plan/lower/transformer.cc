@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "model/plan/lower/adapters.h"
+#include "model/plan/lower/block_input.h"
 #include "model/plan/lower/inner_products.h"
 
 namespace orrery {
@@ -31,59 +32,11 @@ void InPhase(StageBuilder& stage, Phase phase, const Emit& emit) {
   stage.SetPhase(before);
 }
 
-bool HasInputNorm(const StageBuilder& stage) {
-  return stage.ctx().model.input_norm && !stage.ctx().model.post_norm;
-}
-
 ViewId OutputMask(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                   const std::string& prefix) {
   const SublayerShape shape = ShapeOf(stage, sub);
   return stage.Make(Name(prefix, layer, sub, "omask"), shape.shard_rows * shape.hidden,
                     stage.ctx().mask);
-}
-
-// Of the norm in front of a sublayer, its output and statistics.
-std::string InputNormName(const StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                          const std::string& prefix) {
-  return Name(PrefixOf(stage, layer.Recomputes(kRecomputeNorms), prefix), layer, sub, "n");
-}
-
-// The norm of a block's input; without one, the input as it is.
-ViewId EmitInputNorm(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                     const std::string& prefix, ViewId x) {
-  if (!HasInputNorm(stage)) return x;
-  return EmitNorm(stage, InputNormName(stage, layer, sub, prefix), x, sub.norm_gamma, sub.norm_beta,
-                  stage.ctx().ShardRows(), -1);
-}
-
-// What EmitInputNorm() left or leaves.
-ViewId NormedInput(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                   const std::string& prefix, ViewId x) {
-  if (!HasInputNorm(stage)) return x;
-  return stage.Act(InputNormName(stage, layer, sub, prefix),
-                   stage.ctx().ShardRows() * stage.ctx().model.hidden);
-}
-
-// Whether the backward pass runs an MLP or a product of a block's input again.
-bool ReadsInputAgain(const StageBuilder& stage, const Layer& layer, const Branches& block) {
-  return std::ranges::any_of(block, [&](const Sublayer& s) {
-    return (s.kind == SubKind::kMlp && layer.Recomputes(kRecomputeMlp)) ||
-           MakesProductsAgain(stage, layer, s);
-  });
-}
-
-// What the inner projections of a block read: this rank's rows of the normed input. An MLP that is run again casts what
-// it reads again.
-CastSource InputSource(StageBuilder& stage, const Layer& layer, const Branches& block,
-                       const Sublayer& sub, const std::string& prefix, ViewId x) {
-  CastSource source{.x = x};
-  source.again = layer.Recomputes(kRecomputeNorms) || ReadsInputAgain(stage, layer, block);
-  source.name = Name(PrefixOf(stage, source.again, prefix), layer, sub, "n");
-  source.rows = stage.ctx().ShardRows();
-  source.width = stage.ctx().model.hidden;
-  source.part = stage.ctx().sp();
-  if (HasInputNorm(stage)) source.from = ir::CastFrom::kNorm;
-  return source;
 }
 
 // The output projections of all branches add up in front of one reduction.
@@ -102,8 +55,10 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
       const CastSource part = InputSource(stage, layer, block, branch, prefix, own);
       const CastSource source = AdapterInput(stage, layer, block, branch, prefix, part);
       own = source.x;
-      normed = GatherFactor(stage, CastTensor(stage, source, NeedOf(stage, layer, source.again)),
-                            source, Name(prefix, layer, branch, "nf"), {true, !stage.ctx().sp()});
+      const CastNeed need = NeedOf(stage, layer, source.again);
+      normed = GatherFactor(stage, CastTensor(stage, source, need), source,
+                            Name(prefix, layer, branch, "nf"),
+                            {true, need.across && KeepsGathers(stage)});
     }
     InnerForward(stage, layer, branch, prefix, normed, own, memory);
     if (stop_early) {
@@ -243,31 +198,33 @@ InputAgain RecomputeInput(StageBuilder& stage, const Layer& layer, const Branche
   return {source, CastTensor(stage, source, need)};
 }
 
-// An MLP that keeps its input alone, again.
-void RecomputeMlp(StageBuilder& stage, const Layer& layer, const Branches& block,
-                  const Sublayer& sub, const Sublayer& owner, ViewId x) {
+// An MLP that keeps its input alone, again; returns what its products read.
+Factor RecomputeMlp(StageBuilder& stage, const Layer& layer, const Branches& block,
+                    const Sublayer& sub, const Sublayer& owner, ViewId x) {
   const SublayerShape shape = ShapeOf(stage, sub);
   const bool unread = stage.ctx().strategy.recompute_unread;
   const InputAgain input = RecomputeInput(stage, layer, block, owner, x, {true, true});
   const Factor normed = GatherFactor(stage, input.factor, input.source,
-                                     Name("r.", layer, sub, "nf"), {true, !stage.ctx().sp()});
+                                     Name("r.", layer, sub, "nf"), {true, KeepsGathers(stage)});
   InnerForward(stage, layer, sub, "", normed, -1, -1);
   const Factor act = CastTensor(stage, InnerSource(stage, layer, sub, ""), {unread, true});
-  if (!unread) return;
+  if (!unread) return normed;
   const ViewId out = stage.Act(Name("r.", layer, sub, "out"), shape.rows * shape.hidden);
   Multiply(stage, out, act, WeightFactor(stage, sub.out_w, shape.hidden, shape.inner_width),
            {shape.rows, shape.hidden, shape.inner_width, false, true});
   ScaleAsResidual(stage);
   (void)stage.ReduceTensor(out, Name("r.", layer, sub, "outs"), shape.hidden);
+  return normed;
 }
 
-// The products of a branch that are not kept, from its input, which is made again for them.
-void MakeProductsAgain(StageBuilder& stage, const Layer& layer, const Branches& block,
-                       const Sublayer& sub, const Sublayer& owner, ViewId x) {
+// The products of a branch that are not kept, from its input, which is made again for them and returned.
+Factor MakeProductsAgain(StageBuilder& stage, const Layer& layer, const Branches& block,
+                         const Sublayer& sub, const Sublayer& owner, ViewId x) {
   const InputAgain input = RecomputeInput(stage, layer, block, owner, x, {true, true});
   const Factor normed = GatherFactor(stage, input.factor, input.source,
-                                     Name("r.", layer, sub, "nf"), {true, !stage.ctx().sp()});
+                                     Name("r.", layer, sub, "nf"), {true, KeepsGathers(stage)});
   RecomputeProducts(stage, layer, sub, normed);
+  return normed;
 }
 
 // The residual stream behind attention, which ranks that share a layer keep: they would reduce it again.
@@ -292,6 +249,22 @@ void RecomputeOut(StageBuilder& stage, const Layer& layer, const Sublayer& sub, 
               {Attr::kBias, double(in.size() - 2)}});
 }
 
+// Of a product, the gradient of what it reads: reduced by itself and added to that of the products before.
+bool ReducesApart(const StageBuilder& stage) {
+  return stage.ctx().strategy.reduces_apart && stage.ctx().strategy.tp > 1 && !stage.ctx().frozen();
+}
+ViewId AddReduced(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                  const InnerProduct& product, ViewId partial, ViewId sum) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const ViewId own =
+      stage.ReduceGathered(partial, Name("d.", layer, sub, "ns.", product.name), shape.hidden);
+  if (sum < 0) return own;
+  const int64_t elements = shape.shard_rows * shape.hidden;
+  const ViewId added = stage.Act(Name("d.", layer, sub, "na.", product.name), elements);
+  stage.Emit(OpKind::kAdd, {added}, {sum, own}, {{Attr::kElements, double(elements)}});
+  return added;
+}
+
 // dx -1: nothing in front of the block is trained.
 void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& block,
                    const Saved& saved, ViewId x, ViewId dy, ViewId dx, ViewId memory,
@@ -312,20 +285,22 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
     dfull = GatherFactor(stage, CastTensor(stage, dsource, need), dsource,
                          Name("d.", layer, block.front(), "outf"), need);
   InAdapters adapters(stage, layer, saved);
-  bool input_made = false;  // again, for the branches so far
-  std::size_t readers = 0;  // branches so far that read the norm which the next one owns
-  std::optional<Factor> gathered;
+  bool input_made = false;         // again, for the branches so far
+  std::size_t readers = 0;         // products so far that read the norm which the next branch owns
+  ViewId reduced = -1;             // sum of the gradients of that norm which are reduced by product
+  std::optional<Factor> gathered;  // for the gradients of their weights
   for (std::size_t i = block.size(); i-- > 0;) {
     const Sublayer& sub = block[i];
     std::size_t owner = i;  // of the norm that the branch reads
     while (owner > 0 && !block[owner].norm_gamma) --owner;
-    if (sub.kind == SubKind::kMlp && layer.Recomputes(kRecomputeMlp)) {
-      InPhase(stage, Phase::kRecompute,
-              [&] { RecomputeMlp(stage, layer, block, sub, block[owner], x); });
-      input_made = true;
-    } else if (MakesProductsAgain(stage, layer, sub)) {
-      InPhase(stage, Phase::kRecompute,
-              [&] { MakeProductsAgain(stage, layer, block, sub, block[owner], x); });
+    const bool mlp_again = sub.kind == SubKind::kMlp && layer.Recomputes(kRecomputeMlp);
+    if (mlp_again || MakesProductsAgain(stage, layer, sub)) {
+      InPhase(stage, Phase::kRecompute, [&] {
+        const Factor made = mlp_again
+                                ? RecomputeMlp(stage, layer, block, sub, block[owner], x)
+                                : MakeProductsAgain(stage, layer, block, sub, block[owner], x);
+        if (KeepsGathers(stage)) gathered = made;
+      });
       input_made = true;
     }
     const std::vector<ViewId> din =
@@ -352,13 +327,19 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
       source.site = GradientSite(layer, product.gradient);
       source.columns = true;
       din_casts.push_back(CastTensor(stage, source, need));
+      const bool apart = ReducesApart(stage);
+      if (apart)
+        dnormed = stage.Act(Name("d.", layer, sub, "n.", product.name), shape.rows * shape.hidden);
       Multiply(stage, dnormed, din_casts.back(),
                WeightFactor(stage, product.weight, product.width, shape.hidden),
-               {shape.rows, shape.hidden, product.width, false, false, readers++ > 0});
+               {shape.rows, shape.hidden, product.width, false, false, !apart && readers++ > 0});
       stage.MarkPartial();
+      if (apart) reduced = AddReduced(stage, layer, sub, product, dnormed, reduced);
     }
     adapters.AddTo(dnormed, false);
-    if (i == owner) {
+    if (i == owner && reduced >= 0) {
+      dnormed = reduced;
+    } else if (i == owner) {
       dnormed = stage.ReduceGathered(dnormed, Name("d.", layer, sub, "ns"), shape.hidden);
       adapters.AddTo(dnormed, true);
     }
@@ -368,8 +349,10 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
         const ViewId normed = NormedInput(stage, layer, block[owner], saved.prefix, x);
         const CastSource source =
             InputSource(stage, layer, block, block[owner], saved.prefix, normed);
-        gathered = GatherFactor(stage, CastOf(stage, source), source,
-                                Name("w.", layer, block[owner], "nf"), {false, true});
+        const bool kept = KeepsGathers(stage) && !source.again;
+        const std::string name = Name(kept ? saved.prefix : "w.", layer, block[owner], "nf");
+        gathered = (kept ? GatheredBefore : GatherFactor)(stage, CastOf(stage, source), source,
+                                                          name, {false, true});
       }
       InnerWeightGrads(stage, layer, sub, saved, *gathered, din_casts, memory);
     });
@@ -386,6 +369,7 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
     gathered.reset();
     input_made = false;
     readers = 0;
+    reduced = -1;
   }
 }
 

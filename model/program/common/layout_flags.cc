@@ -183,8 +183,10 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
       "of 20 layers); joined by +, as optimizer+weights",
       Words::kList,
       {"none", "optimizer", "activations", "optimizer+activations", "optimizer+weights"});
-  flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
-               "split norms and residuals along the sequence", Words::kList, {"on", "off"});
+  flags->Value(
+      &sequence_parallel, "--sequence-parallel", "[on|off]",
+      "split norms and residuals along the sequence; unless told, as the framework does by itself",
+      Words::kList, {"on", "off"});
   flags->Value(&placement, "--placement", "ORDER|search",
                "where ranks are: axes from the innermost (tp-cp-dp-pp, the default, or "
                "tp-cp-pp-dp), nodes in the order of ranks (0..3,8..11,4..7), or both with a colon "
@@ -280,9 +282,10 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
                      std::optional<PlacementChoice>* choice, Engine engine) {
   FixedAxes axes = flags.Read();
   if (!axes.tp) axes.tp = 1;
-  if (!axes.sequence_parallel) axes.sequence_parallel = false;
-  CheckStatedFacts(flags, axes, job);
   const FrameworkPreset& preset = FindFramework(job.request.framework);
+  if (!axes.sequence_parallel)
+    axes.sequence_parallel = preset.DefaultSequence(*axes.tp, axes.pp.value_or(1));
+  CheckStatedFacts(flags, axes, job);
   Strategy strategy = preset.defaults;
   strategy.tp = *axes.tp;
   strategy.pp = axes.pp.value_or(1);

@@ -83,8 +83,10 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
     add("facts", "tp_overlap", fmt::format("tp_overlap {}", preset.tp_overlap ? "on" : "off"));
   if (preset.sequence && preset.sequence_copies)
     add("facts", "sequence_copies", "gathered and scattered sequences are copied");
-  if (preset.sequence && preset.gathers_kept)
+  if (preset.sequence && preset.defaults.gathers_kept)
     add("facts", "gathers_kept", "gathered sequences are kept for the backward pass");
+  if (preset.tensor && preset.defaults.reduces_apart)
+    add("facts", "reduces_apart", "tensor ranks reduce gradients of each product by itself");
   if (preset.tensor && job.request.work.lora.on())
     add("facts", "adapter_split",
         fmt::format("adapters cut over tensor ranks by {}",
