@@ -45,32 +45,19 @@ std::string AbsenceWords(const RunEstimate& run, const Conditions& conditions) {
   return words;
 }
 
-// "": the formula holds.
-std::string AwayWords(const RunEstimate& run) {
-  const double away = run.shrinking.Away();
-  return away > kMostAway
-             ? fmt::format(
-                   "; outside the range of the formula: failures x repair are {} of the groups, "
-                   "more than {}: up to 10 % too many days (plan provision --replay simulates "
-                   "them)",
-                   ThreeDigits(away), ThreeDigits(kMostAway))
-             : "";
-}
-
 std::string ShrinkingWords(const RunEstimate& run, const Conditions& conditions) {
   if (run.expected_stops == 0)
     return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
   return fmt::format(
       "failures: {} stops expected, one in {} ({} per 1000 node-days, {}{}); the other replicas go "
-      "on after {}: {}; goodput {}{}{} (--failures, --recovery, --spares)",
+      "on after {}: {}; goodput {}{} (--failures, --recovery, --spares)",
       ThreeDigits(run.expected_stops), Days(run.stops.between),
       ThreeDigits(conditions.failures.rate.value), conditions.failures.title,
       run.spot_rate > 0 ? SpotWords(run, conditions) : "", Format(conditions.recovery.pause),
       AbsenceWords(run, conditions), Percent(run.goodput),
       run.shared_states ? "; ZeRO spreads the states over all replicas: this needs a copy of them "
                           "in the memory of peers"
-                        : "",
-      AwayWords(run));
+                        : "");
 }
 
 // Whether what spot capacity announces saves the work.
@@ -325,8 +312,7 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                                         {"restart_s", run.stops.restart.value}};
   if (run.elastic)
     json["shrinking"] = {{"between_restores_s", run.between_restores.value},
-                         {"away", run.shrinking.Away()},
-                         {"warning", AwayWords(run)}};
+                         {"away", run.shrinking.Away()}};
   if (run.spot_rate > 0)
     json["spot"] = {{"interruptions_per_1000_node_days", run.spot_rate},
                     {"notice_s", run.spot_notice.value},
