@@ -170,7 +170,7 @@ double ChanceOf(const ElasticTime& time, const PlayedJobs& jobs) {
 // Mean, stops, spread and distribution of random settings up to that many groups in repair, none of them left out.
 void CompareSettings(uint64_t seed, double least_away, double most_away) {
   constexpr int kSettings = 200;
-  constexpr double kStops = 5e5;  // of many stops fewer jobs say as much
+  constexpr double kStops = 3e5;  // of many stops fewer jobs say as much
   constexpr double kMeanOff = 0.003, kSpreadOff = 0.05;
   Random random(seed);
   double largest = 0, spread = 0, all = 0;
@@ -185,7 +185,7 @@ void CompareSettings(uint64_t seed, double least_away, double most_away) {
                  << model.Away() << " away");
     const ElasticTime time = ElasticTimeOf(model, work);
     const double stops = time.failures + time.interruptions;
-    const int count = static_cast<int>(std::clamp(kStops / stops, 500.0, 4000.0));
+    const int count = static_cast<int>(std::clamp(kStops / stops, 300.0, 4000.0));
     const PlayedJobs jobs = PlayJobs(model, work, count, seed + static_cast<uint64_t>(i));
     const double off = time.mean.value / jobs.mean - 1;
     const double chance = time.deviation.value / time.mean.value / std::sqrt(count);
