@@ -41,7 +41,8 @@ void FinishTime::Add(double weight, double time, double variance) {
 
 void FinishTime::AddRate(double weight, const StopLosses& losses) {
   const double each = losses.each.value, longer = each + losses.wait.value;
-  const double mean = losses.without.value + losses.waiting * longer + losses.others * each;
+  double mean = losses.without.value + losses.waiting * longer + losses.others * each;
+  for (const Outcome& outcome : losses.outcomes) mean += outcome.weight * outcome.time.value;
   const auto counts = [&](double expected, double cost) {
     return expected <= kMostCounted &&
            cost * std::sqrt(expected) > kMatters * std::min(faster_, slower_) * mean;
@@ -53,13 +54,17 @@ void FinishTime::AddRate(double weight, const StopLosses& losses) {
   if (!count_others) variance += losses.others * each * each;
   const double uniform = losses.period.value * losses.period.value / 12;
   const double uneven = losses.wait_deviation.value * losses.wait_deviation.value;
-  for (const auto& [waiting, p_waiting] : CountsOf(losses.waiting, count_waiting)) {
+  const auto add = [&](double probability, double before, double more) {
     for (const auto& [others, p_others] : CountsOf(losses.others, count_others)) {
-      if (p_waiting * p_others < kLeastWeight) continue;
-      Add(weight * p_waiting * p_others, losses.without.value + waiting * longer + others * each,
-          variance + (waiting + others) * uniform + waiting * uneven);
+      if (probability * p_others < kLeastWeight) continue;
+      Add(weight * probability * p_others, losses.without.value + before + others * each,
+          variance + more + others * uniform);
     }
-  }
+  };
+  for (const Outcome& outcome : losses.outcomes) add(outcome.weight, outcome.time.value, 0);
+  if (!losses.outcomes.empty()) return;
+  for (const auto& [waiting, p_waiting] : CountsOf(losses.waiting, count_waiting))
+    add(p_waiting, waiting * longer, waiting * (uniform + uneven));
 }
 
 double FinishTime::Below(Seconds time) const {

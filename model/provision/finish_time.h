@@ -5,6 +5,7 @@
 //
 // N   the run without a stop, checkpoints included       c   mean cost of a stop: down, restarted, work done again
 // X   what stops add that wait for a node                F   step time and slowest node, over their best estimates
+// In the place of k1 (c + X) a job that shrinks may bring what its failures cost as it is distributed: `outcomes`.
 // Lost work is uniform in a period: P^2/12 each. Numbers above kMostCounted, and stops whose number hardly matters next to
 // F, are normal. The rate of failures is uncertain, too: three rates, at its 10th, 50th and 90th percentile, weigh 0.3, 0.4
 // and 0.3 (Swanson's rule; A. Hurst, G. C. Brown, R. I. Swanson, AAPG Bulletin 84 (2000) 1883).
@@ -19,16 +20,23 @@ namespace orrery {
 inline constexpr double kMostCounted = 30;  // expected stops that are counted one by one
 inline constexpr double kWeightOfRate[] = {0.3, 0.4, 0.3};
 
+// A time that a run takes with this probability.
+struct Outcome {
+  double weight = 0;
+  Seconds time;
+};
+
 // One run at one rate of failures; F = 1.
 struct StopLosses {
-  Seconds without;         // N
-  Seconds each;            // c
-  Seconds wait;            // X
-  Seconds period;          // P
-  Seconds wait_deviation;  // of X, where it is not the same each time
-  double waiting = 0;      // expected k1
-  double others = 0;       // expected k2
-  double deviation = 0;    // s, of anything else
+  Seconds without;                // N
+  Seconds each;                   // c
+  Seconds wait;                   // X
+  Seconds period;                 // P
+  Seconds wait_deviation;         // of X, where it is not the same each time
+  double waiting = 0;             // expected k1
+  double others = 0;              // expected k2
+  double deviation = 0;           // s, of anything else
+  std::vector<Outcome> outcomes;  // besides N and k2 c; weights add up to 1; empty: k1 counts
 };
 
 class FinishTime {

@@ -296,9 +296,8 @@ InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& 
   InputNeed need;
   const double tokens =
       static_cast<double>(job.work.global_batch) * static_cast<double>(job.work.seq_len);
-  need.tokens_per_second = tokens / step_seconds;
-  need.taken = need.tokens_per_second / conditions.run.straggler.value;
-  need.read = BytesPerSecond(need.tokens_per_second * conditions.input.bytes_per_token);
+  need.taken = tokens / (step_seconds * conditions.run.straggler.value);
+  need.read = BytesPerSecond(need.taken * conditions.input.bytes_per_token);
   if (conditions.input.reader) {
     // Ranks of one replica share their samples: one reader feeds them.
     need.most = *conditions.input.reader * static_cast<double>(layout.data_parallel());

@@ -57,11 +57,11 @@ struct CheckpointCost {
 };
 CheckpointCost CheckpointOf(const Conditions& conditions, const Job& job, const Offer* offer);
 
-// What hosts and storage must deliver for a step time.
+// What hosts and storage must deliver for a step time: they need only keep up with the slowest node.
 struct InputNeed {
-  double tokens_per_second = 0;  // that the GPUs take
-  double taken = 0;              // with the slowest node
-  BytesPerSecond read;           // of that
+  double taken =
+      0;  // tokens/s: a slower node holds up all others, which then take no more than it does
+  BytesPerSecond read;         // of that
   std::optional<double> most;  // tokens/s that readers or storage deliver; empty: no limit is known
   std::string limit;           // "readers", "storage"; "" without one
   bool bound() const { return most && *most < taken; }

@@ -174,7 +174,10 @@ std::string DollarsOf(double dollars) {
 }
 
 std::string DaysOf(double seconds) {
-  return std::isfinite(seconds) ? ThreeDigits(seconds / 86400) + " d" : "-";
+  constexpr double kShort = 0.01 * 86400;  // 14 minutes
+  if (!std::isfinite(seconds)) return "-";
+  if (seconds > 0 && seconds < kShort) return Format(Seconds(seconds));
+  return ThreeDigits(seconds / 86400) + " d";
 }
 
 std::string GivenDaysOf(double seconds) {
@@ -189,15 +192,18 @@ std::string GivenDollarsOf(double dollars) {
   return dollars >= 1e3 ? GivenDigits(dollars / 1e3) + " kUSD" : GivenDigits(dollars) + " USD";
 }
 
+std::string SpanOf(const std::string& low, const std::string& high) {
+  const std::size_t unit = low.rfind(' ');
+  const bool one = unit != std::string::npos && high.ends_with(low.substr(unit));
+  return (one ? low.substr(0, unit) : low) + " to " + high;
+}
+
 std::string DaysSpanOf(const Ref& pair) {
-  return ThreeDigits(pair[0].number() / 86400) + " to " + DaysOf(pair[1].number());
+  return SpanOf(DaysOf(pair[0].number()), DaysOf(pair[1].number()));
 }
 
 std::string DollarsSpanOf(const Ref& pair) {
-  // One unit for both: that of the larger.
-  const std::string high = DollarsOf(pair[1].number());
-  const double unit = high.ends_with("MUSD") ? 1e6 : high.ends_with("kUSD") ? 1e3 : 1;
-  return ThreeDigits(pair[0].number() / unit) + " to " + high;
+  return SpanOf(DollarsOf(pair[0].number()), DollarsOf(pair[1].number()));
 }
 
 std::string SecondsSpanOf(const Ref& pair) {

@@ -200,7 +200,7 @@ std::string RunTable(const Ref& answer, const Ref& row) {
        checkpoint["file_system_bytes_per_s"], RateOf(checkpoint["file_system_bytes_per_s"]));
   line("input: storage and hosts must deliver", input["read_bytes_per_s"],
        RateOf(input["read_bytes_per_s"]));
-  line("input: tokens/s that the GPUs take", input["tokens_per_s"],
+  line("input: tokens/s that the GPUs take, with the slowest node", input["tokens_per_s"],
        ScaledOf(input["tokens_per_s"]));
   if (input["limit_tokens_per_s"].is_number())
     line(fmt::format("input: tokens/s, limit of the {}{}", input["limited_by"].text(),
@@ -209,8 +209,8 @@ std::string RunTable(const Ref& answer, const Ref& row) {
   if (row["memory_margin_cost"].is_number()) {
     line("memory that stays free (--memory-margin)", answer["memory_margin"],
          PercentOf(answer["memory_margin"]));
-    line("what that costs, of the step time", row["memory_margin_cost"],
-         PercentOf(row["memory_margin_cost"]));
+    line("what that costs: training takes", row["memory_margin_cost"],
+         LongerWords(1 + row["memory_margin_cost"].number()));
   }
   line("memory in use", plan["memory"]["total_bytes"], BytesOf(plan["memory"]["total_bytes"]));
   line("billed", row["billed_s"], DaysOf(row["billed_s"].number()));

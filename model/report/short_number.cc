@@ -35,4 +35,8 @@ std::string OnStorage(double bytes) { return Scaled(bytes) + "B"; }
 
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
+std::string LongerWords(double ratio) {
+  return ratio < 2 ? Percent(ratio - 1) + " longer" : ThreeDigits(ratio) + " times as long";
+}
+
 }  // namespace orrery::report

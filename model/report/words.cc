@@ -231,23 +231,23 @@ std::string RefusedWords(const Ref& answer) {
                          OfferWords(row(frontier.size() - 1)));
   const Ref enough = answer["enough"];
   if (!answer["cheapest"].is_number() && enough["deadline_s"].is_number())
-    words += fmt::format("A deadline of {} would do{}. ", DaysOf(enough["deadline_s"].number()),
-                         answer["fastest"].is_number() && question["budget_usd"].is_number()
-                             ? " with this budget"
-                             : "");
+    words += fmt::format(
+        "A deadline of {} (rounded up) would do{}. ", DaysOf(enough["deadline_s"].number()),
+        answer["fastest"].is_number() && question["budget_usd"].is_number() ? " with this budget"
+                                                                            : "");
   if (!answer["fastest"].is_number())
     words += fmt::format("None costs at most {}. The cheapest of all: {}. ",
                          GivenDollarsOf(question["budget_usd"].number()), OfferWords(row(0)));
   if (!answer["fastest"].is_number() && enough["budget_usd"].is_number())
-    words += fmt::format("A budget of {} would do{}. ", DollarsOf(enough["budget_usd"].number()),
-                         answer["cheapest"].is_number() && question["deadline_s"].is_number()
-                             ? " with this deadline"
-                             : "");
+    words += fmt::format(
+        "A budget of {} (rounded up) would do{}. ", DollarsOf(enough["budget_usd"].number()),
+        answer["cheapest"].is_number() && question["deadline_s"].is_number() ? " with this deadline"
+                                                                             : "");
   if (answer["enough"]["budget_usd"].is_number() && answer["cheapest"].is_number() &&
       answer["fastest"].is_number())
     words += fmt::format(
         "Nothing keeps both the deadline and the budget: a budget of {} would do, or a deadline "
-        "of {}. ",
+        "of {} (rounded up). ",
         DollarsOf(answer["enough"]["budget_usd"].number()),
         DaysOf(answer["enough"]["deadline_s"].number()));
   return words;

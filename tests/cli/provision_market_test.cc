@@ -50,8 +50,9 @@ TEST(ProvisionMarket, AFileSystemThatIsTooSlowIsNamedAndNotFailures) {
 
 TEST(ProvisionMarket, LimitsBeyondAnySenseAreRefused) {
   for (const auto& [flag, value, said] :
-       {std::tuple{"--deadline", "1e300d", "--deadline: 1e300d is longer than 100,000 d"},
-        {"--setup", "1e9d", "--setup: 1e9d is longer than 100,000 d"},
+       {std::tuple{"--deadline", "1e300d", "--deadline: 1e300d is not from 0 to 100,000 d"},
+        {"--setup", "100000d", "--setup: 100000d is not from 0 to 365 d"},
+        {"--recovery", "2min+31d", "--recovery: 31d is not from 0 to 30 d"},
         {"--budget", "1e300USD", "--budget: 1e300USD is more than 1,000,000 MUSD"}}) {
     const Outcome outcome = RunPlan(With(kMarket, {flag, value}));
     EXPECT_EQ(outcome.code, 2) << outcome.out;
@@ -123,13 +124,13 @@ TEST(ProvisionMarket, LimitsThatNothingKeepSayWhatWould) {
   const std::vector<std::string> words = With(kMarket, {"--offers", "nebius-h100,crusoe-h100"});
   const Outcome late = RunPlan(With(words, {"--deadline", "5h"}));
   EXPECT_EQ(late.code, 3);
-  EXPECT_THAT(Folded(late.out),
-              AllOf(HasSubstr("What would do deadline: "), HasSubstr("no budget buys a faster run"),
-                    HasSubstr("too late"), HasSubstr("Days against dollars")));
+  EXPECT_THAT(Folded(late.out), AllOf(HasSubstr("What would do, rounded up deadline: "),
+                                      HasSubstr("no budget buys a faster run"),
+                                      HasSubstr("too late"), HasSubstr("Days against dollars")));
   const Outcome dear = RunPlan(With(words, {"--budget", "100USD"}));
   EXPECT_EQ(dear.code, 3);
   EXPECT_THAT(Folded(dear.out),
-              AllOf(HasSubstr("What would do budget: "), HasSubstr("over the budget"),
+              AllOf(HasSubstr("What would do, rounded up budget: "), HasSubstr("over the budget"),
                     HasSubstr("Days against dollars")));
   const std::vector<std::string> both = With(words, {"--deadline", "5h", "--budget", "100USD"});
   EXPECT_THAT(Folded(RunPlan(both).out), AllOf(HasSubstr("with this budget none would"),
@@ -379,6 +380,30 @@ TEST(PlacementWords, BestSaysHowItIsPlaced) {
   EXPECT_LT(placed, text.find("step time")) << text;
   EXPECT_THAT(text.substr(placed, 120), HasSubstr(" instead of "));
   EXPECT_THAT(RunPlan(With(job, {"--quiet"})).out, HasSubstr("; with "));
+}
+
+// It compared steps in the default order of ranks.
+TEST(PlacementWords, DiffAndOpenTellTheStepAsItIsPlaced) {
+  const std::string folder = ScratchFolder();
+  const std::vector<std::string> job = {
+      "--model",   "gpt2-medium", "--topology",     "aws-p4d", "--nodes",    "2",
+      "--seq-len", "512",         "--global-batch", "64",      "--tp",       "8",
+      "--pp",      "2",           "--micro-batch",  "4",       "--schedule", "1f1b",
+      "--refine",  "0",           "--placement",    "search"};
+  std::vector<double> placed;
+  for (const char* slow : {"1:2", "1:3"}) {
+    const std::string bundle = folder + "/" + std::to_string(placed.size()) + ".json";
+    const json answer = JsonOf(With(job, {"--slow-node", slow}));
+    ASSERT_EQ(RunPlan(With(job, {"--slow-node", slow, "--bundle", bundle})).code, 0);
+    const json& row = answer["ranked"][0];
+    ASSERT_GT(row["placement"]["gain"].get<double>(), 0);
+    placed.push_back(row["placement"]["step_time_s"].get<double>());
+    EXPECT_LT(placed.back(), row["step_time_s"].get<double>());
+  }
+  const json diff = JsonOf({"diff", folder + "/0.json", folder + "/1.json"});
+  EXPECT_DOUBLE_EQ(diff["old"]["step_time_s"].get<double>(), placed[0]);
+  EXPECT_DOUBLE_EQ(diff["new"]["step_time_s"].get<double>(), placed[1]);
+  EXPECT_THAT(diff["old"]["layout"].get<std::string>(), HasSubstr(", --placement "));
 }
 
 // `plan` said that none of the first layouts can have it.

@@ -42,11 +42,25 @@ std::optional<Headline> StepOf(const ordered_json& step, const ordered_json& tim
   return headline;
 }
 
+// A ranked row has the step of the default order of ranks, and beside it what its own order makes of it: that the answer tells.
+std::optional<Headline> PlacedOf(const ordered_json& row) {
+  const auto placed = row.find("placement");
+  if (placed == row.end() || !placed->is_object()) return std::nullopt;
+  if (!placed->value("given", false) && NumberIn(*placed, "gain").value_or(0) <= 0)
+    return std::nullopt;
+  std::optional<Headline> headline = StepOf(*placed, *placed);
+  if (headline)
+    headline->layout =
+        fmt::format("{}, --placement {}", TextIn(row, "layout"), TextIn(*placed, "placement"));
+  return headline;
+}
+
 std::optional<Headline> SearchOf(const ordered_json& answer) {
   const ordered_json* ranked = ArrayIn(answer, "ranked");
   if (ranked == nullptr || !ranked->front().is_object()) return std::nullopt;
-  std::optional<Headline> headline =
-      StepOf(ranked->front(), answer.contains("step_time_s") ? answer : ranked->front());
+  std::optional<Headline> headline = PlacedOf(ranked->front());
+  if (!headline)
+    headline = StepOf(ranked->front(), answer.contains("step_time_s") ? answer : ranked->front());
   const auto training = answer.find("training");
   if (!headline || training == answer.end() || !training->is_object()) return headline;
   if (const ordered_json* runs = ArrayIn(*training, "runs"); runs != nullptr) {

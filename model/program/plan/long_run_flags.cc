@@ -21,10 +21,17 @@ constexpr double kTokensPerParameter = 20;
 constexpr double kMostTokens = 1e18;
 constexpr double kMostDollars = 1e12;
 constexpr double kDay = 86400;
-constexpr double kMostDays = 1e5;  // 274 years: more is a slip of the pen
+// More is a slip of the pen.
+struct Longest {
+  double days;
+  const char* words;
+};
+constexpr Longest kLongestRun{1e5, "100,000 d"};
+constexpr Longest kLongestSetup{365, "365 d"};
+constexpr Longest kLongestRecovery{30, "30 d"};  // detection; restart
 
 // Runs last days, where the unit that a bare number suggests elsewhere is a microsecond.
-std::optional<Seconds> ReadTime(const Flag& flag, Diagnostics* diagnostics) {
+std::optional<Seconds> ReadTime(const Flag& flag, Longest longest, Diagnostics* diagnostics) {
   if (!flag.given) return std::nullopt;
   TextError error;
   const std::optional<Seconds> time = ParseQuantity<Seconds>(flag.text, &error);
@@ -32,10 +39,10 @@ std::optional<Seconds> ReadTime(const Flag& flag, Diagnostics* diagnostics) {
     error.hint = "such as 30d, 12h or 10min";
   if (!time) {
     RecordBadValue(flag, error, diagnostics);
-  } else if (time->value > kMostDays * kDay) {
-    diagnostics->Error(flag.where,
-                       fmt::format("{}: {} is longer than 100,000 d", flag.name, flag.text),
-                       "such as 30d, 12h or 10min");
+  } else if (time->value > longest.days * kDay) {
+    diagnostics->Error(
+        flag.where, fmt::format("{}: {} is not from 0 to {}", flag.name, flag.text, longest.words),
+        "such as 30d, 12h or 10min");
     return std::nullopt;
   }
   return time;
@@ -86,7 +93,7 @@ std::optional<Seconds> ReadDeadline(const Flag& flag, int64_t today, Diagnostics
     return std::nullopt;
   }
   if (!date) {
-    const auto time = ReadTime(flag, diagnostics);
+    const auto time = ReadTime(flag, kLongestRun, diagnostics);
     if (time && time->value <= 0)
       diagnostics->Error(flag.where, "--deadline: no time at all", "such as 30d or 2027-03-01");
     return time;
@@ -144,8 +151,8 @@ void ReadRecovery(const Flag& flag, Conditions* conditions, Diagnostics* diagnos
   Flag detection = flag, restart = flag;
   detection.text = flag.text.substr(0, plus);
   restart.text = flag.text.substr(plus + 1);
-  const auto down = ReadTime(detection, diagnostics);
-  const auto back = ReadTime(restart, diagnostics);
+  const auto down = ReadTime(detection, kLongestRecovery, diagnostics);
+  const auto back = ReadTime(restart, kLongestRecovery, diagnostics);
   if (!down || !back) return;
   conditions->recovery.name = "given";
   conditions->recovery.title = "as given";
@@ -209,7 +216,7 @@ void LongRunFlags::Declare(FlagSet* set) {
       "the least money x time within the limits)");
   set->Value(&straggler, "--straggler", "FACTOR",
              "slowest node over the predicted step (default 1.03)");
-  set->Value(&setup, "--setup", "TIME", "before the first step (default 4h)");
+  set->Value(&setup, "--setup", "TIME", "before the first step (default 4h), up to 365 d");
   set->Value(&input, "--input", "NAME|RATE",
              "input pipeline: token-ids (default), hdf5-masked, or what the reader of one replica "
              "delivers, such as 256ktokens/s",
@@ -284,7 +291,8 @@ LongRun ReadLongRun(const LongRunFlags& flags) {
                         fmt::format("--straggler: '{}' is not from 1 to 10", flags.straggler.text),
                         "step time of the slowest node over the predicted one, such as 1.03");
   }
-  if (const auto setup = ReadTime(flags.setup, &diagnostics)) conditions.run.setup = *setup;
+  if (const auto setup = ReadTime(flags.setup, kLongestSetup, &diagnostics))
+    conditions.run.setup = *setup;
   diagnostics.ThrowIfAny();
   return run;
 }

@@ -149,11 +149,12 @@ std::string Refusals(const ProvisionAnswer& answer) {
         RowAt(answer, result.frontier.front()));
     would_do += fmt::format("  {}\n", Fold(BudgetThatDoes(answer), 2));
   }
-  if (!would_do.empty()) text += "What would do\n" + would_do;
+  if (!would_do.empty()) text += "What would do, rounded up\n" + would_do;
   if (result.cheapest && result.fastest && !result.feasible) {
-    text += fmt::format("Nothing keeps both limits: a budget of {} would do, or a deadline of {}\n",
-                        Money(EnoughMoney(RowAt(answer, *result.cheapest).run.cost)),
-                        Days(EnoughDays(RowAt(answer, *result.fastest).run.time)));
+    text += fmt::format(
+        "Nothing keeps both limits: a budget of {} would do, or a deadline of {} (rounded up)\n",
+        Money(EnoughMoney(RowAt(answer, *result.cheapest).run.cost)),
+        Days(EnoughDays(RowAt(answer, *result.fastest).run.time)));
   }
   return text;
 }
@@ -343,13 +344,13 @@ std::string Details(const ProvisionAnswer& answer) {
   if (!row.candidate.shares.empty())
     bullet("layers by stage: " + orrery::LayoutWords(row.candidate.shares));
   bullet(SoftwareWords(answer.TheJob()));
-  text += RunDetails(row.run, answer.run->conditions, row.candidate.tokens_per_second);
+  text += RunDetails(row.run, answer.run->conditions);
   for (const auto& [of, ratio] : answer.margin_costs) {
     if (of != index) continue;
     bullet(ratio > 1.0005
                ? fmt::format("memory: {:.0f} % stay free on a run of weeks; training takes {} "
-                             "longer for it (--memory-margin)",
-                             100 * answer.memory_margin, Percent(ratio - 1))
+                             "for it (--memory-margin)",
+                             100 * answer.memory_margin, LongerWords(ratio))
                : fmt::format("memory: {:.0f} % stay free, at no cost: {} of {} in use",
                              100 * answer.memory_margin, Format(row.candidate.memory->total),
                              Format(row.candidate.memory->capacity)));

@@ -45,32 +45,19 @@ std::string AbsenceWords(const RunEstimate& run, const Conditions& conditions) {
   return words;
 }
 
-// "": the formula holds.
-std::string AwayWords(const RunEstimate& run) {
-  const double away = run.shrinking.Away();
-  return away > kMostAway
-             ? fmt::format(
-                   "; outside the range of the formula: failures x repair are {} of the groups, "
-                   "more than {}: up to 10 % too many days (plan provision --replay simulates "
-                   "them)",
-                   ThreeDigits(away), ThreeDigits(kMostAway))
-             : "";
-}
-
 std::string ShrinkingWords(const RunEstimate& run, const Conditions& conditions) {
   if (run.expected_stops == 0)
     return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
   return fmt::format(
       "failures: {} stops expected, one in {} ({} per 1000 node-days, {}{}); the other replicas go "
-      "on after {}: {}; goodput {}{}{} (--failures, --recovery, --spares)",
+      "on after {}: {}; goodput {}{} (--failures, --recovery, --spares)",
       ThreeDigits(run.expected_stops), Days(run.stops.between),
       ThreeDigits(conditions.failures.rate.value), conditions.failures.title,
       run.spot_rate > 0 ? SpotWords(run, conditions) : "", Format(conditions.recovery.pause),
       AbsenceWords(run, conditions), Percent(run.goodput),
       run.shared_states ? "; ZeRO spreads the states over all replicas: this needs a copy of them "
                           "in the memory of peers"
-                        : "",
-      AwayWords(run));
+                        : "");
 }
 
 // Whether what spot capacity announces saves the work.
@@ -181,8 +168,7 @@ std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions
   return text;
 }
 
-std::string InputWords(const RunEstimate& run, const Conditions& conditions,
-                       double tokens_per_second) {
+std::string InputWords(const RunEstimate& run, const Conditions& conditions) {
   const InputNeed& input = run.input;
   if (input.bound())
     return fmt::format(
@@ -191,8 +177,9 @@ std::string InputWords(const RunEstimate& run, const Conditions& conditions,
         input.limit, Scaled(*input.most), Scaled(input.taken), Percent(*input.most / input.taken),
         conditions.input.title, conditions.input.source);
   return fmt::format(
-      "input: storage and hosts must deliver {} ({} tokens/s; {}{})", Format(input.read),
-      Scaled(tokens_per_second), conditions.input.title,
+      "input: storage and hosts must deliver {} ({} tokens/s, as the slowest node takes them; "
+      "{}{})",
+      Format(input.read), Scaled(input.taken), conditions.input.title,
       input.most ? fmt::format("; limit of the {}: {} tokens/s", input.limit, Scaled(*input.most))
                  : "");
 }
@@ -218,31 +205,31 @@ Seconds EnoughDays(Seconds time) {
   return Seconds(up * kSecondsPerDay);
 }
 
-std::string Days(Seconds time) {
-  constexpr double kShort = 0.01;  // of a day: 14 minutes
-  const double days = time.value / kSecondsPerDay;
-  return days > 0 && days < kShort ? Format(time) : ThreeDigits(days) + " d";
-}
-
+std::string Days(Seconds time) { return DaysOf(time.value); }
 std::string GivenDays(Seconds time) { return GivenDaysOf(time.value); }
 std::string GivenMoney(Dollars money) { return GivenDollarsOf(money.value); }
 
-std::string Money(Dollars money) {
-  const double value = money.value;
-  if (std::abs(value) >= 999.5e3) return ThreeDigits(value / 1e6) + " MUSD";
-  if (std::abs(value) >= 999.5) return ThreeDigits(value / 1e3) + " kUSD";
-  return ThreeDigits(value) + " USD";
+std::string Money(Dollars money) { return DollarsOf(money.value); }
+
+namespace {
+
+// "24.9 d (22.0 to 28.5)"; with units where they differ.
+std::string WithInterval(const std::string& value, const std::string& low,
+                         const std::string& high) {
+  std::string span = SpanOf(low, high);
+  const std::string unit = value.substr(value.rfind(' '));
+  if (low.ends_with(unit) && high.ends_with(unit)) span.resize(span.size() - unit.size());
+  return fmt::format("{} ({})", value, span);
 }
 
+}  // namespace
+
 std::string DaysWithInterval(const RunEstimate& run) {
-  return fmt::format("{} ({} to {})", Days(run.time), ThreeDigits(run.low.value / kSecondsPerDay),
-                     ThreeDigits(run.high.value / kSecondsPerDay));
+  return WithInterval(Days(run.time), Days(run.low), Days(run.high));
 }
 
 std::string MoneyWithInterval(const RunEstimate& run) {
-  const double unit = run.cost.value >= 999.5e3 ? 1e6 : run.cost.value >= 999.5 ? 1e3 : 1;
-  return fmt::format("{} ({} to {})", Money(run.cost), ThreeDigits(run.low_cost.value / unit),
-                     ThreeDigits(run.high_cost.value / unit));
+  return WithInterval(Money(run.cost), Money(run.low_cost), Money(run.high_cost));
 }
 
 namespace {
@@ -268,8 +255,7 @@ std::string SlowestWords(const RunEstimate& run, const LongRunFacts& facts) {
 
 }  // namespace
 
-std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
-                       double tokens_per_second) {
+std::string RunDetails(const RunEstimate& run, const Conditions& conditions) {
   const LongRunFacts& facts = conditions.run;
   return Item(fmt::format("time: {} step{} x {} x {} (--straggler) / goodput, "
                           "{}and {} before the first step (--setup)",
@@ -277,7 +263,7 @@ std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
                           SlowestWords(run, facts), LastWriteWords(run), Format(facts.setup))) +
          Item(run.elastic ? ShrinkingWords(run, conditions) : StopWords(run, conditions)) +
          (run.spot_rate > 0 && !run.elastic ? Item(NoticeWords(run)) : "") +
-         CheckpointWords(run, conditions) + Item(InputWords(run, conditions, tokens_per_second));
+         CheckpointWords(run, conditions) + Item(InputWords(run, conditions));
 }
 
 std::string RangeWords(const BatchRange& range) {
@@ -325,14 +311,13 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                                         {"restart_s", run.stops.restart.value}};
   if (run.elastic)
     json["shrinking"] = {{"between_restores_s", run.between_restores.value},
-                         {"away", run.shrinking.Away()},
-                         {"warning", AwayWords(run)}};
+                         {"away", run.shrinking.Away()}};
   if (run.spot_rate > 0)
     json["spot"] = {{"interruptions_per_1000_node_days", run.spot_rate},
                     {"notice_s", run.spot_notice.value},
                     {"notice_saves_the_work", run.stops.with_notice > 0},
                     {"words", NoticeWords(run)}};
-  json["input"] = {{"tokens_per_s", run.input.tokens_per_second},
+  json["input"] = {{"tokens_per_s", run.input.taken},
                    {"read_bytes_per_s", run.input.read.value},
                    {"limit_tokens_per_s", run.input.most ? Json(*run.input.most) : Json()},
                    {"limited_by", run.input.limit},

@@ -24,8 +24,7 @@ std::string DaysWithInterval(const RunEstimate& run);
 std::string MoneyWithInterval(const RunEstimate& run);
 
 // Bullets: failures, checkpoints, storage, input.
-std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
-                       double tokens_per_second);
+std::string RunDetails(const RunEstimate& run, const Conditions& conditions);
 // Where the range is from: "what published runs of so many tokens used", or extrapolated.
 std::string RangeWords(const BatchRange& range);
 // A batch beyond those of published runs of so many tokens; "": it is not.

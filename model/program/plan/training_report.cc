@@ -156,8 +156,7 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
   if (const std::string rows = PlacedRows(compared); !rows.empty())
     text += fmt::format("  {}\n", Fold(rows, 2));
   const Candidate first = InItsOrder(result.ranked.front(), 1, compared.placed);
-  text += "\nHow the run of 1 goes\n" +
-          RunDetails(runs.front(), run.conditions, first.tokens_per_second);
+  text += "\nHow the run of 1 goes\n" + RunDetails(runs.front(), run.conditions);
   if (job.model.spec.family != Family::kDecoder) return text;  // no rule is known
   const std::string large =
       LargeBatch(result.ranked.front().tokens, run.conditions.tokens, LoadBatch());
