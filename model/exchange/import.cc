@@ -261,12 +261,13 @@ class Importer {
     Report(target, index);
   }
 
-  // Where layouts are searched, flags are not told: a note.
+  // A note where a plan chooses micro-batches, or several numbers of GPUs are compared.
   void AskForBatch() {
     if (!steps_ || out_.values.contains("global_batch") || given_.contains("global_batch")) return;
     if (steps_->searched || !given_.contains("gpus_per_node")) {
-      out_.notes.push_back(fmt::format("{}: {}: the batch is not taken from it; give {}",
-                                       Place(steps_->where), steps_->what, steps_->hint));
+      out_.notes.push_back(fmt::format(
+          "{}: {}: the batch{} is not taken from it; give {}", Place(steps_->where), steps_->what,
+          steps_->searched ? "" : " of one number of GPUs", steps_->hint));
       return;
     }
     throw InputError({{steps_->where, steps_->what, steps_->hint}});
