@@ -293,9 +293,10 @@ class Importer {
   }
 
   void TakeModel(Target target, const SettingIndex& index) {
-    for (const char* key : {"MODEL_LAYERS", "model.name", "model.flavor", "module", "config"})
-      index.Find(key);
-    if (target == kBridge && out_.model) index.Find("recipe");
+    for (const char* key : {"MODEL_LAYERS", "model.name", "model.flavor", "module", "config",
+                            "recipe"}) {  // of a value that nobody knows nothing follows
+      if (!index.Peek(key).empty() && (target != kBridge || out_.model)) index.Find(key);
+    }
     if (target != kMegatron) return;
     auto model = ModelOfMegatron(index);
     if (model && !out_.model) {

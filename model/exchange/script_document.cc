@@ -297,7 +297,7 @@ class ScriptReader {
       if (document_.target == kTitan && setting.key == "module") {
         Setting& file = document_.files.emplace_back(setting);
         std::ranges::replace(file.value, '.', '/');
-        file.value += ".py";
+        if (file.unresolved.empty()) file.value += ".py";
       }
     }
     for (std::size_t i = 0; i < document_.files.size(); ++i) TakeWritten(&document_.files[i]);

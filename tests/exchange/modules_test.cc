@@ -66,6 +66,12 @@ TEST(Modules, ABridgeRecipeNamesTheModel) {
       "llama3_70b_16k_pretrain_config model.tensor_model_parallel_size=8 ";
   EXPECT_EQ(Read("b.sh", command + "model.seq_length=8192\n").model->spec.name, "llama3-70b");
   EXPECT_FALSE(Read("b.sh", command + "model.num_layers=4\n").model.has_value());
+  // Names that only a shell knows say nothing, and are no error where --model does.
+  for (const char* text :
+       {"torchrun --nproc-per-node 8 --nnodes 1 run.py --recipe ${R:?a recipe} ddp.a=1 "
+        "model.tensor_model_parallel_size=8\n",
+        "torchrun --nproc-per-node 8 --nnodes 1 -m torchtitan.train --module $M --config $C\n"})
+    EXPECT_FALSE(Read("b.sh", text).model.has_value()) << text;
 }
 
 }  // namespace
