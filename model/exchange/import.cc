@@ -141,7 +141,8 @@ class Importer {
         TakeNamed(file, target, SourcePtr(own->second), file.value);
         continue;
       }
-      if (const SourcePtr found = open && file.unresolved.empty() ? open(file) : nullptr) {
+      const SourcePtr found = open && file.unresolved.empty() ? open(file) : nullptr;
+      if (found && (target != kTitan || LooksLikePython(found->text))) {
         out_.notes.push_back(
             fmt::format("{}: {} names {}", Place(file.where), file.key, found->name));
         sources->push_back(found);
@@ -183,9 +184,14 @@ class Importer {
                 : fmt::format("{}: {}: it says how states are sharded", file.key, file.unresolved),
             fmt::format("--from {}, or --zero N in its place{}", name,
                         target == kAccelerate ? " and --framework NAME" : "")}});
-    out_.notes.push_back(
-        fmt::format("{}: {} names {}, whose settings are not known here: add --from {}",
-                    Place(file.where), file.key, what, name));
+    const std::string words =
+        target == kTitan ? fmt::format(
+                               "the program's own settings are in Python and not read: what "
+                               "no flag says is a default; {} names",
+                               file.key)
+                         : file.key + " names";
+    out_.notes.push_back(fmt::format("{}: {} {}, whose settings are not known here: add --from {}",
+                                     Place(file.where), words, what, name));
   }
 
   // Why there is no model, where the files say something of it.
@@ -236,7 +242,7 @@ class Importer {
     if (target == kAccelerate) CheckMachines(index, given_);
     Values values = FromSettings(index, target, given_, &known);
     if (target == kAccelerate) steps_ = StepsWithoutBatch(index, known);
-    NameAllLayers(&values);
+    if (out_.model) NameAllLayers(out_.model->spec.layers, &values);
     TakeWorld(target, index, &values);
     CheckBatch(target, known);
     if (std::string note = UnitsNote(index, values); !note.empty())
@@ -261,47 +267,36 @@ class Importer {
     Report(target, index);
   }
 
-  // Where layouts are searched, flags are not told: a note.
+  // A note where a plan chooses micro-batches, or several numbers of GPUs are compared.
   void AskForBatch() {
     if (!steps_ || out_.values.contains("global_batch") || given_.contains("global_batch")) return;
     if (steps_->searched || !given_.contains("gpus_per_node")) {
-      out_.notes.push_back(fmt::format("{}: {}: the batch is not taken from it; give {}",
-                                       Place(steps_->where), steps_->what, steps_->hint));
+      out_.notes.push_back(fmt::format(
+          "{}: {}: the batch{} is not taken from it; give {}", Place(steps_->where), steps_->what,
+          steps_->searched ? "" : " of one number of GPUs", steps_->hint));
       return;
     }
     throw InputError({{steps_->where, steps_->what, steps_->hint}});
   }
 
-  // Activations of all layers but the last, which stay anyway.
-  void NameAllLayers(Values* values) const {
-    const auto at = values->find("offload");
-    if (at == values->end() || !out_.model) return;
-    std::optional<Offload> offload = ReadOffload(at->second.text);
-    if (!offload || offload->activation_layers + 1 != out_.model->spec.layers) return;
-    offload->activation_layers = 0;
-    at->second.text = OffloadText(*offload);
-  }
-
   std::optional<int64_t> AddLayers(Target target, Settings* settings) {
-    if (target != kTitan && target != kTitanToml) return std::nullopt;
-    const auto at = [&](const char* key) {
-      const auto found = std::ranges::find(*settings, key, &Setting::key);
-      return found == settings->end() ? std::string() : found->value;
-    };
-    const RegistryRow* row = FindFlavor(at("model.name"), at("model.flavor"));
+    const bool titan = target == kTitan || target == kTitanToml;
+    if (!titan && target != kBridge) return std::nullopt;
+    const RegistryRow* row = RegistryIn(*settings);
     if (const auto flavor = std::ranges::find(*settings, "model.flavor", &Setting::key);
         row == nullptr && flavor != settings->end())
       flavor_ = std::make_unique<Setting>(*flavor);
     if (row != nullptr && !out_.model) out_.model = LoadModel(row->model);
-    if (!out_.model) return std::nullopt;
+    if (!titan || !out_.model) return std::nullopt;
     settings->push_back({"MODEL_LAYERS", Text(out_.model->spec.layers), {}, ""});
     return out_.model->spec.layers;
   }
 
   void TakeModel(Target target, const SettingIndex& index) {
-    index.Find("MODEL_LAYERS");
-    index.Find("model.name");
-    index.Find("model.flavor");
+    for (const char* key : {"MODEL_LAYERS", "model.name", "model.flavor", "module", "config",
+                            "recipe"}) {  // of a value that nobody knows nothing follows
+      if (!index.Peek(key).empty() && (target != kBridge || out_.model)) index.Find(key);
+    }
     if (target != kMegatron) return;
     auto model = ModelOfMegatron(index);
     if (model && !out_.model) {

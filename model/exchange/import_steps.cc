@@ -186,9 +186,18 @@ std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Valu
                    "--nodes N, the launch script (--from train.sh), or --global-batch N"};
 }
 
+void NameAllLayers(int layers, Values* values) {
+  const auto at = values->find("offload");
+  if (at == values->end()) return;
+  std::optional<Offload> offload = ReadOffload(at->second.text);
+  if (!offload || offload->activation_layers + 1 != layers) return;
+  offload->activation_layers = 0;
+  at->second.text = OffloadText(*offload);
+}
+
 Target TargetOfNamed(const std::string& key) {
   if (key.find("deepspeed") != std::string::npos) return kDeepSpeed;
-  return key.starts_with("job.") ? kTitanToml : kAccelerate;
+  return key == "module" ? kTitan : key.starts_with("job.") ? kTitanToml : kAccelerate;
 }
 
 }  // namespace orrery::exchange

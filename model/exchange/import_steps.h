@@ -43,6 +43,8 @@ struct OpenBatch {
 };
 // nullopt: the batch is known, or nothing is said of it.
 std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);
+// Offloaded activations of all of `layers` but the last, which stay anyway, are those of all.
+void NameAllLayers(int layers, Values* values);
 // Whose file a setting of that key names.
 Target TargetOfNamed(const std::string& key);
 

@@ -254,9 +254,26 @@ std::string FlavorNames() {
   return names;
 }
 
-const RegistryRow* FindFlavor(const std::string& module, const std::string& flavor) {
+const RegistryRow* RegistryIn(const Settings& settings) {
+  const auto at = [&](const char* key) {
+    const auto found = std::ranges::find(settings, key, &Setting::key);
+    return found == settings.end() ? std::string() : found->value;
+  };
+  const std::string module = at("model.name"), flavor = at("model.flavor"), recipe = at("recipe");
+  constexpr const char* kDimensions[] = {"model.num_layers", "model.hidden_size",
+                                         "model.ffn_hidden_size", "model.num_attention_heads",
+                                         "model.num_query_groups"};
+  const bool own = std::ranges::any_of(kDimensions, [&](const char* key) {
+    return std::ranges::find(settings, key, &Setting::key) != settings.end();
+  });
   for (const RegistryRow& row : kRegistry) {
     if (module == row.module && flavor == row.flavor) return &row;
+    if (module.empty() && flavor == row.config) return &row;
+    if (at("module") == row.module && at("config") == row.config) return &row;
+    // "llama3_8b_" of pretraining, adapters and lengths.
+    const std::string_view pretrain = row.recipe;
+    if (!own && recipe.starts_with(pretrain.substr(0, pretrain.find("pretrain_config"))))
+      return &row;
   }
   return nullptr;
 }

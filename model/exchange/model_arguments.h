@@ -37,6 +37,8 @@ struct RegistryRow {
 const RegistryRow* FindRegistry(const std::string& model);
 // "llama3 8B, llama3 70B"
 std::string FlavorNames();
-const RegistryRow* FindFlavor(const std::string& module, const std::string& flavor);
+// The model that settings name: torchtitan's by module and flavor or by the function of its registry, that of a Bridge recipe
+// unless other settings give its dimensions. Null: none that is known here.
+const RegistryRow* RegistryIn(const Settings& settings);
 
 }  // namespace orrery::exchange

@@ -135,6 +135,14 @@ Document ReadPython(const SourcePtr& source) {
     const std::size_t equals = code.find(" = ");
     if (equals == std::string::npos) continue;
     std::string_view name = Trim(std::string_view(code).substr(0, equals));
+    // "config = llama3_8b()": a function of torchtitan's registry.
+    if (std::string_view call = Trim(std::string_view(code).substr(equals + 3));
+        titan && name == "config" && call.ends_with("()") &&
+        IsName(call.substr(0, call.size() - 2))) {
+      document.settings.push_back(
+          {"model.flavor", std::string(call.substr(0, call.size() - 2)), {source, line, 1}, ""});
+      continue;
+    }
     if (titan && name.starts_with("config.")) {
       name.remove_prefix(7);
     } else if (titan || !IsConstant(name)) {

@@ -220,7 +220,7 @@ class ScriptReader {
     document_.target = TargetOf(most);
     Launch(std::span(*best).subspan(0, program));
     // Their layout stands in the program, which is not run.
-    if (!document_.target || document_.target == kTitan)
+    if (!document_.target)
       document_.notes.push_back(
           fmt::format("{}: the program's own settings are in Python and not read: what no flag "
                       "says is a default",
@@ -293,6 +293,12 @@ class ScriptReader {
     for (const Setting& setting : document_.settings) {
       if (NamesFile(setting.key) && (!setting.value.empty() || !setting.unresolved.empty()))
         document_.files.push_back(setting);
+      // A module is a file on PYTHONPATH; torchtitan's own are none here.
+      if (document_.target == kTitan && setting.key == "module") {
+        Setting& file = document_.files.emplace_back(setting);
+        std::ranges::replace(file.value, '.', '/');
+        if (file.unresolved.empty()) file.value += ".py";
+      }
     }
     for (std::size_t i = 0; i < document_.files.size(); ++i) TakeWritten(&document_.files[i]);
   }

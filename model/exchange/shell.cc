@@ -166,8 +166,13 @@ class Follower {
     const Words words = std::exchange(of_command_, {});
     ReadVariables(words, redirects, branches_, &script_);
     WriteFiles(words, redirects, branches_, &script_);
-    // cat <<WORD | tee FILE
-    if (op == "|" && redirects.document && words.size() == 1 && words[0].text == "cat") {
+    EditFiles(words, branches_, &script_);
+    // cat <<WORD | tee FILE, echo TEXT | tee FILE
+    if (op != "|") return;
+    if (const auto printed = PrintedBy(words); printed && redirects.to.empty()) {
+      redirects_.document = true;
+      redirects_.text = *printed;
+    } else if (redirects.document && words.size() == 1 && words[0].text == "cat") {
       redirects.to.clear();
       redirects_ = std::move(redirects);
     }

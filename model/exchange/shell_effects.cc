@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows assignments, read, cat and tee.
+// Follows assignments, read, and files of cat, tee, echo, printf and sed -i.
 #include "model/exchange/shell_effects.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 #include "model/exchange/shell_arithmetic.h"
@@ -189,6 +190,143 @@ void ReadVariables(const Words& words, const Redirects& redirects, const ShellBr
   }
 }
 
+namespace {
+
+// "\\n" and "\\t" as echo -e and printf take them.
+std::string WithEscapes(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
+    if (next == 'n' || next == 't' || next == '\\') {
+      out += next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+Word PrintedByEcho(const Words& words) {
+  std::size_t at = 1;
+  bool newline = true, escapes = false;
+  for (; at < words.size(); ++at) {
+    const std::string& text = words[at].text;
+    if (text.size() < 2 || text[0] != '-' || text.find_first_not_of("neE", 1) != text.npos) break;
+    newline = newline && text.find('n') == text.npos;
+    escapes = escapes || text.find('e') != text.npos;
+  }
+  Word out{"", words[std::min(at, words.size() - 1)].where, ""};
+  for (std::size_t i = at; i < words.size(); ++i) {
+    out.text += (i == at ? "" : " ") + (escapes ? WithEscapes(words[i].text) : words[i].text);
+    if (out.unresolved.empty()) out.unresolved = words[i].unresolved;
+  }
+  out.text += newline ? "\n" : "";
+  return out;
+}
+
+Word PrintedByPrintf(const Words& words) {
+  const std::string& format = words[1].text;
+  Word out{"", words[1].where, words[1].unresolved};
+  if (format == "%s" || format == "%s\\n") {
+    for (std::size_t i = 2; i < words.size(); ++i) {
+      out.text += words[i].text + (format == "%s" ? "" : "\n");
+      if (out.unresolved.empty()) out.unresolved = words[i].unresolved;
+    }
+  } else if (format.find('%') != format.npos) {
+    out.unresolved = "its text is formatted by printf";
+  } else {
+    out.text = WithEscapes(format);
+  }
+  return out;
+}
+
+WrittenFile* LastOf(ShellScript* script, const Word& name) {
+  const auto same = [&](const WrittenFile& file) {
+    return file.name.unresolved.empty() && name.unresolved.empty() &&
+           fs::path(file.name.text).lexically_normal() == fs::path(name.text).lexically_normal();
+  };
+  const auto last = std::find_if(script->files.rbegin(), script->files.rend(), same);
+  return last == script->files.rend() ? nullptr : &*last;
+}
+
+// What is there, and `more` on the lines on which the script has it, where they come later.
+std::string Appended(const WrittenFile& before, const WrittenFile& more) {
+  std::string text = before.text;
+  const auto next = before.where.line + std::ranges::count(text, '\n');
+  if (text.ends_with('\n') && more.where.line > next)
+    text.append(static_cast<std::size_t>(more.where.line - next), '\n');
+  return text + more.text;
+}
+
+// s/OLD/NEW/ and s/OLD/NEW/g of plain texts; false: what only sed knows.
+bool Substitute(const std::string& expression, std::string* text) {
+  if (expression.size() < 4 || expression[0] != 's') return false;
+  const char mark = expression[1];
+  const std::size_t middle = expression.find(mark, 2);
+  const std::size_t end = middle == expression.npos ? middle : expression.find(mark, middle + 1);
+  if (end == expression.npos || middle == 2) return false;
+  const std::string old = expression.substr(2, middle - 2),
+                    by = expression.substr(middle + 1, end - middle - 1),
+                    flags = expression.substr(end + 1);
+  if (old.find_first_of("\\.*[]^$\n") != old.npos || by.find_first_of("\\&\n") != by.npos ||
+      !(flags.empty() || flags == "g"))
+    return false;
+  for (std::size_t at = 0; (at = text->find(old, at)) != text->npos;) {
+    text->replace(at, old.size(), by);
+    at += by.size();
+    if (flags.empty()) at = std::min(text->find('\n', at), text->size());
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<Word> PrintedBy(const Words& words) {
+  if (words.size() < 2) return std::nullopt;
+  if (words[0].text == "echo") return PrintedByEcho(words);
+  if (words[0].text == "printf") return PrintedByPrintf(words);
+  return std::nullopt;
+}
+
+void EditFiles(const Words& words, const ShellBranches& branches, ShellScript* script) {
+  if (words.size() < 3 || words[0].text != "sed" || branches.Skips()) return;
+  Words expressions, rest;
+  bool in_place = false, plain = true;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string& text = words[i].text;
+    if (text.starts_with("-i") || text.starts_with("--in-place")) {
+      in_place = true;
+    } else if (text == "-e" && i + 1 < words.size()) {
+      expressions.push_back(words[++i]);
+    } else if (text.starts_with('-') && text.size() > 1) {
+      plain = false;
+    } else {
+      rest.push_back(words[i]);
+    }
+  }
+  if (!in_place || rest.empty()) return;
+  if (expressions.empty()) {
+    expressions.push_back(rest.front());
+    rest.erase(rest.begin());
+  }
+  for (const Word& name : rest) {
+    const WrittenFile* before = LastOf(script, name);
+    WrittenFile file{name, "", name.where, "", script->commands.size()};
+    bool known = plain && before != nullptr && !branches.Unknown();
+    if (known) file.text = before->text, file.where = before->where;
+    for (const Word& one : expressions)
+      known = known && one.unresolved.empty() && Substitute(one.text, &file.text);
+    if (known)
+      file.unresolved = before->unresolved;
+    else
+      file.unresolved =
+          fmt::format("{} is changed by sed ({})", name.unresolved.empty() ? name.text : "a file",
+                      Place(name.where));
+    script->files.push_back(std::move(file));
+  }
+}
+
 void WriteFiles(const Words& words, const Redirects& redirects, const ShellBranches& branches,
                 ShellScript* script) {
   const bool tee = !words.empty() && words[0].text == "tee";
@@ -202,19 +340,26 @@ void WriteFiles(const Words& words, const Redirects& redirects, const ShellBranc
     if (words[i].text.starts_with('-') && words[i].text.size() > 1) continue;
     names.push_back(words[i]);
   }
-  const bool whole = redirects.document && (tee || cat);
+  const std::optional<Word> printed = PrintedBy(words);
+  const bool whole = printed || (redirects.document && (tee || cat));
   if (!whole && !append) return;  // other commands: what lies there is what they wrote
+  const Word& text = printed ? *printed : redirects.text;
   for (Word& name : names) {
     if (name.text == "/dev/null") continue;
-    WrittenFile file{name, redirects.text.text, redirects.text.where, redirects.text.unresolved,
-                     script->commands.size()};
+    WrittenFile file{name, text.text, text.where, text.unresolved, script->commands.size()};
     if (!whole) file.where = name.where;
     const std::string shown = name.unresolved.empty() ? name.text : "a file";
-    if (append)
-      file.unresolved = fmt::format("{} is appended to ({})", shown, Place(name.where));
-    else if (branches.Unknown())
+    const WrittenFile* before = append && whole ? LastOf(script, name) : nullptr;
+    if (branches.Unknown()) {
       file.unresolved =
           fmt::format("{} is written in a branch or loop ({})", shown, Place(name.where));
+    } else if (before != nullptr) {
+      file.text = Appended(*before, file);
+      file.where = before->where;
+      if (!before->unresolved.empty()) file.unresolved = before->unresolved;
+    } else if (append) {
+      file.unresolved = fmt::format("{} is appended to ({})", shown, Place(name.where));
+    }
     script->files.push_back(std::move(file));
   }
 }

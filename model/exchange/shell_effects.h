@@ -2,6 +2,7 @@
 // What commands of a script leave behind: variables and files.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +45,13 @@ void StoreVariable(const ShellBranches& branches, const std::string& name, Shell
 void ReadVariables(const Words& words, const Redirects& redirects, const ShellBranches& branches,
                    ShellScript* script);
 
-// cat > FILE <<WORD and tee FILE <<WORD.
+// What echo and printf print; nullopt: another command.
+std::optional<Word> PrintedBy(const Words& words);
+
+// sed -i: substitutions of plain text in files of this script are followed.
+void EditFiles(const Words& words, const ShellBranches& branches, ShellScript* script);
+
+// cat > FILE <<WORD and tee FILE <<WORD, echo and printf.
 void WriteFiles(const Words& words, const Redirects& redirects, const ShellBranches& branches,
                 ShellScript* script);
 

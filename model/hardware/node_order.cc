@@ -133,10 +133,10 @@ void CheckNodeOrder(std::span<const int32_t> order, int64_t nodes, int64_t domai
     throw InputError("nodes that share a scale-up domain have no order of their own",
                      "--placement with an order of axes alone, such as tp-cp-pp-dp");
   }
-  const std::string hint = fmt::format("each of nodes 0 to {} once, such as {}", nodes - 1,
-                                       nodes > 3   ? fmt::format("2..{},0,1", nodes - 1)
-                                       : nodes > 1 ? "1,0"
-                                                   : "0");
+  const std::string hint =
+      nodes == 1 ? "an order of axes alone, such as tp-cp-pp-dp"
+                 : fmt::format("each of nodes 0 to {} once, such as {}", nodes - 1,
+                               nodes > 3 ? fmt::format("2..{},0,1", nodes - 1) : "1,0");
   std::vector<char> named(static_cast<std::size_t>(nodes), 0);
   for (const int32_t node : order) {
     if (node < 0 || node >= nodes)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Horizontal bars: a stretched drawing between a label and a number, so that they fit every width.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -52,6 +53,43 @@ std::string Stacked(const std::vector<Piece>& pieces, double scale,
   return rects;
 }
 
+// Members of "memory" that a GPU of the fullest stage holds next to the tensors of the plan.
+constexpr std::pair<const char*, const char*> kBesideTensors[] = {
+    {"gaps_bytes", "gaps in the static layout"},
+    {"loss_copies_bytes", "logits copies made by the loss"},
+    {"loader_mask_bytes", "attention mask of the data loader"},
+    {"gradient_copies_bytes", "half-precision copies of gradients"},
+    {"buckets_bytes", "buckets of reductions"},
+    {"context_bytes", "framework context and communication buffers"},
+    {"fragmentation_bytes", "allocator fragmentation"},
+};
+
+// The total of the words, which the bars of tensors do not reach.
+std::string MemoryTotal(const Ref& memory, const Ref& stage) {
+  std::string rows;
+  const auto row = [&](const char* what, const Ref& bytes) {
+    if (bytes.number() > 0) rows += Row({TextCell(what), NumberCell(bytes, BytesOf(bytes))});
+  };
+  row("tensors of the plan", stage["live_peak_bytes"]);
+  for (const auto& [key, words] : kBesideTensors) row(words, memory[key]);
+  row("total", memory["total_bytes"]);
+  row("capacity", memory["capacity_bytes"]);
+  return HtmlTable("What fills a GPU of stage " + stage["stage"].json().dump(), {"what", "bytes"},
+                   rows);
+}
+
+// The largest tensors at the peak.
+std::string LargestTensors(const Ref& largest) {
+  std::string rows;
+  for (std::size_t i = 0; i < largest.size(); ++i)
+    rows +=
+        Row({TextCell(largest[i]["name"].text()),
+             NumberCell(largest[i]["bytes"], BytesOf(largest[i]["bytes"])),
+             NumberCell(largest[i]["micro_batches"], largest[i]["micro_batches"].json().dump())});
+  return HtmlTable("Largest tensors of the fullest stage", {"tensor", "bytes", "micro-batches"},
+                   rows);
+}
+
 // "gathered_weights_bytes" -> "gathered weights".
 std::string ClassName(std::string key) {
   if (const std::size_t unit = key.rfind("_bytes"); unit != std::string::npos) key.resize(unit);
@@ -99,7 +137,7 @@ std::string BreakdownBars(const std::vector<StepBar>& bars, const std::string& c
                 HtmlTable("Parts of the step", heads, rows));
 }
 
-std::string PartPairs(const Ref& parts) {
+std::string PartPairs(const Ref& parts, const std::string& caption) {
   double scale = 0;
   for (std::size_t i = 0; i < parts.size(); ++i)
     scale = std::max({scale, parts[i]["predicted_s"].number(), parts[i]["measured_s"].number()});
@@ -113,19 +151,19 @@ std::string PartPairs(const Ref& parts) {
       drawn += Bar(part["work"].text() + ", " + words,
                    Stacked({{side, words, value}}, scale, SecondsOf), SecondsOf(value));
     }
-    rows +=
-        Row({TextCell(part["work"].text()),
-             NumberCell(part["predicted_s"], SecondsOf(part["predicted_s"])),
-             NumberCell(part["measured_s"], SecondsOf(part["measured_s"])),
-             NumberCell(part["difference_s"], SecondsOf(part["difference_s"])),
-             NumberCell(part["share_of_differences"], PercentOf(part["share_of_differences"]))});
+    rows += Row({TextCell(part["work"].text()),
+                 NumberCell(part["predicted_s"], SecondsOf(part["predicted_s"])),
+                 NumberCell(part["measured_s"], SecondsOf(part["measured_s"])),
+                 NumberCell(part["difference_s"], SecondsOf(part["difference_s"])),
+                 NumberCell(part["share_of_differences"], PercentOf(part["share_of_differences"])),
+                 TextCell(fmt::format("{}", fmt::join(TextsIn(part["constants"]), ", ")))});
   }
   const std::string legend = LegendItem(0, "predicted") + LegendItem(1, "measured");
-  return Figure(
-      Bars(drawn) + "<ul class=legend>" + legend + "</ul>",
-      "The two steps part by part, on one scale of time.",
-      HtmlTable("Predicted and measured",
-                {"part", "predicted", "measured", "difference", "share of all differences"}, rows));
+  return Figure(Bars(drawn) + "<ul class=legend>" + legend + "</ul>", caption,
+                HtmlTable("Predicted and measured",
+                          {"part", "predicted", "measured", "difference",
+                           "share of all differences", "constants that govern it"},
+                          rows));
 }
 
 std::string MemoryBars(const Ref& memory) {
@@ -138,11 +176,14 @@ std::string MemoryBars(const Ref& memory) {
   double scale = 0;
   for (std::size_t s = 0; s < stages.size(); ++s)
     scale = std::max({scale, capacity(s), stages[s]["live_peak_bytes"].number()});
-  std::string drawn, legend, rows;
+  std::string drawn, legend, rows, fullest;
   std::vector<std::string> heads = {"stage"};
   const std::vector<std::string> classes = stages[0]["live_at_peak"].keys();
   for (std::size_t c = 0; c < classes.size(); ++c) {
-    legend += LegendItem(c, ClassName(classes[c]));
+    bool any = false;
+    for (std::size_t s = 0; s < stages.size(); ++s)
+      any |= stages[s]["live_at_peak"][classes[c]].number() > 0;
+    if (any) legend += LegendItem(c, ClassName(classes[c]));
     heads.push_back(ClassName(classes[c]));
   }
   heads.insert(heads.end(), {"together", "peak at"});
@@ -165,26 +206,20 @@ std::string MemoryBars(const Ref& memory) {
           line, kWidth * capacity(s) / scale);
     drawn += Bar("stage " + stage["stage"].json().dump(), Stacked(pieces, scale, BytesOf) + limit,
                  BytesOf(stage["live_peak_bytes"]));
+    if (stage["stage"].number() == memory["fullest_stage"].number())
+      fullest = MemoryTotal(memory, stage) + LargestTensors(stage["largest"]);
   }
-  std::string tensors;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    if (stages[s]["stage"].number() != memory["fullest_stage"].number()) continue;
-    const Ref largest = stages[s]["largest"];
-    for (std::size_t i = 0; i < largest.size(); ++i)
-      tensors +=
-          Row({TextCell(largest[i]["name"].text()),
-               NumberCell(largest[i]["bytes"], BytesOf(largest[i]["bytes"])),
-               NumberCell(largest[i]["micro_batches"], largest[i]["micro_batches"].json().dump())});
-  }
+  const Ref total = memory["total_bytes"];
   return Figure(
       Bars(drawn) + "<ul class=legend>" + legend + "</ul>",
-      fmt::format("Bytes of the plan's tensors at the peak of each stage; dashed: {}. {}",
+      fmt::format("Bytes of the plan's tensors at the peak of each stage; dashed: {}.{}",
                   mixed ? "the memory of the stage's GPUs"
                         : fmt::format("the {} of a GPU", BytesOf(memory["capacity_bytes"])),
-                  memory["verdict"].text()),
-      HtmlTable("Memory by stage and class", heads, rows) +
-          HtmlTable("Largest tensors of the fullest stage", {"tensor", "bytes", "micro-batches"},
-                    tensors));
+                  total.is_number()
+                      ? fmt::format(" With what framework and allocator add, stage {} needs {}.",
+                                    memory["fullest_stage"].json().dump(), BytesOf(total))
+                      : ""),
+      HtmlTable("Memory by stage and class", heads, rows) + fullest);
 }
 
 std::string PlainBars(const std::vector<PlainBar>& bars, const std::string& caption) {

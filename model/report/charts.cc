@@ -136,13 +136,17 @@ std::string AxisLines(const Chart& chart, const Scale& x, const Scale& y) {
 std::string Limits(const Chart& chart, const Scale& x, const Scale& y) {
   std::string out;
   const double bottom = kHigh - kBottom;
-  if (chart.x.limit > 0)
+  if (chart.x.limit > 0) {
+    const double line = x.At(chart.x.limit);
+    constexpr double kWords = 80;  // room for them before the line, else they stand behind it
+    const bool behind = line - kWords < kLeft;
     out += fmt::format(
         "<line class=limit x1={0:.1f} x2={0:.1f} y1={1} y2={2}></line><text class=halo x={3:.1f} "
         "y={4} "
-        "text-anchor=end>{5}</text>",
-        x.At(chart.x.limit), kTop, bottom, x.At(chart.x.limit) - 5, kTop + 15,
+        "text-anchor={5}>{6}</text>",
+        line, kTop, bottom, behind ? line + 5 : line - 5, kTop + 15, behind ? "start" : "end",
         Escape(chart.x.limit_words));
+  }
   if (chart.y.limit > 0) {
     const double line = y.At(chart.y.limit);
     const double above = line - 5, below = line + 15;

@@ -148,19 +148,44 @@ class Paper {
         corner.x, corner.y, drawing.width, drawing.height, corner.x + 8, corner.y + 18, node);
   }
 
-  void PlaceFabric(const std::vector<std::size_t>& fabric) {
-    const double least = static_cast<double>(fabric.size()) * kStep;
-    width = std::max(width, std::min(least, 12 * kStep));
-    const auto in_row = static_cast<std::size_t>(std::max(1.0, width / kStep));
-    for (std::size_t i = 0; i < fabric.size(); ++i) {
-      const std::size_t row = i / in_row;
-      const std::size_t of_row = std::min(in_row, fabric.size() - row * in_row);
-      places_[devices_[fabric[i]]["name"].text()] = {
-          width * (static_cast<double>(i % in_row) + 0.5) / static_cast<double>(of_row),
-          height + kRowHeight * static_cast<double>(row + 1), width / static_cast<double>(of_row)};
+  // Levels of a fabric, as their names tell them: "leaf3" is of another than "spine3".
+  std::vector<std::vector<std::size_t>> Levels(const std::vector<std::size_t>& fabric) const {
+    std::vector<std::vector<std::size_t>> levels;
+    std::string last;
+    for (const std::size_t i : fabric) {
+      const std::string name = devices_[i]["name"].text();
+      const std::string letters = name.substr(0, name.find_first_of("0123456789"));
+      if (levels.empty() || letters != last) levels.emplace_back();
+      levels.back().push_back(i);
+      last = letters;
     }
-    if (!fabric.empty())
-      height += kRowHeight * static_cast<double>((fabric.size() - 1) / in_row + 1) + 20;
+    return levels;
+  }
+
+  void PlaceFabric(const std::vector<std::size_t>& fabric) {
+    if (fabric.empty()) return;
+    width = std::max(width, std::min(static_cast<double>(fabric.size()) * kStep, 12 * kStep));
+    for (const std::vector<std::size_t>& level : Levels(fabric)) PlaceLevel(level);
+    height += 20;
+  }
+
+  void PlaceLevel(const std::vector<std::size_t>& level) {
+    std::size_t longest = 0;
+    for (const std::size_t i : level)
+      longest = std::max(longest, devices_[i]["name"].text().size());
+    // Whole names side by side; a very long one is cut.
+    const double step =
+        std::clamp(kLetter * static_cast<double>(longest) + 12, kStep, std::max(kStep, width / 4));
+    const auto in_row = static_cast<std::size_t>(std::max(1.0, width / step));
+    for (std::size_t i = 0; i < level.size(); ++i) {
+      const std::size_t row = i / in_row;
+      const std::size_t of_row = std::min(in_row, level.size() - row * in_row);
+      const double room = width / static_cast<double>(of_row);
+      places_[devices_[level[i]]["name"].text()] = {
+          room * (static_cast<double>(i % in_row) + 0.5),
+          height + kRowHeight * static_cast<double>(row + 1), room};
+    }
+    height += kRowHeight * static_cast<double>((level.size() - 1) / in_row + 1);
   }
 
   const Ref devices_;

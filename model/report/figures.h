@@ -22,7 +22,7 @@ std::string BreakdownBars(
     const std::vector<StepBar>& bars,
     const std::string& caption = "Seconds of a step on the GPU that computes longest.");
 // Predicted and measured seconds of each part, on one scale: [{work, predicted_s, measured_s}].
-std::string PartPairs(const Ref& parts);
+std::string PartPairs(const Ref& parts, const std::string& caption);
 // Bytes of each stage at its peak by class, against the capacity: "memory" of a prediction.
 std::string MemoryBars(const Ref& memory);
 // Any numbers, largest first or in order: {label, value, text}.

@@ -89,8 +89,9 @@ std::string RunSections(const Ref& answer) {
                                "is the median step.")) +
          Section("timeline", "The last step over time", timeline) +
          Section("ranks", "Ranks",
-                 HtmlTable("Median of " + OneOf(rank_stride, "rank"),
-                           {"rank", "compute", "communicate", "wait", "arena"}, by_rank));
+                 HtmlTable("Median of " + OneOf(rank_stride, "rank") +
+                               "; arena: memory that holds all buffers of the plan",
+                           {"rank", "compute", "communication", "wait", "arena"}, by_rank));
 }
 
 std::string ComparisonSections(const Ref& answer) {
@@ -99,8 +100,12 @@ std::string ComparisonSections(const Ref& answer) {
       PlainBars({{"predicted", answer["predicted_step_s"], SecondsOf(answer["predicted_step_s"])},
                  {"measured", answer["measured_step_s"], SecondsOf(answer["measured_step_s"]), 1}},
                 "Time of the step."));
-  out += Section("parts", "Predicted against measured, by part", PartPairs(answer["by_part"]));
-  return out + Section("work", "By kind of work", PartPairs(answer["by_work"]));
+  out += Section("parts", "Predicted against measured, by part",
+                 PartPairs(answer["by_part"], "The terms of both steps, on one scale of time."));
+  return out + Section("work", "By kind of work",
+                       PartPairs(answer["by_work"],
+                                 "Seconds of a rank in a step. Streams run concurrently, so kinds "
+                                 "add up to more than the step."));
 }
 
 namespace {

@@ -79,9 +79,12 @@ std::size_t FastestPlaced(const Ref& ranked) {
   return fastest;
 }
 
+bool Fits(const Ref& memory) { return memory.empty() || memory["fits"].is_true(); }
+
 std::string StepDetails(const Ref& prediction, const Ref& breakdown) {
   std::string out = Paragraph(BreakdownWords(breakdown));
-  if (!prediction["memory"].empty())
+  // What does not fit was the first sentence.
+  if (!prediction["memory"].empty() && Fits(prediction["memory"]))
     out +=
         Paragraph(fmt::format("Memory of a GPU: {}", prediction["memory"]["verdict"].text()) + ".");
   if (const std::string why = prediction["engines_differ"].text(); !why.empty())
@@ -104,9 +107,8 @@ std::string PredictionWords(const Ref& answer) {
   if (prediction.empty())
     return Paragraph("This step cannot run: " + answer["reason"].text() + ".", true);
   const Ref memory = prediction["memory"];
-  const bool fits = memory.empty() || memory["fits"].is_true();
   std::string lead = StepWords(prediction);
-  if (!fits)
+  if (!Fits(memory))
     lead = fmt::format("This step does not fit the memory of its GPUs ({}). Were there enough: {}",
                        memory["verdict"].text(), lead);
   std::string out = Paragraph(lead, true) + Paragraph(JobWords(answer));
@@ -127,7 +129,7 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
   if (best.empty()) {
     std::string out = Paragraph("No layout fits.", lead) + Paragraph(JobWords(answer));
     if (!answer["closest"].empty())
-      out += Paragraph("Closest: " + answer["closest"]["layout"].text() + ". " +
+      out += Paragraph("Closest: " + answer["closest"]["layout"].text() + ": " +
                        answer["closest"]["memory"]["verdict"].text() + ".");
     return out + Listed(TextsIn(answer["remedies"], "words"));
   }
@@ -321,6 +323,10 @@ std::string ComparisonWords(const Ref& answer) {
   std::string out;
   for (const std::string& sentence : TextsIn(answer["words"]))
     out += Paragraph(sentence, out.empty());
+  if (const std::string predicted = answer["predicted"].text(); !predicted.empty())
+    out += Paragraph(fmt::format("Predicted: {}. Measured: {}, {}.", predicted,
+                                 answer["measured"].text(),
+                                 Counted(answer["measured_steps"].number(), "step")));
   return out;
 }
 

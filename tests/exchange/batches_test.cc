@@ -59,9 +59,41 @@ TEST(Batches, AccumulationAsksForTheNumberOfGpus) {
     EXPECT_EQ(Predict(name, text, {"--nodes", "2"}).job.request.work.global_batch, 2 * 4 * 16);
     EXPECT_EQ(Predict(name, text, {"--global-batch", "64"}).job.request.work.global_batch, 64);
   }
-  // Nothing is known of flags where layouts are searched.
+  // Nothing is known of flags.
   EXPECT_THAT(Read("args.json", kArguments).notes,
               Contains(AllOf(HasSubstr("args.json:2: "), HasSubstr("--global-batch N"))));
+}
+
+report::Job Search(const std::vector<std::string>& more) {
+  const std::string path = testing::TempDir() + "/batches-search.json";
+  std::ofstream(path) << kArguments;
+  std::vector<std::string> words = {"plan", "--model", "gpt2-xl", "--from", path};
+  words.insert(words.end(), more.begin(), more.end());
+  cli::JobFlags job;
+  cli::FlagSet set("", "", {});
+  job.Declare(&set, true);
+  cli::DeclareFrom(&job, &set);
+  set.Parse(cli::CommandLine(words), 1);
+  cli::TakeImports(&job, nullptr);
+  return job.Resolve();
+}
+
+// --nodes was there, and a note asked for it.
+TEST(Batches, ASearchTakesThemFromItsNodes) {
+  const report::Job job = Search({"--topology", "dgx-h100", "--nodes", "2"});
+  EXPECT_THAT(job.request.global_batches, testing::ElementsAre(2 * 4 * 16));
+  EXPECT_THAT(job.notes, Not(Contains(HasSubstr("not taken"))));
+  EXPECT_THAT(Search({"--topology", "dgx-h100", "--nodes", "2", "--global-batch", "64"})
+                  .request.global_batches,
+              testing::ElementsAre(64));
+  EXPECT_THAT(ErrorOf([] { Search({"--topology", "dgx-h100"}); }), HasSubstr("hint: --nodes N"));
+  // The model's own cluster has 8 GPUs per node, too.
+  EXPECT_THAT(Search({"--nodes", "2"}).request.global_batches, testing::ElementsAre(2 * 4 * 16));
+  // Of several the batch would be another on each.
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--topology", "dgx-h100", "--nodes", "2,4"},
+        {"--topology", "dgx-h100", "--nodes", "2..4", "--gpus-per-node", "8"}})
+    EXPECT_THAT(Search(words).notes, Contains(HasSubstr("of one number of GPUs is not taken")));
 }
 
 TEST(Batches, TheTrainersDefaultsHoldWithAndWithoutAccumulation) {

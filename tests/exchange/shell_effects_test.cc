@@ -53,6 +53,41 @@ TEST(WrittenFiles, AreWhatTheScriptReads) {
       Contains(HasSubstr("names ds.json, which the script itself writes")));
 }
 
+TEST(WrittenFiles, OfEchoPrintfAndSedAreFollowed) {
+  const std::string use = std::string(kTrainer) + "--deepspeed ds.json\n";
+  for (const std::string& write :
+       {"echo '{\"zero_optimization\": {\"stage\": 3}}' > ds.json\n",
+        "Z=3\necho \"{\\\"zero_optimization\\\": {\\\"stage\\\": $Z}}\" >ds.json\n",
+        "echo -e '{\\n\"zero_optimization\": {\"stage\": 3}}' | tee ds.json > /dev/null\n",
+        "printf '{\"zero_optimization\": {\"stage\": 3}}\\n' > ./ds.json\n",
+        "printf '%s\\n' '{\"zero_optimization\":' '{\"stage\": 3}}' > ds.json\n",
+        "echo '{\"zero_optimization\":' > ds.json\nN=1\necho '{\"stage\": 3}}' >> ds.json\n",
+        "cat > ds.json <<EOT\n{\"zero_optimization\":\nEOT\ncat >> ds.json <<EOT\n"
+        "{\"stage\": 3}}\nEOT\n",
+        "echo '{\"zero_optimization\": {\"stage\": 1}}' > ds.json\n"
+        "sed -i 's/\"stage\": 1/\"stage\": 3/' ds.json\n",
+        "Z=3\ncat > ds.json <<EOT\n{\"zero_optimization\": {\"stage\": Z}}\nEOT\n"
+        "sed -i.bak -e \"s|Z}|$Z}|g\" ds.json\n"})
+    EXPECT_EQ(Zero(write + use), "3") << write;
+  // A setting of a line that was appended has the place of that line.
+  EXPECT_THAT(Error("echo 'distributed_type: MULTI_GPU' > acc.yaml\nN=1\n"
+                    "printf '%s\\n' 'num_machines: 3' 'num_processes: 16' >> acc.yaml\n"
+                    "accelerate launch --config_file acc.yaml train.py "
+                    "--per_device_train_batch_size 2\n"),
+              HasSubstr("x.sh:4:16: error: num_processes 16"));
+}
+
+// What lay there from a run before was read.
+TEST(WrittenFiles, WhatOnlySedOrPrintfKnowIsRefused) {
+  const std::string use = std::string(kTrainer) + "--deepspeed ds.json\n";
+  for (const char* write :
+       {"sed -i 's/1/3/' ds.json\n", "sed -i 's/a.*/3/' ds.json\n",
+        "echo '{\"zero_optimization\": {\"stage\": 1}}' > ds.json\nsed -i 's/[0-9]/3/' ds.json\n"})
+    EXPECT_THAT(Error(write + use), HasSubstr("ds.json is changed by sed (x.sh:")) << write;
+  EXPECT_THAT(Error("printf '{\"zero_optimization\": {\"stage\": %d}}' 3 > ds.json\n" + use),
+              HasSubstr("formatted by printf"));
+}
+
 TEST(WrittenFiles, WinAgainstOnesThatLieThere) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "written";
   std::filesystem::create_directories(folder);

@@ -10,6 +10,7 @@
 #include <regex>
 #include <set>
 
+#include "model/report/figures.h"
 #include "model/report/markup.h"
 
 namespace orrery::report {
@@ -107,8 +108,20 @@ TEST(Page, ShowsTheRemarksOfASearch) {
 }
 
 TEST(Page, ShowsTheSentencesOfAComparison) {
-  const Json answer = {{"schema", "orrery.compare/1"}, {"words", {"First.", "Second."}}};
-  EXPECT_THAT(Page(answer), HasSubstr("<p class=lead>First.</p>\n<p>Second.</p>"));
+  const Json part = {{"work", "collective"},      {"predicted_s", 1},
+                     {"measured_s", 2},           {"difference_s", 1},
+                     {"share_of_differences", 1}, {"constants", {"tensor_latency", "scaleup_use"}}};
+  const Json answer = {{"schema", "orrery.compare/1"},
+                       {"words", {"First.", "Second."}},
+                       {"predicted", "/home/me/step.json"},
+                       {"measured", "train.log"},
+                       {"measured_steps", 4},
+                       {"by_work", {part}}};
+  const std::string page = Page(answer);
+  EXPECT_THAT(page, HasSubstr("<p class=lead>First.</p>\n<p>Second.</p>"));
+  EXPECT_THAT(page, HasSubstr("Predicted: step.json. Measured: train.log, 4 steps."));
+  EXPECT_THAT(page, HasSubstr("kinds add up to more than the step"));
+  EXPECT_THAT(page, HasSubstr("<td>tensor_latency, scaleup_use</td>"));
 }
 
 int CountOf(const std::string& text, const std::string& word) {
@@ -125,6 +138,22 @@ TEST(Chart, HasTicksWhereAllMarksLieClose) {
   const std::string page = Page(answer);
   EXPECT_GE(CountOf(page, "<line class=grid"), 6);
   EXPECT_THAT(page, HasSubstr("3 of 3 runs predicted; mean error 2.2 %"));
+}
+
+// A deadline of seconds lies at the left end of the axis, where the words stood on its dollars.
+TEST(Chart, WordsOfALimitStayInTheFrame) {
+  const Json answer = {{"day", 86400}, {"dollars", 100}, {"second", 1}};
+  const Ref ref(answer);
+  for (const char* deadline : {"second", "day"}) {
+    Chart chart;
+    chart.x = DaysAxis(ref[deadline]);
+    chart.y = DollarsAxis(Ref::None());
+    chart.marks = {{ref["day"], ref["dollars"], "", 0, false, Ref::None(), Ref::None()},
+                   {ref["second"], ref["dollars"], "", 0, false, Ref::None(), Ref::None()}};
+    const std::string drawn = DrawChart(chart);
+    EXPECT_THAT(drawn, HasSubstr(deadline == std::string("second") ? "text-anchor=start>deadline"
+                                                                   : "text-anchor=end>deadline"));
+  }
 }
 
 TEST(Chart, NoTwoOfTwentyGroupsLookAlike) {
@@ -269,6 +298,34 @@ TEST(Cluster, ANodeOfManyNicsIsNoWiderThanAPage) {
   }
 }
 
+// "spine10" had a box over its neighbours', in one row with the leaves.
+TEST(Cluster, NamesOfTheFabricDoNotOverlapAndLevelsHaveTheirRows) {
+  Json answer = Prediction("m");
+  answer["cluster"] = ClusterOf(1, 8);
+  for (int i = 1; i < 24; ++i)
+    answer["cluster"]["devices"].push_back(
+        {{"name", (i < 8 ? "leaf" : "spine") + std::to_string(i < 8 ? i : i - 8)},
+         {"kind", "switch"},
+         {"node", -1}});
+  const std::string page = Page(answer);
+  static const std::regex kBox("class=device x=([-0-9]+) y=([-0-9]+) width=([0-9]+)[^>]*>");
+  std::map<double, std::map<double, double>> rows;  // y -> x -> end
+  for (std::sregex_iterator at(page.begin(), page.end(), kBox), end; at != end; ++at) {
+    const double x = std::stod((*at)[1]);
+    rows[std::stod((*at)[2])][x] = x + std::stod((*at)[3]);
+  }
+  for (const auto& [y, boxes] : rows) {
+    double last = -INFINITY;
+    for (const auto& [x, end] : boxes) {
+      EXPECT_GE(x, last) << "in the row at " << y;
+      last = end;
+    }
+  }
+  const auto devices = Drawn(page).second;
+  EXPECT_EQ(devices.at("leaf0").second, devices.at("leaf7").second);
+  EXPECT_GT(devices.at("spine0").second, devices.at("leaf7").second);
+}
+
 TEST(Cluster, TheFabricStandsBetweenTwoRowsOfNodes) {
   Json answer = Prediction("m");
   answer["cluster"] = ClusterOf(4, 4);
@@ -308,6 +365,27 @@ TEST(Run, StepsThatAreFarApartStandOnALogarithmicAxis) {
 }
 
 // A line of the colour of an area would be lost on it.
+// Bars of tensors end below the total of the words: the page says what lies between.
+TEST(Memory, SaysWhatFrameworkAndAllocatorAdd) {
+  Json answer = Prediction("m");
+  answer["prediction"]["memory"] = Json::parse(R"({"fits": true, "verdict": "fits: it does",
+    "fullest_stage": 1, "total_bytes": 3e9, "capacity_bytes": 4e9, "context_bytes": 5e8,
+    "fragmentation_bytes": 2e8, "loss_copies_bytes": 0, "stages": [
+    {"stage": 0, "live_peak_bytes": 1e9, "live_at_peak": {"weights_bytes": 1e9, "scalars_bytes": 0}},
+    {"stage": 1, "live_peak_bytes": 2e9, "live_at_peak": {"weights_bytes": 2e9, "scalars_bytes": 0}}
+    ]})");
+  const std::string page = Page(answer);
+  EXPECT_THAT(page, HasSubstr("With what framework and allocator add, stage 1 needs 2.79 GiB."));
+  EXPECT_THAT(page, HasSubstr("What fills a GPU of stage 1"));
+  EXPECT_THAT(page, HasSubstr("<td>framework context and communication buffers</td>"));
+  EXPECT_THAT(page, HasSubstr("data-p=\"/prediction/memory/total_bytes\""));
+  EXPECT_THAT(page, Not(HasSubstr("logits copies")));
+  EXPECT_EQ(CountOf(page, "fits: it does"), 1);
+  EXPECT_EQ(CountOf(page, "</svg>scalars</li>"), 0);  // of none there is no colour to look for
+  answer["prediction"]["memory"]["fits"] = false;
+  EXPECT_EQ(CountOf(Page(answer), "fits: it does"), 1);
+}
+
 TEST(MemoryOverTime, ItsLimitIsSeenOnEveryArea) {
   Json answer = Prediction("m");
   answer["prediction"]["memory"] = {{"capacity_bytes", 10}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists and ranges, rows, the frontier and what a flag changes.
+// Rows, the frontier and what a flag changes.
 #include "model/program/plan/study.h"
 
 #include <gmock/gmock.h>
@@ -22,35 +22,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
-
-std::vector<std::string> Values(const char* name, const std::string& text, bool* ok = nullptr) {
-  Diagnostics diagnostics;
-  const std::vector<std::string> values = StudyValues({name, text, true, {}}, &diagnostics);
-  if (ok != nullptr) *ok = diagnostics.ok();
-  return values;
-}
-
-TEST(StudyValues, AreListsAndRanges) {
-  EXPECT_THAT(Values("--tp", "1,2, 4"), ElementsAre("1", "2", "4"));
-  EXPECT_THAT(Values("--nodes", "2..16"), ElementsAre("2", "4", "8", "16"));
-  EXPECT_THAT(Values("--nodes", "3..20"), ElementsAre("3", "6", "12", "20"));
-  EXPECT_THAT(Values("--nodes", "8..32 by 8"), ElementsAre("8", "16", "24", "32"));
-  EXPECT_THAT(Values("--nodes", "1..8 by 3"), ElementsAre("1", "4", "7"));
-  EXPECT_THAT(Values("--nodes", "1,4..8"), ElementsAre("1", "4", "8"));
-  EXPECT_THAT(Values("--layout", "7,14x8,7"), ElementsAre("7,14x8,7"));
-  EXPECT_THAT(Values("--model", "./a..b.yaml"), ElementsAre("./a..b.yaml"));
-}
-
-TEST(StudyValues, SayWhatIsEmpty) {
-  bool ok = true;
-  Values("--nodes", "8..2", &ok);
-  EXPECT_FALSE(ok);
-  Values("--nodes", "0..4", &ok);
-  EXPECT_FALSE(ok);
-  Values("--tp", "1,,2", &ok);
-  EXPECT_FALSE(ok);
-}
 
 Study Named(std::initializer_list<std::pair<const char*, const char*>> flags) {
   JobFlags job;
@@ -84,20 +55,6 @@ TEST(Study, EveryCombinationIsOneRowAndJobsStandTogether) {
     EXPECT_EQ(one.job.model.text, "gpt2-xl");
   }
   EXPECT_EQ(seen.size(), 18u);
-}
-
-TEST(StudyValues, RefuseARangeThatWouldBeCut) {
-  Diagnostics diagnostics;
-  EXPECT_THAT(StudyValues({"--nodes", "1..1000000000 by 1", true, {}}, &diagnostics), IsEmpty());
-  try {
-    diagnostics.ThrowIfAny();
-    ADD_FAILURE() << "no error";
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("has more than 100000 values"));
-  }
-  bool ok = false;
-  EXPECT_EQ(Values("--nodes", "1..100000 by 1", &ok).size(), 100'000u);
-  EXPECT_TRUE(ok);
 }
 
 TEST(Study, OneValueEachIsNone) {
@@ -288,6 +245,15 @@ TEST(Sensitivities, CompareValuesWithAllElseAlike) {
   EXPECT_EQ(StudyJson(study, points, {}, {1, 5})["sensitivities"][0]["compared"], 1);
   EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
               HasSubstr("combinations of the other flags in which this value and another fit"));
+}
+
+// The upper of the two in the middle stood for an even number.
+TEST(Sensitivities, AreMedians) {
+  const Study study =
+      Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,2"}, {"--pp", "1,2"}});
+  const std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 80, 1), Point(2, 50, 1),
+                                          Point(3, 64, 1)};
+  EXPECT_DOUBLE_EQ(SensitivitiesOf(study, points)[1].slower, 0.625);  // of 1 and 0.25
 }
 
 // A small model is not a faster choice than a large one.

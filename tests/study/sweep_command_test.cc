@@ -379,25 +379,6 @@ TEST(Sweep, DoesNotFollowLinks) {
   EXPECT_TRUE(fs::is_symlink(folder + "/rows.csv"));
 }
 
-TEST(Sweep, NamesTheLineOfABadStudy) {
-  const std::string folder = NewFolder();
-  for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
-           {"job: {model: gpt2-xl, topology: aws-p4d, node: [1, 2]}\n", "node"},
-           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {tp: [1, two]}\n", "'two'"},
-           {"job: {model: [gpt2-xl, gpt9], topology: aws-p4d}\n", "gpt9"},
-           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {pp: 8..2}\n", "empty"},
-           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {pp: [1, 1]}\n", "twice"},
-           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {tp: 1..8 by -1}\n", "by -1"},
-           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {pp: two, tp: 1..8}\n", "two"}}) {
-    WriteText(folder + "/study.yaml", text);
-    const Outcome outcome = Sweep(folder);
-    EXPECT_EQ(outcome.code, 2) << text;
-    EXPECT_THAT(outcome.err, HasSubstr(said));
-    EXPECT_THAT(outcome.err, HasSubstr("study.yaml:")) << text;
-    EXPECT_EQ(outcome.err.find("error:"), outcome.err.rfind("error:")) << outcome.err;
-  }
-}
-
 // Killed, mpirun tells its processes nothing. This one stands for it; its orphans are ours.
 TEST(Sweep, EndsWhenItsLauncherIsKilled) {
   const std::string folder = NewFolder(), err = folder + "/err";

@@ -185,20 +185,38 @@ class FlagFiller {
   bool whole_ = false, translate_ = false;
 };
 
-// What flags say of the fields of one layout, for what follows from it in the files. Nothing where layouts are searched.
-exchange::Values GivenBy(JobFlags* job, LayoutFlags* layout) {
+// A search compares several clusters, node counts or batches: nothing follows from all of them.
+bool HasSeveral(const JobFlags& job, const Flag& flag) {
+  if (!job.several || !flag.given) return false;
+  const bool list = flag.text.find(',') != std::string::npos;
+  if (&flag == &job.topology) return list;
+  return (&flag == &job.nodes || &flag == &job.global_batch) &&
+         (list || flag.text.find("..") != std::string::npos);
+}
+
+// What flags say of the fields of a job and of one layout, for what follows from it in the files.
+exchange::Values GivenBy(JobFlags* job, LayoutFlags* layout,
+                         const std::optional<LoadedModel>& model) {
   exchange::Values given;
-  if (layout == nullptr) return given;
   std::vector<Flag*> all = job->All();
-  for (Flag* axis : layout->All()) all.push_back(axis);
+  if (layout != nullptr) {
+    for (Flag* axis : layout->All()) all.push_back(axis);
+  }
   for (const Field& field : exchange::Fields()) {
     const auto at = std::ranges::find(all, std::string(field.flag), &Flag::name);
-    if (at != all.end() && (*at)->given)
+    if (at != all.end() && (*at)->given && !HasSeveral(*job, **at))
       given.emplace(field.name, Value{(*at)->text, (*at)->where, (*at)->name});
   }
-  if (!given.contains("gpus_per_node") && job->topology.given)
+  if (HasSeveral(*job, job->nodes) || HasSeveral(*job, job->topology)) {
+    given.erase("gpus_per_node");  // with which one number of GPUs would be known
+    return given;
+  }
+  const std::string cluster = job->topology.given ? job->topology.text
+                              : model             ? model->defaults.topology
+                                                  : "";
+  if (!given.contains("gpus_per_node") && !cluster.empty())
     AtFlag(job->topology, [&] {
-      const int gpus = LoadTopology(job->topology.text).node.gpus;
+      const int gpus = LoadTopology(cluster).node.gpus;
       given.emplace("gpus_per_node", Value{std::to_string(gpus), job->topology.where, ""});
     });
   return given;
@@ -277,7 +295,8 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
   if (sources.empty()) return;
   std::optional<LoadedModel> model;
   if (job->model.given) AtFlag(job->model, [&] { model = LoadModel(job->model.text); });
-  const Imported imported = exchange::Import(sources, model, GivenBy(job, layout), FileBeside);
+  const Imported imported =
+      exchange::Import(sources, model, GivenBy(job, layout, model), FileBeside);
   job->no_model = imported.no_model;
   FlagFiller(imported, job, layout, translate).Fill();
 }

@@ -127,6 +127,7 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
       {"allocated_bytes", memory.peak().allocated().value},
       {"arena_bytes", memory.arena.value},
       {"live_peak_bytes", memory.live.value},
+      {"gaps_bytes", memory.peak().need.gaps.value},
       {"loss_copies_bytes", memory.peak().need.loss_copies.value},
       {"loader_mask_bytes", memory.peak().need.mask.value},
       {"gradient_copies_bytes", memory.peak().need.gradient_copies.value},

@@ -105,7 +105,7 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
     if (one.last >= nodes)
       throw InputError(
           {{flags.slow_node.where, fmt::format("there is no node {} to slow down", one.last),
-            fmt::format("nodes 0 to {}", nodes - 1)}});
+            nodes == 1 ? "there is node 0 alone" : fmt::format("nodes 0 to {}", nodes - 1)}});
     if (one.slower == 1) {
       job->notes.push_back(fmt::format("{}: a factor of 1 changes nothing", NodesText(one)));
       continue;

@@ -121,9 +121,10 @@ Answer PredictSeveral(const PredictFlags& flags, const Study& study, Engine engi
   constexpr int64_t kMostInMemory = 100'000;
   Diagnostics diagnostics;
   if (study.rows() > kMostInMemory)
-    diagnostics.Error(study.axes().front().where.front(),
-                      fmt::format("{} combinations are too many for one answer", study.rows()),
-                      "plan sweep STUDY.yaml writes them to a file");
+    diagnostics.Error(
+        study.axes().front().where.front(),
+        fmt::format("more than {} combinations are too many for one answer", kMostInMemory),
+        "plan sweep STUDY.yaml writes them to a file");
   std::string varied = study.axes().front().key;
   std::ranges::replace(varied, '_', '-');
   for (const Flag* flag : {&flags.plan, &flags.window, &flags.html}) {

@@ -166,9 +166,10 @@ std::string FewerNodesText(const FewerNodes& found) {
          report::Fold(
              fmt::format(
                  "More nodes make this step slower: {} by the closed form on {} nodes, {} on "
-                 "{} ({})",
+                 "{} node{} ({})",
                  Format(Seconds(found.all.ClosedForm().total)), found.all.nodes,
                  Format(Seconds(found.half.time.total)), found.half.nodes,
+                 found.half.nodes == 1 ? "" : "s",
                  DescribeLayout(found.half.strategy, found.half.micro_batches)),
              0) +
          "\n";

@@ -18,6 +18,8 @@ namespace {
 
 constexpr int64_t kMostRows = 1'000'000'000;
 constexpr int64_t kMostValues = 100'000;  // of a range
+constexpr const char* kRangeHint =
+    "ranges of whole numbers: 1..8 doubles (1, 2, 4, 8), '8..32 by 8' adds 8";
 
 std::string KeyOf(const Flag& flag) {
   std::string key = flag.name.substr(2);
@@ -41,8 +43,13 @@ void AddRange(const Flag& flag, const std::smatch& match, std::vector<std::strin
   const auto first = ReadInteger(low, 0, kMost, diagnostics),
              last = ReadInteger(high, 0, kMost, diagnostics);
   const auto by =
-      match[4].matched ? ReadInteger(step, 1, kMost, diagnostics) : std::optional<int64_t>(0);
+      match[4].matched ? ReadInteger(step, 0, kMost, diagnostics) : std::optional<int64_t>(0);
   if (!first || !last || !by) return;
+  if (match[4].matched && *by == 0) {
+    diagnostics->Error(flag.where, fmt::format("{}: the step of {} is 0", flag.name, flag.text),
+                       kRangeHint);
+    return;
+  }
   if (*first > *last || (*by == 0 && *first == 0)) {
     diagnostics->Error(flag.where,
                        *first > *last
@@ -66,6 +73,10 @@ void AddRange(const Flag& flag, const std::smatch& match, std::vector<std::strin
 
 // A list in the list is one value, whose own commas stand between its parts.
 std::vector<std::string> ValuesOf(const Node& item, Flag flag, Diagnostics* diagnostics) {
+  if (item.IsMap()) {
+    item.Error(fmt::format("'{}' takes a value or a list of values, not a map", KeyOf(flag)));
+    return {};
+  }
   if (!item.IsSequence()) {
     flag.text = item.AsString();
     return StudyValues(flag, diagnostics);
@@ -99,6 +110,13 @@ bool IsRange(const std::string& text, std::smatch* match) {
   return std::regex_match(text, *match, kRange);
 }
 
+// "1..8 by -2", "1...8": "no whole number" would say nothing of how ranges are written. "1../a.yaml" is a path.
+bool IsLikeARange(const std::string& text) {
+  if (text.find("..") == text.npos) return false;
+  static const std::regex kLike(R"(\s*-?\d+\s*\.\.[^/]*)");
+  return std::regex_match(text, kLike);
+}
+
 // Flags stand under the name of their section.
 void RefuseAtTop(const Node& root, const std::vector<Flag*>& flags, const char* section,
                  Diagnostics* diagnostics) {
@@ -126,8 +144,12 @@ std::vector<std::string> StudyValues(const Flag& flag, Diagnostics* diagnostics)
     if (one.text.empty()) {
       diagnostics->Error(flag.where, fmt::format("{}: a value is missing", flag.name),
                          "values with a comma in between: 1,2,4");
+      break;  // once is enough
     } else if (!whole && IsRange(one.text, &match)) {
       AddRange(one, match, &values, diagnostics);
+    } else if (!whole && IsLikeARange(one.text)) {
+      diagnostics->Error(flag.where, fmt::format("{}: '{}' is no range", flag.name, one.text),
+                         kRangeHint);
     } else {
       values.push_back(one.text);
     }
@@ -174,7 +196,12 @@ Study Study::Read(const Flag& file) {
     if (!section) continue;
     for (const Flag* flag : flags) {
       const std::string key = KeyOf(*flag);
-      if (!section->Has(key)) continue;
+      if (!section->Has(key)) {
+        // Without a value it would be left out without a word.
+        const std::vector<std::string> keys = section->Keys();
+        if (std::ranges::find(keys, key) != keys.end()) section->Child(key);
+        continue;
+      }
       Flag given{flag->name, "", true, section->where(key)};
       std::vector<std::string> values;
       std::vector<Location> where;
@@ -200,8 +227,11 @@ Study Study::Read(const Flag& file) {
   }
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();
-  if (study.rows() > kMostRows)
-    throw InputError({{root.where(), fmt::format("more than {} rows", kMostRows), "fewer values"}});
+  study.CheckSize(root.where());
+  if (!study.HasModel())
+    throw InputError({{root.where("job"), "the study names no model",
+                       "model: NAME under job:, a YAML file or a HuggingFace config.json; `plan "
+                       "list models` shows the names"}});
   study.CheckValues();
   return study;
 }
@@ -237,6 +267,20 @@ std::optional<Study> Study::Of(const JobFlags& job, const LayoutFlags& layout) {
   study.base_.job.notes = job.notes;
   study.CheckValues();
   return study;
+}
+
+bool Study::HasModel() const {
+  return base_.job.model.given ||
+         std::ranges::any_of(axes_, [](const StudyAxis& axis) { return axis.key == "model"; });
+}
+
+void Study::CheckSize(const Location& where) const {
+  if (rows() <= kMostRows) return;
+  std::string counts;
+  for (const StudyAxis& axis : axes_)
+    counts += fmt::format("{}{} of {}", counts.empty() ? "" : ", ", axis.values.size(), axis.key);
+  throw InputError({{where, fmt::format("more than {} rows, the most of a study", kMostRows),
+                     "values: " + counts + "; each row is a combination of them"}});
 }
 
 int64_t Study::rows() const {

@@ -51,6 +51,8 @@ class Study {
   void Take(const Flag& flag, bool of_job, std::vector<std::string> values,
             std::vector<Location> where);
   // What a value alone says wrong, whatever the others are: before hours of work. Throws InputError.
+  bool HasModel() const;
+  void CheckSize(const Location& where) const;  // throws InputError: too many rows
   void CheckValues() const;
   void CheckLayoutValue(const std::string& key, const std::string& value,
                         const Location& where) const;

@@ -153,9 +153,10 @@ std::vector<Sensitivity> SensitivitiesOf(const Study& study,
       values[v].value = v;
       values[v].slower = std::numeric_limits<double>::quiet_NaN();
       if (!slower[v].empty()) {
-        const auto middle = slower[v].begin() + static_cast<std::ptrdiff_t>(slower[v].size() / 2);
-        std::nth_element(slower[v].begin(), middle, slower[v].end());
-        values[v].slower = *middle;
+        // Of an even number the mean of the two in the middle.
+        std::ranges::sort(slower[v]);
+        const std::size_t all_of_them = slower[v].size();
+        values[v].slower = (slower[v][(all_of_them - 1) / 2] + slower[v][all_of_them / 2]) / 2;
       }
       all.push_back(values[v]);
     }

@@ -282,7 +282,8 @@ std::string StudyBrief(const Study& study, const std::vector<StudyPoint>& points
     if (best == nullptr || points[i].metrics[kRateFigure] > best->metrics[kRateFigure])
       best = &points[i];
   }
-  std::string text = fmt::format("{} rows: {} fit", points.size(), fit);
+  std::string text =
+      fmt::format("{} row{}: {} fit", points.size(), points.size() == 1 ? "" : "s", fit);
   for (const auto& [question, best] : fastest)
     text += fmt::format("; fastest{} row {}: {} {}, {}",
                         fastest.size() > 1 ? " of its " + QuestionWords(study) + ":" : "",
@@ -299,7 +300,8 @@ std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
     full += point.status == RowStatus::kNearlyFull;
     unfit += point.status == RowStatus::kDoesNotFit;
   }
-  return fmt::format("{} rows: {} fit{}, {} do not fit in memory, {} refused\n", points.size(), ok,
+  return fmt::format("{} row{}: {} fit{}, {} do not fit in memory, {} refused\n", points.size(),
+                     points.size() == 1 ? "" : "s", ok,
                      full == 0 ? ""
                                : fmt::format(" ({} of them {}: below all others)", full,
                                              report::kNearlyFull),

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules and recipes of Python that a launch script names.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "model/exchange/import.h"
+#include "tests/exchange/exported.h"
+
+namespace orrery::exchange::modules {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+Imported Read(const std::string& name, const std::string& text) {
+  return Import({SourceOf(name, text)}, std::nullopt);
+}
+
+// Files of a folder, of which `first` alone is given.
+Resolved Predict(const std::string& first,
+                 const std::vector<std::pair<std::string, std::string>>& files,
+                 std::vector<std::string> words) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("module-" + first);
+  std::filesystem::create_directories(folder / "own");
+  for (const auto& [name, text] : files) std::ofstream(folder / name) << text;
+  words.insert(words.end(), {"--from", (folder / first).string()});
+  return Resolve(words);
+}
+
+// The configuration of torchtitan is a module of Python: replicas of it were predicted as one sharded copy.
+TEST(Modules, TorchtitanIsPredictedWithItsModule) {
+  const std::string config =
+      "from torchtitan.models.llama3.config_registry import llama3_8b\n"
+      "from torchtitan.trainer import Trainer\n\n\n"
+      "def run() -> Trainer.Config:\n    config = llama3_8b()\n"
+      "    config.parallelism.data_parallel_replicate_degree = 2\n"
+      "    config.parallelism.data_parallel_shard_degree = 8\n"
+      "    config.training.max_context_length = 4096\n    return config\n";
+  const std::string command =
+      "torchrun --nnodes 2 --nproc-per-node 8 -m torchtitan.train --module own.job --config run "
+      "--training.max_context_length 2048\n";
+  const Resolved own = Predict("t.sh", {{"t.sh", command}, {"own/job.py", config}},
+                               {"--topology", "dgx-h100", "--global-batch", "64"});
+  EXPECT_EQ(own.job.model.spec.name, "llama3-8b");
+  EXPECT_EQ(own.strategy.dp_outer, 2);
+  EXPECT_EQ(own.job.request.work.seq_len, 2048);
+  // torchtitan's own modules lie in its folder, and a file of that name here is another one's.
+  const Resolved theirs =
+      Predict("u.sh",
+              {{"u.sh",
+                "torchrun --nnodes 2 --nproc-per-node 8 -m torchtitan.train --module llama3 "
+                "--config llama3_8b\n"},
+               {"llama3.py", "class Model:\n  layers = 1\n"}},
+              {"--topology", "dgx-h100", "--global-batch", "64"});
+  EXPECT_EQ(theirs.job.model.spec.name, "llama3-8b");
+  EXPECT_THAT(theirs.job.notes, Contains(HasSubstr("settings are in Python and not read")));
+}
+
+TEST(Modules, ABridgeRecipeNamesTheModel) {
+  const std::string command =
+      "torchrun --nnodes 1 --nproc-per-node 8 scripts/training/run_recipe.py --recipe "
+      "llama3_70b_16k_pretrain_config model.tensor_model_parallel_size=8 ";
+  EXPECT_EQ(Read("b.sh", command + "model.seq_length=8192\n").model->spec.name, "llama3-70b");
+  EXPECT_FALSE(Read("b.sh", command + "model.num_layers=4\n").model.has_value());
+  // Names that only a shell knows say nothing, and are no error where --model does.
+  for (const char* text :
+       {"torchrun --nproc-per-node 8 --nnodes 1 run.py --recipe ${R:?a recipe} ddp.a=1 "
+        "model.tensor_model_parallel_size=8\n",
+        "torchrun --nproc-per-node 8 --nnodes 1 -m torchtitan.train --module $M --config $C\n"})
+    EXPECT_FALSE(Read("b.sh", text).model.has_value()) << text;
+}
+
+}  // namespace
+}  // namespace orrery::exchange::modules
