@@ -110,10 +110,9 @@ std::string PlacementSection(const std::vector<Placed>& all) {
     const bool given = found["given"].is_true();
     const double gain = found["gain"].number();
     if (given)
-      words = fmt::format(
-          "Layouts are ranked in the default order of ranks. Given: --placement {}: {} {} than by "
-          "default ({}).",
-          found["placement"].text(), Percent(std::abs(gain)), gain < 0 ? "more" : "less", engine);
+      words = fmt::format("Given: --placement {}: {} {} than by default ({}).",
+                          found["placement"].text(), Percent(std::abs(gain)),
+                          gain < 0 ? "more" : "less", engine);
     else
       words += closed["exact"].is_true() ? " In closed form nothing else is faster."
                                          : " Not all orders and splits were looked at.";

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "model/base/text.h"
 #include "model/price/breakdown.h"
@@ -66,19 +65,6 @@ std::string PlacedWords(const Ref& row) {
                      placed["engine"].text() == "event" ? "simulated" : "in closed form");
 }
 
-// Number of the row that is the fastest with its placement; 0: the first.
-std::size_t FastestPlaced(const Ref& ranked) {
-  const auto seconds = [&](std::size_t row) {
-    const Ref placed = ranked[row]["placement"];
-    return placed.empty() ? std::numeric_limits<double>::infinity()
-                          : placed["step_time_s"].number();
-  };
-  std::size_t fastest = 0;
-  for (std::size_t row = 1; row < ranked.size(); ++row)
-    if (seconds(row) < seconds(fastest)) fastest = row;
-  return fastest;
-}
-
 bool Fits(const Ref& memory) { return memory.empty() || memory["fits"].is_true(); }
 
 std::string StepDetails(const Ref& prediction, const Ref& breakdown) {
@@ -137,9 +123,8 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
   std::string out = Paragraph(fmt::format("Best of {} layouts: {}", Count(space),
                                           moved ? PlacedWords(best) : StepWords(best)),
                               lead);
-  if (const std::size_t other = FastestPlaced(answer["ranked"]); other != 0)
-    out += Paragraph(fmt::format("So placed, layout {} is the fastest: {}.", other + 1,
-                                 SecondsOf(answer["ranked"][other]["placement"]["step_time_s"])));
+  if (const std::string ranking = answer["placed"]["words"].text(); !ranking.empty())
+    out += Paragraph(ranking + ".");
   out += Paragraph(JobWords(answer)) +
          StepDetails(best, moved ? best["placement"]["breakdown"] : best["breakdown"]);
   const auto list = [&](const char* title, const std::vector<std::string>& items) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "model/plan/lower/schedules.h"
@@ -135,6 +136,43 @@ double LayoutClimb::Climb(const Spread& spread, std::vector<int64_t> least,
   return found;
 }
 
+namespace {
+
+// Ways to share layers out over so many chunks, each at least one, the first and the last perhaps none; at most `most`.
+int64_t CountShares(int64_t layers, std::size_t chunks, int64_t most) {
+  // As many as ways to choose chunks - 1 of layers + 1.
+  const auto walls = static_cast<int64_t>(chunks) - 1;
+  int64_t count = layers + 1 >= walls ? 1 : 0;
+  for (int64_t i = 0; i < walls && count > 0 && count < most; ++i)
+    count = count * (layers + 1 - i) / (i + 1);
+  return std::min(count, most);
+}
+
+std::shared_ptr<const std::vector<int>> AsLayout(const std::vector<int64_t>& held) {
+  return std::make_shared<const std::vector<int>>(held.begin(), held.end());
+}
+
+}  // namespace
+
+double LayoutClimb::TryAll(std::vector<int64_t>* chunks, double seconds) {
+  std::vector<int64_t> one(chunks->size(), 0);
+  const std::size_t last = one.size() - 1;
+  const auto next = [&](const auto& self, std::size_t chunk, int64_t left) -> void {
+    if (chunk < last) {
+      const int64_t behind = static_cast<int64_t>(last - chunk) - 1;
+      for (one[chunk] = chunk == 0 ? 0 : 1; one[chunk] <= left - behind; ++one[chunk])
+        self(self, chunk + 1, left - one[chunk]);
+      return;
+    }
+    one[last] = left;
+    ++priced;
+    const auto then = price(AsLayout(one), seconds * kLess);
+    if (then && fits(AsLayout(one))) seconds = *then, *chunks = one;
+  };
+  next(next, 0, std::accumulate(chunks->begin(), chunks->end(), int64_t{0}));
+  return seconds;
+}
+
 double LayoutClimb::Run(const Strategy& s, Shared* layout, double seconds) {
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
   std::vector<int64_t> of_stages(static_cast<std::size_t>(s.pp), 0);
@@ -144,15 +182,16 @@ double LayoutClimb::Run(const Strategy& s, Shared* layout, double seconds) {
   const double by_stage = Climb([&](const auto& held) { return SpreadShares(held, s); },
                                 LeastLayers(s), &of_stages, seconds);
   if (by_stage < seconds) *layout = SpreadShares(of_stages, s);
-  if (s.vpp == 1 || in_a_v) return by_stage;
+  if (s.vpp == 1) return by_stage;
   std::vector<int64_t> chunks((*layout)->begin(), (*layout)->end());
   std::vector<int64_t> least(chunks.size(), 1);
   least.front() = least.back() = 0;  // the embedding and the head are enough for a chunk
-  const auto as_layout = [](const std::vector<int64_t>& held) {
-    return std::make_shared<const std::vector<int>>(held.begin(), held.end());
-  };
-  const double by_chunk = Climb(as_layout, std::move(least), &chunks, by_stage);
-  if (by_chunk < by_stage) *layout = as_layout(chunks);
+  const int64_t layers = std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
+  const bool few = CountShares(layers, chunks.size(), kMostOfAll + 1) <=
+                   std::min(kMostOfAll, (most_priced - priced) / 2);
+  double by_chunk = Climb(AsLayout, std::move(least), &chunks, by_stage);
+  if (few) by_chunk = TryAll(&chunks, by_chunk);
+  if (by_chunk < by_stage) *layout = AsLayout(chunks);
   return by_chunk;
 }
 

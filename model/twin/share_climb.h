@@ -35,20 +35,22 @@ struct ShareClimb {
   bool MoveOne(std::vector<int64_t>* held, double* seconds);
 };
 
-// The same of a layout's chunks: first whole stages' shares, then, in interleaved schedules, single layers move between
-// chunks: one may be too full on a stage that is not.
+// The same of a layout's chunks: first whole stages' shares, then single layers move between chunks: one may be too full on a
+// stage that is not. So few layers and chunks that all shares are soon priced: those.
 struct LayoutClimb {
   using Shared = std::shared_ptr<const std::vector<int>>;  // layers by chunk
   std::function<std::optional<double>(Shared, double most)> price;
   std::function<bool(Shared)> fits;
   bool unequal = false;
   int64_t most_priced = 4000;
+  static constexpr int64_t kMostOfAll = 500;  // shares of the chunks
   int64_t priced = 0;
 
   // `layout`: of a step that takes `seconds`; what it becomes.
   double Run(const Strategy& s, Shared* layout, double seconds);
 
  private:
+  double TryAll(std::vector<int64_t>* chunks, double seconds);
   template <class Spread>
   double Climb(const Spread& spread, std::vector<int64_t> least, std::vector<int64_t>* held,
                double seconds);

@@ -101,7 +101,7 @@ SplitSearch::SplitSearch(const Job& job, StepPredictor* predictor, const Strateg
       micro_batches_(static_cast<double>(MicroBatches(job.work, variant))),
       once_(predictor->closed_form().fixed),
       own_(variant.layout ? *variant.layout : SplitByRule(layers_, variant)) {
-  const auto found = predictor->Table(KeyOf(job.model, variant));
+  const auto found = predictor->LeastTable(KeyOf(job.model, variant));
   if (const auto* refusal = std::get_if<Refusal>(&found))
     throw InputError(refusal->reason, refusal->hint);
   table_ = std::get<const LayerTable*>(found);

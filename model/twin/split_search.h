@@ -91,7 +91,7 @@ class SplitSearch {
   SplitFit& fit_;
   SplitBudget& budget_;
   const int64_t layers_;
-  const LayerTable* table_ = nullptr;
+  const LayerTable* table_ = nullptr;  // of any order of nodes, for bounds
   double micro_batches_ = 1, once_ = 0;
   std::vector<int> own_;  // layers by chunk
   std::map<std::pair<Stretches, SlowStages>, Kept> best_, least_;

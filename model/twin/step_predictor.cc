@@ -79,9 +79,18 @@ CostSetting StepPredictor::Prices(const UplinkStretch& stretch) const {
   return setting;
 }
 
+// Messages in layers leave nodes, and how much longer they take depends on the order of nodes.
+bool StepPredictor::StretchesLayers(const MicroBatchKey& key) const {
+  return tensor_.ring == 0 && !uplinks_.empty() &&
+         job_.cluster.gpus_per_node % (key.tp * key.cp) != 0;
+}
+
+std::variant<const LayerTable*, Refusal> StepPredictor::LeastTable(const MicroBatchKey& key) {
+  return StretchesLayers(key) ? Stretched({1, 1}).Table(key) : Table(key);
+}
+
 std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKey& key) {
-  if (tensor_.ring == 0 && !uplinks_.empty() && job_.cluster.gpus_per_node % (key.tp * key.cp) != 0)
-    return Stretched(OfTensors(OfDefault(key.tp, key.cp, 1, 1))).Table(key);
+  if (StretchesLayers(key)) return Stretched(OfTensors(OfDefault(key.tp, key.cp, 1, 1))).Table(key);
   if (last_ != nullptr && last_->first == key) return TableOr(last_->second);
   auto found = tables_.find(key);
   if (found == tables_.end()) {

@@ -47,6 +47,8 @@ class StepPredictor {
 
   // The parts, for callers that evaluate many strategies. Pointers stay valid.
   std::variant<const LayerTable*, Refusal> Table(const MicroBatchKey& key);
+  // Of any order of nodes, no pass takes less: messages in layers cross no narrow uplinks.
+  std::variant<const LayerTable*, Refusal> LeastTable(const MicroBatchKey& key);
   const DataMessages* Data(int dp, int dp_outer, int inner);
   // `layer`: ranks that share a layer, of the `inner` ones of a stage.
   const StageMessages* Stages(int pp, int inner, int layer);
@@ -68,6 +70,7 @@ class StepPredictor {
                            const DataShapes& shapes);
   StageAxes StageAxesOf(int pp, int inner, int layer) const;
   const StageMessages* Stages(const StageAxes& axes, const Stretches& stretches);
+  bool StretchesLayers(const MicroBatchKey& key) const;
   CostSetting Prices(const UplinkStretch& stretch) const;
   StepPredictor& Stretched(const UplinkStretch& stretch);
 

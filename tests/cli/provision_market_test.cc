@@ -311,24 +311,6 @@ TEST(ProvisionDiff, ComparesSeveralTopologies) {
 }
 
 // Both lines by the engine that is asked for.
-TEST(PlacementEngine, IsThatOfTheStep) {
-  const std::vector<std::string> job = {
-      "--model",   "gpt2-medium", "--topology",  "aws-p4d", "--nodes", "2", "--global-batch", "64",
-      "--seq-len", "512",         "--slow-node", "1:2",     "--tp",    "8", "--pp",           "2"};
-  const std::vector<std::string> search = {"--placement", "search", "--micro-batch", "4"};
-  for (const char* engine : {"closed", "event"}) {
-    const json answer = JsonOf(With(With({"predict"}, With(job, search)), {"--engine", engine}));
-    EXPECT_EQ(answer["placement"]["engine"], engine);
-    EXPECT_EQ(answer["prediction"]["engine"], engine);
-    EXPECT_DOUBLE_EQ(answer["placement"]["step_time_s"].get<double>(),
-                     answer["prediction"]["step_time_s"].get<double>());
-  }
-  const json ranked = JsonOf(With(With(job, search), {"--refine", "0"}))["ranked"][0];
-  EXPECT_EQ(ranked["engine"], ranked["placement"]["engine"]);
-  EXPECT_DOUBLE_EQ(ranked["step_time_s"].get<double>(),
-                   ranked["placement"]["default_step_time_s"].get<double>());
-}
-
 // Of closed forms the margin cost 1.5 % here, by days 2.0 %.
 TEST(MemoryMargin, ItsCostIsThatOfTheDays) {
   const std::vector<std::string> question = {
@@ -365,78 +347,6 @@ TEST(MemoryMargin, ItsCostIsOfAllBatchesAndOfReaders) {
   EXPECT_GT(with["memory_margin_cost"], 0.01);
   const std::vector<std::string> fed = With(question, {"--input", "1ktokens/s"});
   EXPECT_NEAR(told(fed, "8%")["memory_margin_cost"].get<double>(), 0, 1e-9);
-}
-
-// "Best" was the layout alone, and what gains most stood at the end.
-TEST(PlacementWords, BestSaysHowItIsPlaced) {
-  const std::vector<std::string> job = {
-      "--model",   "gpt2-medium", "--topology",     "aws-p4d", "--nodes",       "2",
-      "--seq-len", "512",         "--global-batch", "64",      "--slow-node",   "1:2",
-      "--tp",      "8",           "--pp",           "2",       "--micro-batch", "4",
-      "--refine",  "0",           "--placement",    "search",  "--schedule",    "1f1b"};
-  const std::string text = Folded(RunPlan(job).out);
-  const std::size_t best = text.find("Best by time: "), placed = text.find(" with ", best);
-  ASSERT_NE(best, std::string::npos) << text;
-  EXPECT_LT(placed, text.find("step time")) << text;
-  EXPECT_THAT(text.substr(placed, 120), HasSubstr(" instead of "));
-  EXPECT_THAT(RunPlan(With(job, {"--quiet"})).out, HasSubstr("; with "));
-}
-
-// It compared steps in the default order of ranks.
-TEST(PlacementWords, DiffAndOpenTellTheStepAsItIsPlaced) {
-  const std::string folder = ScratchFolder();
-  const std::vector<std::string> job = {
-      "--model",   "gpt2-medium", "--topology",     "aws-p4d", "--nodes",    "2",
-      "--seq-len", "512",         "--global-batch", "64",      "--tp",       "8",
-      "--pp",      "2",           "--micro-batch",  "4",       "--schedule", "1f1b",
-      "--refine",  "0",           "--placement",    "search"};
-  std::vector<double> placed;
-  for (const char* slow : {"1:2", "1:3"}) {
-    const std::string bundle = folder + "/" + std::to_string(placed.size()) + ".json";
-    const json answer = JsonOf(With(job, {"--slow-node", slow}));
-    ASSERT_EQ(RunPlan(With(job, {"--slow-node", slow, "--bundle", bundle})).code, 0);
-    const json& row = answer["ranked"][0];
-    ASSERT_GT(row["placement"]["gain"].get<double>(), 0);
-    placed.push_back(row["placement"]["step_time_s"].get<double>());
-    EXPECT_LT(placed.back(), row["step_time_s"].get<double>());
-  }
-  const json diff = JsonOf({"diff", folder + "/0.json", folder + "/1.json"});
-  EXPECT_DOUBLE_EQ(diff["old"]["step_time_s"].get<double>(), placed[0]);
-  EXPECT_DOUBLE_EQ(diff["new"]["step_time_s"].get<double>(), placed[1]);
-  EXPECT_THAT(diff["old"]["layout"].get<std::string>(), HasSubstr(", --placement "));
-}
-
-// `plan` said that none of the first layouts can have it.
-TEST(PlacementWords, AnOrderThatIsNoneNamesItsNode) {
-  const std::vector<std::string> search = {"--model", "gpt2-medium", "--topology", "aws-p4d",
-                                           "--nodes", "3",           "--refine",   "0"};
-  const std::vector<std::string> predict = {
-      "predict", "--model", "gpt2-medium", "--topology", "aws-p4d", "--nodes",
-      "3",       "--dp",    "24",          "--tp",       "1"};
-  const std::vector<std::pair<std::string, std::string>> orders = {
-      {"0,0,1", "names node 0 twice"},
-      {"tp-cp-dp-pp:0..3", "names node 3, the cluster has nodes 0 to 2"},
-      {"2,0", "names 2 of 3 nodes: node 1 is missing"}};
-  for (const auto& [order, reason] : orders) {
-    for (const auto& words : {search, predict}) {
-      const Outcome refused = RunPlan(With(words, {"--global-batch", "24", "--placement", order}));
-      EXPECT_EQ(refused.code, 2) << order;
-      EXPECT_THAT(Folded(refused.err), AllOf(HasSubstr(reason), HasSubstr("each of nodes 0 to 2")));
-    }
-  }
-}
-
-TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {
-  const std::vector<std::string> job = {"predict", "--model",        "gpt2-medium", "--topology",
-                                        "aws-p4d", "--nodes",        "2",           "--seq-len",
-                                        "512",     "--global-batch", "64",          "--tp",
-                                        "8",       "--pp",           "2",           "--micro-batch",
-                                        "4",       "--placement",    "search"};
-  const char* words = "Other splits of the layers over the stages were not looked at";
-  EXPECT_THAT(Folded(RunPlan(With(job, {"--layout", "10,14"})).out), HasSubstr(words));
-  EXPECT_THAT(Folded(RunPlan(With(job, {"--framework", "megatron@2021"})).out), HasSubstr(words));
-  EXPECT_THAT(Folded(RunPlan(job).out), Not(HasSubstr(words)));
-  EXPECT_THAT(Folded(RunPlan(With(job, {"--slow-node", "0:2"})).out), Not(HasSubstr(words)));
 }
 
 TEST(LayoutFlag, AChunkWithoutLayersIsShownWhereItStands) {

@@ -136,10 +136,68 @@ Strategy RandomLayout(int ranks, std::mt19937* random) {
   return layout;
 }
 
-TEST(PlacementBruteForce, EqualsAllOrdersAndSplitsOnRandomClusters) {
-  std::mt19937 random(17);
+struct Counts {
   int gains = 0, cut = 0, both = 0, splits = 0;
   double loosest = 1;
+};
+
+// A search that is cut short says so, and its bound is one.
+void ExpectBounds(const Job& job, const Strategy& layout, PlacementOptions options, double least,
+                  Counts* counts) {
+  options.most = 2;
+  for (const int64_t most_splits : {options.most_splits, int64_t{3}}) {
+    options.most_splits = most_splits;
+    const PlacementFound short_one = FindPlacement(job, layout, options);
+    EXPECT_LE(short_one.bound, least * (1 + 1e-9));
+    EXPECT_GE(short_one.seconds, least * (1 - 1e-9));
+    if (short_one.exact) {
+      EXPECT_NEAR(short_one.seconds / least, 1, 1e-8);
+    }
+    counts->cut += !short_one.exact;
+    if (most_splits == 3) continue;
+    EXPECT_GT(short_one.bound, 0.25 * least);  // what thin uplinks cost is not in it
+    counts->loosest = std::max(counts->loosest, least / short_one.bound);
+  }
+}
+
+void ExpectBruteForce(const Job& job, const Strategy& layout, Counts* counts) {
+  PlacementOptions options;
+  options.most = 1'000'000, options.most_splits = 10'000'000;
+  options.engine = Engine::kClosed;
+  const PlacementChoice choice = ChoosePlacement(job, layout, options);
+  const PlacementFound& found = choice.found;
+  const Least least = LeastOf(job, layout);
+  EXPECT_TRUE(found.exact);
+  EXPECT_NEAR(found.seconds / least.all, 1, 1e-8);
+  // What is recommended is that optimum, or the default where it gains less than 0.05 %.
+  const double plain = choice.plain.time.total;
+  const auto recommended = [&](double best) { return best < plain * (1 - 5e-4) ? best : plain; };
+  EXPECT_NEAR(choice.placed.time.total / recommended(least.all), 1, 1e-8);
+  EXPECT_NEAR(PlacedSeconds(job, found.strategy.placement ? found.strategy
+                                                          : Placed(found.strategy, false, {})) /
+                  found.seconds,
+              1, 1e-12);
+  if (choice.order_alone) {
+    EXPECT_NEAR(choice.order_alone->value / recommended(least.order), 1, 1e-8);
+    EXPECT_NEAR(choice.layers_alone->value / recommended(least.layers), 1, 1e-8);
+  }
+  ExpectBounds(job, layout, options, least.all, counts);
+  counts->gains += found.seconds < found.plain * 0.99;
+  counts->both += choice.order_alone.has_value();
+  counts->splits += found.strategy.layout != nullptr;
+}
+
+// Few micro-batches, too.
+void DrawMicroBatch(int64_t global_batch, std::mt19937* random, Strategy* layout) {
+  std::vector<int> sizes;
+  for (int size = 1; size <= 8; ++size)
+    if (global_batch / layout->dp % size == 0) sizes.push_back(size);
+  layout->micro_batch = sizes[(*random)() % sizes.size()];
+}
+
+TEST(PlacementBruteForce, EqualsAllOrdersAndSplitsOnRandomClusters) {
+  std::mt19937 random(17);
+  Counts counts;
   for (int i = 0; i < kClusters; ++i) {
     const int nodes = 2 + static_cast<int>(random() % 4), gpus = 1 + static_cast<int>(random() % 2);
     TopologySpec cluster = SmallCluster(nodes, gpus, RandomFabric(nodes, &random));
@@ -147,62 +205,71 @@ TEST(PlacementBruteForce, EqualsAllOrdersAndSplitsOnRandomClusters) {
     const int64_t layers = 5 + static_cast<int64_t>(random() % 4);
     const SmallJob small(std::move(cluster), layers, 120);
     Strategy layout = RandomLayout(nodes * gpus, &random);
-    std::vector<int> sizes;  // few micro-batches, too
-    for (int size = 1; size <= 8; ++size)
-      if (120 / layout.dp % size == 0) sizes.push_back(size);
-    layout.micro_batch = sizes[random() % sizes.size()];
+    DrawMicroBatch(120, &random, &layout);
     if (CheckStrategy(small.job.model, small.job.work, layout))
       layout.schedule = PipelineSchedule::k1F1B, layout.vpp = 1;
-    PlacementOptions options;
-    options.most = 1'000'000, options.most_splits = 10'000'000;
-    options.engine = Engine::kClosed;
-    const PlacementChoice choice = ChoosePlacement(small.job, layout, options);
-    const PlacementFound& found = choice.found;
-    const Least least = LeastOf(small.job, layout);
     SCOPED_TRACE(fmt::format("cluster {}: {} nodes of {} GPUs, {} layers, {}", i, nodes, gpus,
                              layers, DescribeLayout(layout)));
-    EXPECT_TRUE(found.exact);
-    EXPECT_NEAR(found.seconds / least.all, 1, 1e-8);
-    // What is recommended is that optimum, or the default where it gains less than 0.05 %.
-    const double plain = choice.plain.time.total;
-    const double expected = least.all < plain * (1 - 5e-4) ? least.all : plain;
-    EXPECT_NEAR(choice.placed.time.total / expected, 1, 1e-8);
-    EXPECT_NEAR(
-        PlacedSeconds(small.job, found.strategy.placement ? found.strategy
-                                                          : Placed(found.strategy, false, {})) /
-            found.seconds,
-        1, 1e-12);
-    if (choice.order_alone) {
-      EXPECT_NEAR(choice.order_alone->value / least.order, 1, 1e-8);
-      EXPECT_NEAR(choice.layers_alone->value / least.layers, 1, 1e-8);
-    }
-    // A search that is cut short says so, and its bound is one.
-    options.most = 2;
-    for (const int64_t most_splits : {options.most_splits, int64_t{3}}) {
-      options.most_splits = most_splits;
-      const PlacementFound short_one = FindPlacement(small.job, layout, options);
-      EXPECT_LE(short_one.bound, least.all * (1 + 1e-9));
-      EXPECT_GE(short_one.seconds, least.all * (1 - 1e-9));
-      if (short_one.exact) {
-        EXPECT_NEAR(short_one.seconds / least.all, 1, 1e-8);
-      }
-      cut += !short_one.exact;
-      if (most_splits == 3) continue;
-      EXPECT_GT(short_one.bound, 0.25 * least.all);  // what thin uplinks cost is not in it
-      loosest = std::max(loosest, least.all / short_one.bound);
-    }
-    gains += found.seconds < found.plain * 0.99;
-    both += choice.order_alone.has_value();
-    splits += found.strategy.layout != nullptr;
+    ExpectBruteForce(small.job, layout, &counts);
   }
-  EXPECT_GT(gains, 30);
-  EXPECT_GT(cut, 10);
-  EXPECT_GT(both, 10);
-  EXPECT_GT(splits, 30);
+  EXPECT_GT(counts.gains, 30);
+  EXPECT_GT(counts.cut, 10);
+  EXPECT_GT(counts.both, 10);
+  EXPECT_GT(counts.splits, 30);
   std::printf(
       "%d of %d with other layers, %d of them with another order too; %d searches cut short, the "
       "least at most %.2f times the bound\n",
-      splits, kClusters, both, cut, loosest);
+      counts.splits, kClusters, counts.both, counts.cut, counts.loosest);
+}
+
+// Tensor groups of 3, 5 and 6 that some stages or replicas have on one node, others on several.
+struct StraddlingShape {
+  int tp, gpus, nodes;
+};
+constexpr StraddlingShape kStraddling[] = {{3, 2, 3}, {3, 4, 3}, {3, 2, 6}, {5, 4, 5},
+                                           {5, 2, 5}, {6, 4, 3}, {3, 5, 3}, {6, 5, 6}};
+
+Strategy StraddlingLayout(const StraddlingShape& shape, std::mt19937* random) {
+  const int left = shape.gpus * shape.nodes / shape.tp;
+  Strategy layout = RandomLayout(left, random);
+  layout.tp = shape.tp;
+  if (left < 3) return layout;
+  // Of one stage there is little to find.
+  for (int draws = 0; layout.pp == 1 && draws < 4; ++draws)
+    layout = RandomLayout(left, random), layout.tp = shape.tp;
+  return layout;
+}
+
+TEST(PlacementBruteForce, EqualsAllOrdersAndSplitsWhereTensorGroupsStraddleNodes) {
+  std::mt19937 random(19);
+  Counts counts;
+  int tried = 0;
+  for (int i = 0; i < kClusters; ++i) {
+    const StraddlingShape& shape = kStraddling[random() % std::size(kStraddling)];
+    TopologySpec cluster =
+        SmallCluster(shape.nodes, shape.gpus, RandomFabric(shape.nodes, &random));
+    cluster.slowdown = RandomSpeeds(shape.nodes, &random);
+    const int64_t layers = 4 + static_cast<int64_t>(random() % 3);
+    const SmallJob small(std::move(cluster), layers, 60, [](ModelSpec* model) {
+      model->heads = model->kv_heads = 30, model->head_dim = 32;  // which 3, 5 and 6 divide
+      model->hidden = 960, model->ffn = 3840, model->vocab = 30000;
+    });
+    Strategy layout = StraddlingLayout(shape, &random);
+    DrawMicroBatch(60, &random, &layout);
+    if (CheckStrategy(small.job.model, small.job.work, layout))
+      layout.schedule = PipelineSchedule::k1F1B, layout.vpp = 1;
+    if (CheckStrategy(small.job.model, small.job.work, layout)) continue;
+    ++tried;
+    SCOPED_TRACE(fmt::format("cluster {}: {} nodes of {} GPUs, {} layers, {}", i, shape.nodes,
+                             shape.gpus, layers, DescribeLayout(layout)));
+    ExpectBruteForce(small.job, layout, &counts);
+  }
+  EXPECT_GT(tried, 150);
+  EXPECT_GT(counts.gains, 20);
+  std::printf(
+      "%d clusters: %d gain, %d with other layers; %d searches cut short, the least at "
+      "most %.2f times the bound\n",
+      tried, counts.gains, counts.splits, counts.cut, counts.loosest);
 }
 
 }  // namespace

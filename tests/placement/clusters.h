@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -38,10 +39,12 @@ inline TopologySpec SmallCluster(int nodes, int gpus, const std::string& fabric,
 
 // A small GPT on such a cluster; it keeps what the job refers to.
 struct SmallJob {
-  SmallJob(TopologySpec cluster, int64_t layers, int64_t global_batch)
+  SmallJob(TopologySpec cluster, int64_t layers, int64_t global_batch,
+           const std::function<void(ModelSpec*)>& change = {})
       : topology(std::move(cluster)), profiles(LoadProfiles(topology, "orrery", true)), job([&] {
           ModelSpec model = LoadModel("gpt2-medium").spec;
           model.layers = layers;
+          if (change) change(&model);
           Workload work;
           work.seq_len = 512;
           work.global_batch = global_batch;

@@ -174,40 +174,75 @@ TEST(MovedLayers, TheSearchEqualsBruteForce) {
   EXPECT_GT(gains, 6);
 }
 
-// Of interleaved stages against every share of the chunks, not of the stages alone.
+// Of stages with several chunks against every share of the chunks, not of the stages alone.
 TEST(MovedLayers, TheSearchEqualsBruteForceOverChunks) {
   struct Case {
     const char* fabric;
-    int gpus, pp, vpp;
+    int nodes, gpus, pp, vpp;
     int64_t layers, batch;
+    PipelineSchedule schedule = PipelineSchedule::kInterleaved;
   };
-  for (const Case& one : {Case{kFlat, 2, 4, 2, 11, 8}, Case{kFlat, 2, 4, 2, 12, 16},
-                          Case{kFlat, 1, 2, 3, 10, 8}, Case{kOversubscribed, 2, 4, 2, 12, 8}}) {
-    AlikeSearch alike(one.fabric, 2, one.gpus, one.layers, one.batch);
+  constexpr PipelineSchedule kV = PipelineSchedule::kZeroBubbleV;
+  double most = 0;
+  int all = 0;
+  for (const Case& one : {Case{kFlat, 2, 2, 4, 2, 11, 8},
+                          Case{kFlat, 2, 2, 4, 2, 12, 16},
+                          Case{kFlat, 2, 1, 2, 3, 10, 8},
+                          Case{kOversubscribed, 2, 2, 4, 2, 12, 8},
+                          Case{kFlat, 2, 2, 4, 2, 14, 12},
+                          Case{kFlat, 2, 2, 4, 2, 13, 24},
+                          Case{kFlat, 2, 1, 2, 2, 13, 4},
+                          Case{kFlat, 2, 1, 2, 4, 12, 8},
+                          Case{kNarrowLeaf, 6, 1, 3, 2, 14, 24},
+                          Case{kNarrowLeaf, 6, 1, 3, 3, 13, 12},
+                          Case{kNarrowLeaf, 6, 1, 6, 2, 15, 12},
+                          Case{kOversubscribed, 4, 1, 4, 2, 13, 8},
+                          Case{kFlat, 2, 2, 4, 2, 11, 8, kV},
+                          Case{kFlat, 2, 2, 4, 2, 13, 16, kV},
+                          Case{kFlat, 2, 1, 2, 2, 14, 8, kV},
+                          Case{kFlat, 2, 1, 2, 2, 9, 24, kV},
+                          Case{kFlat, 2, 1, 2, 3, 9, 12},
+                          Case{kFlat, 2, 1, 2, 2, 12, 12, kV},
+                          Case{kNarrowLeaf, 6, 1, 3, 2, 14, 24, kV},
+                          Case{kNarrowLeaf, 6, 1, 6, 2, 15, 12, kV},
+                          Case{kOversubscribed, 2, 2, 4, 2, 12, 8, kV},
+                          Case{kOversubscribed, 4, 1, 4, 2, 13, 8, kV}}) {
+    AlikeSearch alike(one.fabric, one.nodes, one.gpus, one.layers, one.batch);
     FixedAxes& fixed = alike.request.fixed;
     fixed.tp = 1, fixed.pp = one.pp, fixed.vpp = one.vpp;
-    fixed.schedule = PipelineSchedule::kInterleaved;
+    fixed.schedule = one.schedule;
     fixed.micro_batch = 1, fixed.zero = 0, fixed.recompute = Recompute::kNone;
     const SearchResult result = SearchOnly(alike.request, alike.profiles);
     ASSERT_TRUE(result.feasible());
     const Candidate& first = result.ranked[0];
     StepPredictor predictor(alike.job());
     double fastest = std::numeric_limits<double>::infinity();
+    std::vector<int> best;
+    int64_t tried = 0;
     Strategy s = first.strategy;
     ForAllShares(one.layers, static_cast<std::size_t>(one.pp * one.vpp), 0,
                  [&](const std::vector<int64_t>& held) {
                    s.layout = std::make_shared<const std::vector<int>>(held.begin(), held.end());
                    if (CheckStrategy(alike.request.model, alike.request.work, s)) return;
-                   fastest = std::min(fastest, std::get<StepTime>(predictor.Predict(s)).total);
+                   ++tried;
+                   const double seconds = std::get<StepTime>(predictor.Predict(s)).total;
+                   if (seconds < fastest) fastest = seconds, best = *s.layout;
                  });
-    // Single moves end in a local optimum; those of stages alone were up to 2.5 % off.
-    EXPECT_LT(first.ClosedForm().total / fastest - 1, 5e-3) << DescribeLayout(first.strategy);
+    // Where not all shares are priced, single moves end in a local optimum.
+    const double over = first.ClosedForm().total / fastest - 1;
+    EXPECT_LT(over, tried <= LayoutClimb::kMostOfAll ? kSameShares : 3e-3)
+        << DescribeLayout(first.strategy);
+    all += tried <= LayoutClimb::kMostOfAll;
+    most = std::max(most, over);
     const double bound = first.equals ? first.equals->bound : 0.0;
     EXPECT_LE(bound, fastest);
-    std::printf("pp %d vpp %d: %.6g s of %s, %.6g s at best\n", one.pp, one.vpp,
-                first.ClosedForm().total,
-                first.strategy.layout ? LayoutWords(*first.strategy.layout).c_str() : "-", fastest);
+    std::printf("pp %d vpp %d, schedule %d: %.6g s of %s, %.6g s at best of %s\n", one.pp, one.vpp,
+                static_cast<int>(one.schedule), first.ClosedForm().total,
+                first.strategy.layout ? LayoutWords(*first.strategy.layout).c_str() : "-", fastest,
+                LayoutWords(best).c_str());
   }
+  EXPECT_GT(all, 5);
+  std::printf("at most %.2f %% over the fastest; %d with all shares priced\n", 100 * most, all);
 }
 
 double FirstRow(AlikeSearch* of, const std::vector<double>& slowdown) {

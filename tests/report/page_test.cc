@@ -66,8 +66,8 @@ TEST(Page, LeadsWithThePlacementThatWasFound) {
   EXPECT_THAT(page, HasSubstr("compute 80.0 %"));
   EXPECT_THAT(page, HasSubstr("data-p=\"/ranked/0/placement/breakdown/compute_s\""));
   answer["ranked"][1]["placement"] = placed;
-  answer["ranked"][1]["placement"]["step_time_s"] = 1.4;
-  EXPECT_THAT(Page(answer), HasSubstr("So placed, layout 2 is the fastest: 1.40 s."));
+  answer["placed"] = {{"order", {2, 1}}, {"words", "With placements, plans 1 and 2 rank 2, 1"}};
+  EXPECT_THAT(Page(answer), HasSubstr("<p>With placements, plans 1 and 2 rank 2, 1.</p>"));
   placed["gain"] = 0;
   EXPECT_THAT(Page(answer), HasSubstr("tp 1: one step takes 2.00 s"));
   placed["gain"] = -0.25, placed["given"] = true;

@@ -83,9 +83,10 @@ struct StageAxes {
   int together = 1;       // of them, neighbours that wait for each other in each layer
   auto operator<=>(const StageAxes&) const = default;
 };
-// By stage, whether ranks of a layer are on several nodes: those of the replica where most are; of any replica.
-struct TensorsAcross {
-  std::vector<char> one, any;  // empty: stages are alike
+// By stage, of the ranks of a replica that hand over together: whether their hop to the next stage leaves a node (of the last
+// stage, to the first), and whether they are on several nodes.
+struct ReplicaWay {
+  std::vector<char> leaves, across;  // across: empty where stages are alike
 };
 
 // Transfers between stages, prepared once per (pp, inner ranks).
@@ -96,9 +97,17 @@ struct StageMessages {
   enum Hop { kInside, kBetween, kNarrow };   // the first kind, and so on
   // By stage: what the hop to the next one is, of the last one to the first. Empty: as `on_node` says, and none is narrow.
   std::vector<int> hops;
-  double on_node = 1;    // neighbouring stages on one node
-  TensorsAcross across;  // with hops of each stage
-  PreparedMessage tied;  // first and last stage add up a table's gradients
+  double on_node = 1;  // neighbouring stages on one node
+  // Replicas that lie otherwise: each that no other is slower than on all stages, the first with these hops. The slowest
+  // counts, and where replicas wait for each other in the passes the slowest of each stage.
+  struct Way {
+    std::vector<int> hops;
+    std::vector<char>
+        across;  // by stage, whether ranks of a layer are on several nodes; empty: stages are alike
+  };
+  std::vector<Way> ways;
+  std::vector<char> across;  // of any replica
+  PreparedMessage tied;      // first and last stage add up a table's gradients
 };
 
 struct DataAxes {
@@ -118,10 +127,10 @@ DataShapes ShapesOf(const DataAxes& axes,
 // By stage, of the slowest group of each kind; of one, where all stages are alike. `ranks`: of the cluster.
 std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks);
 
-// By stage, whether the hop to the next one (of the last one, to the first) leaves a node: of the replica that leaves one most
-// often, as its way is the longest. Empty: the same for all, stages fill nodes or parts that divide one.
-std::vector<char> SlowestHops(const StageAxes& axes, int domain_gpus, int64_t ranks);
-TensorsAcross TensorsOnStages(const StageAxes& axes, int domain_gpus, int64_t ranks);
+// Of all replicas those that no other is slower than, first the one whose hops leave nodes most often. Empty: the same for all,
+// stages fill nodes or parts that divide one.
+std::vector<ReplicaWay> WaysOfReplicas(const StageAxes& axes, int domain_gpus, int64_t ranks);
+std::vector<char> AcrossOfAny(const std::vector<ReplicaWay>& ways);
 // Of a rank of the first stage and its copy on the last one.
 GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks);
 

@@ -222,12 +222,17 @@ class Fold : private LayerPrices {
   double SlowestChunks(const Turn& longest) const;
   PassSeconds PassOf(const Stage& chunk) const;
   // Some stages have the ranks of a layer on one node, others do not.
-  bool StagesUnlike() const { return table_.on_node != nullptr && !stages_.across.one.empty(); }
+  bool StagesUnlike() const { return table_.on_node != nullptr && !stages_.across.empty(); }
   bool OnNode(int stage) const;
   Fold AllOnNode(const DataMessages& data) const {
     return {form_, *table_.on_node, outline_, data, stages_, M_};
   }
+  const std::vector<int>& Hops() const {
+    return stages_.ways.empty() ? stages_.hops : stages_.ways[way_].hops;
+  }
   void FindPasses(PipelineTimes* times);
+  void AskOfWay(PipelineTimes* times);
+  bool FindSlowestWay(PipelineTimes* times, double most);
   void FindSlots(PipelineTimes* times) const;
   // At most what a pass saves where its first gather goes beside the pass before.
   double GatherAhead() const {
@@ -365,8 +370,9 @@ class Fold : private LayerPrices {
   double saved_ = 0;    // SavedOnTheWay()
   // Of interleaved chunks: seconds of a micro-batch in one chunk of all stages, with its transfers.
   double lap_forward_ = 0, lap_backward_ = 0;
-  double tails_ = 0;  // among the time of `tensor`
-  int watched_ = 0;   // of a walk, the stage of the breakdown
+  double tails_ = 0;     // among the time of `tensor`
+  int watched_ = 0;      // of a walk, the stage of the breakdown
+  std::size_t way_ = 0;  // of StageMessages::ways, the replica that is looked at
 };
 
 }  // namespace orrery::closed

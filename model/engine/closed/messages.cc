@@ -29,6 +29,18 @@ double ControlTime(const CostSetting& setting, std::initializer_list<Axis> axes)
       .Time(kScalar);
 }
 
+// What is narrow for one replica is for all.
+void AddWays(const std::vector<ReplicaWay>& ways, StageMessages* stages) {
+  for (const ReplicaWay& way : ways) {
+    StageMessages::Way of{stages->hops, way.across};
+    for (std::size_t stage = 0; stage < of.hops.size(); ++stage) {
+      if (of.hops[stage] < StageMessages::kNarrow)
+        of.hops[stage] = way.leaves[stage] ? StageMessages::kBetween : StageMessages::kInside;
+    }
+    stages->ways.push_back(std::move(of));
+  }
+}
+
 }  // namespace
 
 DataMessages PrepareData(const CostSetting& setting, const CostSetting& between_groups,
@@ -69,8 +81,8 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
   if (pp < 2) return stages;
   const int on_node = std::clamp(local / std::max(inner, 1), 1, pp);
   stages.on_node = on_node;
-  const std::vector<char> leave = SlowestHops(axes, local, setting.cluster->ranks());
-  stages.across = TensorsOnStages(axes, local, setting.cluster->ranks());
+  const std::vector<ReplicaWay> ways = WaysOfReplicas(axes, local, setting.cluster->ranks());
+  stages.across = AcrossOfAny(ways);
   const auto send = [&](const MessagePrices& by, int per_node) {
     return by.Prepare(MessageRole::kStage, Collective::kSendRecv,
                       GroupShape{2, per_node, std::clamp(inner, 1, local)});
@@ -79,7 +91,7 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
   for (int stage = 0; stage < pp; ++stage) {
     const auto at = static_cast<std::size_t>(stage);
     const bool leaves =
-        leave.empty() ? stage / on_node != (stage + 1) % pp / on_node : leave[at] != 0;
+        ways.empty() ? stage / on_node != (stage + 1) % pp / on_node : ways[0].leaves[at] != 0;
     const bool narrow = at < hops.size() && hops[at] > 1;
     stages.hops.push_back(leaves ? StageMessages::kBetween : StageMessages::kInside);
     if (!narrow) {
@@ -92,12 +104,17 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
     kinds.push_back(hops[at]);
     stages.narrow.push_back(send(prices.With({hops[at], hops[at]}), 1));
   }
+  AddWays(ways, &stages);
   const auto any = [&](int kind) {
-    return std::ranges::find(stages.hops, kind) != stages.hops.end();
+    const auto has = [&](const StageMessages::Way& way) {
+      return std::ranges::find(way.hops, kind) != way.hops.end();
+    };
+    return std::ranges::find(stages.hops, kind) != stages.hops.end() ||
+           std::ranges::any_of(stages.ways, has);
   };
   if (any(StageMessages::kInside)) stages.inside = send(prices, 2);
   if (any(StageMessages::kBetween)) stages.between = send(prices, 1);
-  if (kinds.empty() && leave.empty()) stages.hops.clear();
+  if (kinds.empty() && ways.empty()) stages.hops.clear();
   stages.tied = MessagePrices(ends).Prepare(MessageRole::kStep, Collective::kAllReduce,
                                             ShapeOfEnds(axes, local, setting.cluster->ranks()));
   return stages;

@@ -98,8 +98,8 @@ void Fold::PriceHops() {
 }
 
 double Fold::Hop(int stage) const {
-  if (!stages_.hops.empty()) {
-    const int kind = stages_.hops[static_cast<std::size_t>(stage)];
+  if (const std::vector<int>& hops = Hops(); !hops.empty()) {
+    const int kind = hops[static_cast<std::size_t>(stage)];
     if (kind >= StageMessages::kNarrow)
       return narrow_[static_cast<std::size_t>(kind - StageMessages::kNarrow)];
     return kind == StageMessages::kInside ? inside_ : between_;

@@ -177,7 +177,29 @@ double ScheduleClock::FindRest(double most) {
   return most - (times_.micro_batches - walked) * round;
 }
 
+// Of a V twice where not all is walked; the second time leaves what callers ask for.
 bool ScheduleClock::Run(double most) {
+  half_ = times_.order.in_a_v && times_.micro_batches > batches();
+  if (half_) {
+    const bool ended = RunBatches(most);
+    if (ended) before_ = Whole();
+    half_ = false;
+    if (!ended) return false;
+  }
+  return RunBatches(most);
+}
+
+// Of all that was walked, with what the watched stage waits for at its end.
+ScheduleTime ScheduleClock::Whole() {
+  if (parts_) {
+    const StageClock& watched = stages_[times_.watched];
+    if (end_ > watched.free) gaps_.push_back({watched.free, end_, false, end_});
+    FindMessages();
+  }
+  return Between(0, end_);
+}
+
+bool ScheduleClock::RunBatches(double most) {
   const int p = times_.stages, walked = static_cast<int>(batches());
   graph_ = &graphs_.Of({times_.order, p, times_.chunks, walked});
   stages_.assign(p, {});
@@ -264,15 +286,17 @@ ScheduleTime ScheduleClock::Account() const {
   const int p = times_.stages, round = p * times_.chunks;
   const double more = times_.micro_batches - batches();
   if (more <= 0) return all;
-  // Of the backward passes that alternate with forward passes, the last round; in a V all but as many as behind it.
+  // Of the backward passes that alternate with forward passes, the last round.
   const std::vector<int>& passes = graph_->of_stage[times_.watched][PassCall::kBackward];
   const int ahead = graph_->ahead[times_.watched];
   const int last = std::max(round, static_cast<int>(passes.size()) - 1 - ahead);
-  const int rounds = times_.order.in_a_v ? std::max(1, (last - ahead) / round) : 1;
-  ScheduleTime one = Between(done_[passes[last - rounds * round]], done_[passes[last]]);
-  for (double ScheduleTime::*const part : {&ScheduleTime::seconds, &ScheduleTime::pipeline,
-                                           &ScheduleTime::bubble, &ScheduleTime::host})
-    one.*part /= rounds;
+  ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
+  if (times_.order.in_a_v) {
+    const double rounds = std::ceil(batches() / 2) / p;
+    for (double ScheduleTime::*const part : {&ScheduleTime::seconds, &ScheduleTime::pipeline,
+                                             &ScheduleTime::bubble, &ScheduleTime::host})
+      one.*part = std::max(0.0, all.*part - before_.*part) / rounds;
+  }
   if (times_.order.fills_bubble) {
     // Weight gradients that are put off in this round are not put off for ever: a round takes no less than the busiest
     // stage has to do in it.
@@ -320,10 +344,7 @@ std::optional<double> ScheduleClock::Seconds(double most) {
 const ScheduleTime& ScheduleClock::Answer() {
   times_ = asked_;
   Run();
-  if (!parts_) return time_ = Account();
-  const StageClock& watched = stages_[times_.watched];
-  if (end_ > watched.free) gaps_.push_back({watched.free, end_, false, end_});
-  FindMessages();
+  if (parts_) Whole();
   return time_ = Account();
 }
 

@@ -10,11 +10,13 @@
 //   H(k) = H(k-1) + host                        the host has issued pass k-1; where it waits: S(k-1) + host
 // Slots: a stage keeps two tensors that it sends, and two gradients that it receives, of each chunk.
 // Steps of more than four times as many micro-batches as stages repeat a round of the steady state; what a round of
-// stages takes there stands for the others. In a V many rounds are walked, and stand for others on average.
+// stages takes there stands for the others. In a V, whose rounds differ for long, many are walked, and the others take what
+// these take more than half as many: of 16 stages the rounds in the middle are up to a tenth longer than later ones.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -106,9 +108,12 @@ class ScheduleClock {
   }
 
  private:
-  double batches() const { return Walked(times_.order, times_.stages, times_.micro_batches); }
+  double batches() const {
+    const double walked = Walked(times_.order, times_.stages, times_.micro_batches);
+    return half_ ? std::floor(walked / 2) : walked;
+  }
   static constexpr int kRounds = 4;      // of stages; the last of them stands for the others,
-  static constexpr int kMostInV = 1024;  // in a V all but its ends; micro-batches x stages
+  static constexpr int kMostInV = 1024;  // in a V their second half; micro-batches x stages
 
   struct Gap {
     double from = 0, to = 0;
@@ -127,6 +132,8 @@ class ScheduleClock {
   };
 
   bool Run(double most = std::numeric_limits<double>::infinity());  // false: more than `most`
+  bool RunBatches(double most);
+  ScheduleTime Whole();
   // False: the stages end later than `latest`.
   template <bool kParts, bool kAhead>
   bool Walk(double latest);
@@ -144,6 +151,8 @@ class ScheduleClock {
   PipelineTimes asked_, times_;
   ScheduleTime time_;
   bool parts_ = false;  // time_ has them, or is to have them
+  bool half_ = false;   // of a V: half as many micro-batches are walked, which took
+  ScheduleTime before_;
   PassGraphs graphs_;
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;

@@ -2,7 +2,9 @@
 // Where the groups of each stage lie, and which neighbouring stages share a node.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "model/engine/closed/closed_form.h"
 
@@ -132,44 +134,59 @@ GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks) {
   return slowest;
 }
 
-TensorsAcross TensorsOnStages(const StageAxes& axes, int domain_gpus, int64_t ranks) {
-  if (axes.pp < 2 || axes.together < 2 || LieAlike(axes.pp, axes.inner, domain_gpus)) return {};
-  const int64_t block = int64_t{1} * axes.inner * axes.pp;
-  TensorsAcross across;
-  across.any.assign(static_cast<std::size_t>(axes.pp), 0);
-  int64_t most = -1;
-  const int64_t end = std::min(ranks / block * block, std::lcm<int64_t>(block, domain_gpus));
-  for (int64_t first = 0; first < end; first += block) {
-    for (int64_t rank = first; rank < first + axes.inner; rank += axes.together) {
-      std::vector<char> of;
-      for (int64_t stage = 0; stage < axes.pp; ++stage) {
-        const int64_t begin = rank + stage * axes.inner, last = begin + axes.together - 1;
-        of.push_back(begin / domain_gpus != last / domain_gpus);
-        across.any[static_cast<std::size_t>(stage)] |= of.back();
-      }
-      const int64_t count = std::accumulate(of.begin(), of.end(), int64_t{0});
-      if (count > most) most = count, across.one = std::move(of);
-    }
-  }
-  if (most == axes.pp) return {};
-  return across;
+namespace {
+
+int64_t CountOf(const std::vector<char>& of) {
+  return std::accumulate(of.begin(), of.end(), int64_t{0});
 }
 
-std::vector<char> SlowestHops(const StageAxes& axes, int domain_gpus, int64_t ranks) {
+// Each stage of the one is no slower than that of the other.
+bool NoSlower(const ReplicaWay& one, const ReplicaWay& other) {
+  return std::ranges::equal(one.leaves, other.leaves, std::less_equal<>()) &&
+         std::ranges::equal(one.across, other.across, std::less_equal<>());
+}
+
+}  // namespace
+
+std::vector<ReplicaWay> WaysOfReplicas(const StageAxes& axes, int domain_gpus, int64_t ranks) {
   const int64_t block = int64_t{1} * axes.inner * axes.pp;
   if (axes.pp < 2 || LieAlike(axes.pp, axes.inner, domain_gpus)) return {};
-  std::vector<char> slowest;
-  int64_t most = -1;
+  std::vector<ReplicaWay> all;
+  bool alike = axes.together < 2;  // all stages of some replica are across nodes
   // From there on replicas lie as before.
   const int64_t end = std::min(ranks / block * block, std::lcm<int64_t>(block, domain_gpus));
   for (int64_t first = 0; first < end; first += block) {
     for (int64_t rank = first; rank < first + axes.inner; rank += axes.together) {
-      std::vector<char> hops = HopsOf(rank, axes.together, axes.inner, axes.pp, domain_gpus);
-      const int64_t leave = std::accumulate(hops.begin(), hops.end(), int64_t{0});
-      if (leave > most) most = leave, slowest = std::move(hops);
+      ReplicaWay way{HopsOf(rank, axes.together, axes.inner, axes.pp, domain_gpus), {}};
+      for (int64_t stage = 0; stage < axes.pp; ++stage) {
+        const int64_t begin = rank + stage * axes.inner, last = begin + axes.together - 1;
+        way.across.push_back(begin / domain_gpus != last / domain_gpus);
+      }
+      alike = alike || CountOf(way.across) == axes.pp;
+      all.push_back(std::move(way));
     }
   }
+  if (alike)
+    for (ReplicaWay& way : all) way.across.clear();
+  std::ranges::stable_sort(all, std::greater<>(), [](const ReplicaWay& way) {
+    return std::pair(CountOf(way.leaves), CountOf(way.across));
+  });
+  std::vector<ReplicaWay> slowest;
+  for (ReplicaWay& way : all) {
+    if (std::ranges::none_of(slowest,
+                             [&](const ReplicaWay& other) { return NoSlower(way, other); }))
+      slowest.push_back(std::move(way));
+  }
   return slowest;
+}
+
+std::vector<char> AcrossOfAny(const std::vector<ReplicaWay>& ways) {
+  std::vector<char> any;
+  for (const ReplicaWay& way : ways) {
+    any.resize(way.across.size());
+    for (std::size_t stage = 0; stage < any.size(); ++stage) any[stage] |= way.across[stage];
+  }
+  return any;
 }
 
 }  // namespace orrery

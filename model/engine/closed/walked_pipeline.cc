@@ -168,9 +168,10 @@ void Fold::FindSlots(PipelineTimes* times) const {
 
 // Where replicas wait for each other in the passes, the slowest of a stage counts; else the slowest replica.
 bool Fold::OnNode(int stage) const {
-  const TensorsAcross& across = stages_.across;
-  return StagesUnlike() &&
-         (fetches_ || scatters_ ? across.any : across.one)[static_cast<std::size_t>(stage)] == 0;
+  if (!StagesUnlike()) return false;
+  const std::vector<char>& across =
+      fetches_ || scatters_ ? stages_.across : stages_.ways[way_].across;
+  return across[static_cast<std::size_t>(stage)] == 0;
 }
 
 // Passes hold messages whose groups cross other uplinks on each stage.
@@ -204,6 +205,34 @@ void Fold::FindPasses(PipelineTimes* times) {
   if (by_stage) static_cast<LayerPrices&>(*this) = prices;
 }
 
+void Fold::AskOfWay(PipelineTimes* times) {
+  FindPasses(times);
+  FindSlots(times);
+  times->hops.clear();
+  for (int stage = 0; !stages_.hops.empty() && stage < outline_.stages; ++stage)
+    times->hops.push_back(Hop(stage));
+}
+
+// Replicas that do not wait for each other in the passes: all wait for the slowest one behind them. False: its passes
+// take more than `most`.
+bool Fold::FindSlowestWay(PipelineTimes* times, double most) {
+  way_ = 0;
+  AskOfWay(times);
+  if (stages_.ways.size() < 2 || fetches_ || scatters_) return true;
+  double longest = -1;
+  std::size_t slowest = 0;
+  for (; way_ < stages_.ways.size(); ++way_) {
+    if (way_ > 0) AskOfWay(times);
+    const auto seconds =
+        most < kForEver ? form_.clock.Seconds(most) : std::optional(form_.clock.Seconds());
+    if (!seconds) return false;
+    if (*seconds > longest) longest = *seconds, slowest = way_;
+  }
+  way_ = slowest;
+  AskOfWay(times);
+  return true;
+}
+
 // Pass by pass, see schedule_time.h.
 bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   if (parts) WatchHeaviest(&work, time);
@@ -213,16 +242,12 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   times.stages = outline_.stages;
   times.chunks = outline_.chunks;
   times.micro_batches = static_cast<int>(M_);
-  FindPasses(&times);
-  FindSlots(&times);
   times.host_waits = form_.host_waits;
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = inside_;
   times.between = between_;
-  times.hops.clear();
-  for (int stage = 0; !stages_.hops.empty() && stage < outline_.stages; ++stage)
-    times.hops.push_back(Hop(stage));
   watched_ = times.watched = Watched();
+  if (most >= kForEver) FindSlowestWay(&times, kForEver);
   if (parts && OnNode(watched_)) {
     const Fold own = AllOnNode(data_->Of(watched_));
     work = own.WorkOf(here_);
@@ -236,7 +261,8 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   if (most < kForEver) {
     time->data = -kernels;
     const double left = most - time->Total() - LeastBehind();
-    const auto seconds = form_.clock.Seconds(left);
+    const bool any = FindSlowestWay(&times, left);
+    const auto seconds = any ? form_.clock.Seconds(left) : std::nullopt;
     time->data = seconds.value_or(left) - kernels;
     return walked_ = seconds.has_value();
   }

@@ -121,7 +121,7 @@ Answer RunExport(const CommandLine& line, std::size_t first) {
   settings.schedules = flags.exporting.Schedules(flags.job);
   const auto [job, result, placed] = RunSearchOf(flags.job, flags.layout, settings);
   if (!result.feasible()) return {ExitCode::kInfeasible, report::SearchText(job, result)};
-  const Candidate candidate = PlacedCandidate(job, result, placed);
+  const Candidate candidate = PlacedCandidate(job, result, placed, 1);
   const ExportResult files =
       MakeExport(flags.exporting, job, candidate, ChosenBySearch(flags, job, candidate));
   const bool whole = files.Complete() || !flags.exporting.strict.given;

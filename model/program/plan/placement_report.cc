@@ -3,10 +3,12 @@
 #include "model/program/plan/placement_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "model/base/text.h"
 #include "model/plan/lower/balance.h"
@@ -86,18 +88,59 @@ std::string SplitsWords(std::span<const PlacedRow> rows) {
       "for them, or --layout names one");
 }
 
+// "plan 4", "plans 1 and 3", "plans 2 to 5".
+std::string Plans(const std::vector<int>& rows) {
+  if (rows.size() == 1) return fmt::format("plan {}", rows[0]);
+  const auto size = static_cast<int>(rows.size());
+  if (size > 2 && rows.back() - rows.front() + 1 == size)
+    return fmt::format("plans {} to {}", rows.front(), rows.back());
+  const std::vector<int> first(rows.begin(), rows.end() - 1);
+  return fmt::format("plans {} and {}", fmt::join(first, ", "), rows.back());
+}
+
+// Rows without a placement: too many to look at, or none that can have the order that is given.
+std::string NotPlaced(std::span<const PlacedRow> rows, std::size_t shown) {
+  std::vector<int> cannot, beyond;
+  for (int row = 1; row <= static_cast<int>(shown); ++row) {
+    if (std::ranges::find(rows, row, &PlacedRow::row) != rows.end()) continue;
+    (row > static_cast<int>(kMostPlacedRows) ? beyond : cannot).push_back(row);
+  }
+  std::string words;
+  if (!cannot.empty()) words += fmt::format("; the order given does not suit {}", Plans(cannot));
+  if (!beyond.empty())
+    words += fmt::format("; not looked at: {} (at most {} are)", Plans(beyond), kMostPlacedRows);
+  return words;
+}
+
 }  // namespace
 
-std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
+PlacedRanking RankPlaced(std::span<const PlacedRow> rows, std::size_t shown) {
+  std::vector<PlacedRow> sorted(rows.begin(), rows.end());
+  std::ranges::stable_sort(
+      sorted, {}, [](const PlacedRow& row) { return std::tuple(row.nearly_full, row.value); });
+  PlacedRanking ranking;
+  for (const PlacedRow& row : sorted) ranking.order.push_back(row.row);
+  std::vector<int> placed = ranking.order;
+  std::ranges::sort(placed);
+  const std::string order = ranking.order == placed
+                                ? std::string("keep this order")
+                                : fmt::format("rank {}", fmt::join(ranking.order, ", "));
+  ranking.words = "Ranked in the default order of ranks";
+  if (placed.size() > 1)
+    ranking.words += fmt::format("; {}, {} {}", rows[0].given ? "in yours" : "with placements",
+                                 Plans(placed), order);
+  ranking.words += NotPlaced(rows, shown);
+  return ranking;
+}
+
+std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown) {
   std::string text = "\nPlacement\n";
   if (rows[0].given)
-    text +=
-        Dash(fmt::format("Layouts are ranked in the default order of ranks; with yours, "
-                         "--placement {}:",
-                         orrery::PlacementText(*rows[0].choice.strategy.placement)));
+    text += Dash(fmt::format("Given: --placement {}",
+                             orrery::PlacementText(*rows[0].choice.strategy.placement)));
   for (const PlacedRow& one : rows) {
     const PlacementChoice& choice = one.choice;
-    const std::string plan = numbered ? fmt::format("Plan {}: ", one.row) : "";
+    const std::string plan = shown > 0 ? fmt::format("Plan {}: ", one.row) : "";
     const char* engine = choice.placed.simulated ? "simulated" : "in closed form";
     const std::string what = What(choice);
     if (one.given) {
@@ -120,20 +163,26 @@ std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
       text += Dash(plan + "no order of ranks is faster than the default");
     }
   }
-  const auto fastest = std::ranges::min_element(
-      rows, {}, [](const PlacedRow& one) { return one.choice.placed.time.total; });
-  if (fastest != rows.begin())
-    text += Dash(fmt::format("So placed, plan {} is the fastest", fastest->row));
+  if (shown > 0) text += Dash(RankPlaced(rows, shown).words);
   return rows[0].given ? text : text + Certainty(rows) + SplitsWords(rows);
 }
 
-std::string PlacementBrief(const PlacedRow& row) {
-  const PlacementChoice& choice = row.choice;
+std::string BestPlaced(std::span<const PlacedRow> rows) {
+  if (rows.empty()) return "";
+  const int first = RankPlaced(rows, 0).order.front();
+  const PlacementChoice& choice = std::ranges::find(rows, first, &PlacedRow::row)->choice;
   const std::string what = What(choice);
   if (what.empty()) return "";
-  return fmt::format("{}: {} instead of {}, {}", what, Format(Seconds(choice.placed.time.total)),
-                     Format(Seconds(choice.plain.time.total)),
-                     choice.placed.simulated ? "simulated" : "in closed form");
+  Strategy own = choice.plain.strategy;
+  if (choice.strategy.layout != own.layout) own.layout = nullptr;  // `what` names the others
+  const std::string plan = first == 1
+                               ? std::string("with ")
+                               : fmt::format("so placed, plan {} is the best: {}, ", first,
+                                             DescribeLayout(own, choice.plain.micro_batches));
+  return plan + fmt::format("{}: {} instead of {}, {}", what,
+                            Format(Seconds(choice.placed.time.total)),
+                            Format(Seconds(choice.plain.time.total)),
+                            choice.placed.simulated ? "simulated" : "in closed form");
 }
 
 nlohmann::ordered_json PlacementJson(const PlacementChoice& choice, bool given) {

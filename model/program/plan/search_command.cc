@@ -179,11 +179,12 @@ std::string FewerNodesText(const FewerNodes& found) {
 std::string OneText(const report::Compared& one, const LongRun& run) {
   const bool training = run.tokens_given && one.result.feasible();
   const auto fewer = FasterOnFewer(one);
-  const bool placed = !one.placed.empty() && one.placed.front().row == 1;
-  return report::SearchText(one.job, one.result,
-                            placed ? report::PlacementBrief(one.placed.front()) : "") +
-         (fewer ? FewerNodesText(*fewer) : "") +
-         (one.placed.empty() ? "" : report::PlacementText(one.placed, true)) +
+  report::PlacedWords words;
+  if (!one.placed.empty())
+    words = {report::BestPlaced(one.placed),
+             report::RankPlaced(one.placed, one.result.ranked.size()).words};
+  return report::SearchText(one.job, one.result, words) + (fewer ? FewerNodesText(*fewer) : "") +
+         (one.placed.empty() ? "" : report::PlacementText(one.placed, one.result.ranked.size())) +
          (training ? report::TrainingText(one, run) : "");
 }
 
@@ -197,6 +198,10 @@ nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run) 
                            one.placed)
             .time;
     ranked["placement"]["step_time_interval_s"] = {time.low, time.high};
+  }
+  if (!one.placed.empty()) {
+    const report::PlacedRanking ranking = report::RankPlaced(one.placed, one.result.ranked.size());
+    json["placed"] = {{"order", ranking.order}, {"words", ranking.words}};
   }
   if (run.tokens_given && one.result.feasible()) json["training"] = report::TrainingJson(one, run);
   if (const auto fewer = FasterOnFewer(one)) {
@@ -250,7 +255,7 @@ void AddPicture(const report::Compared& one, nlohmann::ordered_json* json) {
   if (!one.result.feasible()) return;
   const Candidate& best = one.result.ranked.front();
   report::AddStepPicture(JobOf(one.job.request, one.job.profiles, best.nodes, best.global_batch),
-                         PlacedCandidate(one.job, one.result, one.placed).strategy, json);
+                         PlacedCandidate(one.job, one.result, one.placed, 1).strategy, json);
   (*json)["scaling"] = ScalingJson(one);
 }
 
@@ -306,8 +311,11 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
       std::ranges::any_of(all, [&](const auto& one) { return Answers(one, run); });
   ExitCode code = answered ? ExitCode::kOk : ExitCode::kInfeasible;
   if (target != nullptr && best.result.feasible()) {
-    const ExportResult files =
-        MakeExport(flags.exporting, best.job, PlacedCandidate(best.job, best.result, best.placed));
+    const int row = best.placed.empty()
+                        ? 1
+                        : report::RankPlaced(best.placed, best.result.ranked.size()).order.front();
+    const ExportResult files = MakeExport(flags.exporting, best.job,
+                                          PlacedCandidate(best.job, best.result, best.placed, row));
     text += "\n" +
             WriteExport(flags.exporting, files,
                         flags.exporting.out.given ? flags.exporting.out.text : files.bundle.name);
@@ -321,10 +329,8 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
     if (several)
       answer.brief = fmt::format("{}, {} node{}: {}", best.job.request.topology.name, winner.nodes,
                                  winner.nodes == 1 ? "" : "s", answer.brief);
-    if (const auto& rows = best.placed; !rows.empty() && rows.front().row == 1) {
-      if (const std::string words = report::PlacementBrief(rows.front()); !words.empty())
-        answer.brief += "; with " + words;
-    }
+    if (const std::string words = report::BestPlaced(best.placed); !words.empty())
+      answer.brief += "; " + words;
     if (run.tokens_given) answer.brief += "; " + report::RunBrief(best, run);
   } else {
     answer.brief = "nothing fits";

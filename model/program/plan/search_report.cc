@@ -95,12 +95,13 @@ std::string MemoryColumn(const Job& job, const Candidate& first) {
                      Format(first.memory ? first.memory->capacity : job.profiles.gpu.Capacity()));
 }
 
-std::string Ranking(const Job& job, const SearchResult& result, const std::string& placed) {
+std::string Ranking(const Job& job, const SearchResult& result, const PlacedWords& placed) {
   const Candidate& first = result.ranked[0];
   std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request),
                                  Fold(DescribeLayout(first.strategy, first.micro_batches), 9));
-  if (!placed.empty()) text += fmt::format("  with {}\n", Fold(placed, 7));
+  if (!placed.best.empty()) text += fmt::format("  {}\n", Fold(placed.best, 7));
   text += RankedTable(job, result.ranked);
+  if (!placed.ranking.empty()) text += fmt::format("  {}.\n", Fold(placed.ranking, 2));
   if (result.ranked.size() < static_cast<std::size_t>(job.request.top))
     text += "  All that fits: one row for each choice of degrees and micro-batch, its best.\n";
   text += fmt::format(
@@ -327,7 +328,7 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
   return text;
 }
 
-std::string SearchText(const Job& job, const SearchResult& result, const std::string& placed) {
+std::string SearchText(const Job& job, const SearchResult& result, const PlacedWords& placed) {
   std::string text = JobHeader(job);
   if (!result.feasible()) return text + NothingFits(job, result) + Rejected(result);
   return text + Ranking(job, result, placed) + Shares(job, result) + Why(result) +

@@ -11,8 +11,11 @@ namespace orrery::report {
 
 inline constexpr int kMostRefined = 100;  // --refine
 
-// `placed`: how ranks are best placed, in words that follow the best layout.
-std::string SearchText(const Job& job, const SearchResult& result, const std::string& placed = "");
+// How ranks are placed, in words: of the best layout, and of the ranking.
+struct PlacedWords {
+  std::string best, ranking;
+};
+std::string SearchText(const Job& job, const SearchResult& result, const PlacedWords& placed = {});
 nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result);
 
 // The command line that predicts this candidate again: "plan predict --model ...".

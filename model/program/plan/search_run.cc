@@ -6,12 +6,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
+#include <thread>
 
+#include "model/base/parallel.h"
 #include "model/hardware/node_order.h"
 #include "model/program/common/terminal.h"
 #include "model/program/plan/run_report.h"
 #include "model/provision/batch_range.h"
+#include "model/twin/evaluator.h"
 #include "model/twin/explain.h"
 #include "model/twin/fastest.h"
 
@@ -60,6 +64,45 @@ std::optional<PlacementChoice> GivenPlacement(const orrery::Job& job, const Cand
   PlacementChoice choice = ChoosePlacement(job, candidate.strategy, options);
   choice.strategy.placement = choice.placed.strategy.placement = options.given;
   return choice;
+}
+
+// The first rows in an order of ranks of their own, or in the one that is given.
+std::vector<report::PlacedRow> PlaceRows(const LayoutFlags& layout, const report::Job& job,
+                                         const SearchResult& result) {
+  const std::size_t count = std::min(report::kMostPlacedRows, result.ranked.size());
+  std::vector<std::optional<PlacementChoice>> choices(count);
+  const bool given = job.request.fixed.placement != nullptr;
+  const auto place = [&](std::size_t row) -> std::optional<PlacementChoice> {
+    const Candidate& candidate = result.ranked[row];
+    const orrery::Job twin =
+        JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
+    const PlacementOptions options = OptionsFor(job, candidate);
+    return given ? GivenPlacement(twin, candidate, options)
+                 : ChoosePlacement(twin, candidate.strategy, options);
+  };
+  AtFlag(layout.placement, [&] {
+    Progress progress;
+    std::atomic<std::size_t> next{0};
+    const std::size_t threads = std::max(1U, std::thread::hardware_concurrency());
+    OnThreads(static_cast<int>(std::min(threads, count)), [&](int) {
+      for (std::size_t row = next++; row < count; row = next++) {
+        progress.At("placing", static_cast<double>(row) / static_cast<double>(count));
+        choices[row] = place(row);
+      }
+    });
+  });
+  std::vector<report::PlacedRow> rows;
+  for (std::size_t row = 0; row < count; ++row) {
+    if (!choices[row]) continue;
+    const Candidate& candidate = result.ranked[row];
+    const double value =
+        ObjectiveValue(job.request, choices[row]->placed.time.total,
+                       JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch),
+                       candidate.strategy.data_parallel());
+    rows.push_back({static_cast<int>(row) + 1, std::move(*choices[row]), given, value,
+                    candidate.memory && candidate.memory->nearly_full});
+  }
+  return rows;
 }
 
 // The fastest batch of the advised range at each node count.
@@ -134,25 +177,9 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   }();
   const SearchResult& result = outcome.result;
   if (NothingIsLegal(result)) ThrowContradiction(flags, layout, job, result);
-  constexpr std::size_t kPlacedRows = 3;
-  const auto& given = job.request.fixed.placement;
-  for (std::size_t row = 0; layout.placement.given && row < result.ranked.size(); ++row) {
-    if (row == kPlacedRows) break;
-    const Candidate& candidate = result.ranked[row];
-    const orrery::Job twin =
-        JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
-    const int number = static_cast<int>(row) + 1;
-    const PlacementOptions options = OptionsFor(job, candidate);
-    if (layout.searches_placement()) {
-      outcome.placed.push_back({number, ChoosePlacement(twin, candidate.strategy, options)});
-    } else if (given) {
-      AtFlag(layout.placement, [&] {
-        if (auto choice = GivenPlacement(twin, candidate, options))
-          outcome.placed.push_back({number, std::move(*choice), true});
-      });
-    }
-  }
-  if (given && outcome.placed.empty() && result.feasible())
+  if (layout.searches_placement() || job.request.fixed.placement)
+    outcome.placed = PlaceRows(layout, job, result);
+  if (job.request.fixed.placement && outcome.placed.empty() && result.feasible())
     throw InputError(
         {{layout.placement.where, "none of the first layouts can have this order of ranks",
           "`plan predict` says why for one layout; --placement search finds an order"}});
@@ -160,10 +187,11 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
 }
 
 Candidate PlacedCandidate(const report::Job& job, const SearchResult& result,
-                          std::span<const report::PlacedRow> placed) {
-  Candidate candidate = result.ranked.front();
+                          std::span<const report::PlacedRow> placed, int row) {
+  Candidate candidate = result.ranked[static_cast<std::size_t>(row) - 1];
   Strategy strategy = candidate.strategy;
-  if (!placed.empty()) strategy = placed.front().choice.strategy;
+  const auto own = std::ranges::find(placed, row, &report::PlacedRow::row);
+  if (own != placed.end()) strategy = own->choice.strategy;
   if (job.request.fixed.placement) strategy.placement = job.request.fixed.placement;
   if (!strategy.placement && strategy.layout == candidate.strategy.layout) return candidate;
   auto predicted =

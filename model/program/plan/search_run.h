@@ -24,9 +24,9 @@ struct SearchOutcome {
   SearchResult result;
   std::vector<report::PlacedRow> placed;  // --placement search: of the first rows
 };
-// The first row with the placement that was found for it, or that the flags fix.
+// A row with the placement that was found for it, or that the flags fix.
 Candidate PlacedCandidate(const report::Job& job, const SearchResult& result,
-                          std::span<const report::PlacedRow> placed);
+                          std::span<const report::PlacedRow> placed, int row);
 // Throws InputError: no layout is legal at all, whatever the memory.
 SearchOutcome RunSearchOf(const JobFlags& job, const LayoutFlags& layout,
                           const SearchSettings& settings);

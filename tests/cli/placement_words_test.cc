@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Orders of ranks that a search finds or is given: what the answer says of them, and of the ranking.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/json_of.h"
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(PlacementEngine, IsThatOfTheStep) {
+  const std::vector<std::string> job = {
+      "--model",   "gpt2-medium", "--topology",  "aws-p4d", "--nodes", "2", "--global-batch", "64",
+      "--seq-len", "512",         "--slow-node", "1:2",     "--tp",    "8", "--pp",           "2"};
+  const std::vector<std::string> search = {"--placement", "search", "--micro-batch", "4"};
+  for (const char* engine : {"closed", "event"}) {
+    const json answer = JsonOf(With(With({"predict"}, With(job, search)), {"--engine", engine}));
+    EXPECT_EQ(answer["placement"]["engine"], engine);
+    EXPECT_EQ(answer["prediction"]["engine"], engine);
+    EXPECT_DOUBLE_EQ(answer["placement"]["step_time_s"].get<double>(),
+                     answer["prediction"]["step_time_s"].get<double>());
+  }
+  const json ranked = JsonOf(With(With(job, search), {"--refine", "0"}))["ranked"][0];
+  EXPECT_EQ(ranked["engine"], ranked["placement"]["engine"]);
+  EXPECT_DOUBLE_EQ(ranked["step_time_s"].get<double>(),
+                   ranked["placement"]["default_step_time_s"].get<double>());
+}
+
+// "Best" was the layout alone, and what gains most stood at the end.
+TEST(PlacementWords, BestSaysHowItIsPlaced) {
+  const std::vector<std::string> job = {
+      "--model",   "gpt2-medium", "--topology",     "aws-p4d", "--nodes",       "2",
+      "--seq-len", "512",         "--global-batch", "64",      "--slow-node",   "1:2",
+      "--tp",      "8",           "--pp",           "2",       "--micro-batch", "4",
+      "--refine",  "0",           "--placement",    "search",  "--schedule",    "1f1b"};
+  const std::string text = Folded(RunPlan(job).out);
+  const std::size_t best = text.find("Best by time: "), placed = text.find(" with ", best);
+  ASSERT_NE(best, std::string::npos) << text;
+  EXPECT_LT(placed, text.find("step time")) << text;
+  EXPECT_THAT(text.substr(placed, 120), HasSubstr(" instead of "));
+  EXPECT_THAT(RunPlan(With(job, {"--quiet"})).out, HasSubstr("; with "));
+}
+
+// It compared steps in the default order of ranks.
+TEST(PlacementWords, DiffAndOpenTellTheStepAsItIsPlaced) {
+  const std::string folder = ScratchFolder();
+  const std::vector<std::string> job = {
+      "--model",   "gpt2-medium", "--topology",     "aws-p4d", "--nodes",    "2",
+      "--seq-len", "512",         "--global-batch", "64",      "--tp",       "8",
+      "--pp",      "2",           "--micro-batch",  "4",       "--schedule", "1f1b",
+      "--refine",  "0",           "--placement",    "search"};
+  std::vector<double> placed;
+  for (const char* slow : {"1:2", "1:3"}) {
+    const std::string bundle = folder + "/" + std::to_string(placed.size()) + ".json";
+    const json answer = JsonOf(With(job, {"--slow-node", slow}));
+    ASSERT_EQ(RunPlan(With(job, {"--slow-node", slow, "--bundle", bundle})).code, 0);
+    const json& row = answer["ranked"][0];
+    ASSERT_GT(row["placement"]["gain"].get<double>(), 0);
+    placed.push_back(row["placement"]["step_time_s"].get<double>());
+    EXPECT_LT(placed.back(), row["step_time_s"].get<double>());
+  }
+  const json diff = JsonOf({"diff", folder + "/0.json", folder + "/1.json"});
+  EXPECT_DOUBLE_EQ(diff["old"]["step_time_s"].get<double>(), placed[0]);
+  EXPECT_DOUBLE_EQ(diff["new"]["step_time_s"].get<double>(), placed[1]);
+  EXPECT_THAT(diff["old"]["layout"].get<std::string>(), HasSubstr(", --placement "));
+}
+
+// Rows 4 and 5 were not searched, and nothing said so: the fastest so placed is one of them here.
+TEST(PlacementWords, EachRowIsSearchedOrNamed) {
+  const std::vector<std::string> job = {"--model",        "gpt2-xl", "--topology",  "aws-p3dn",
+                                        "--nodes",        "6",       "--framework", "megatron",
+                                        "--slow-node",    "2:1.3",   "--placement", "search",
+                                        "--global-batch", "480"};
+  const json answer = JsonOf(job);
+  std::vector<std::pair<double, int>> steps;
+  for (const json& row : answer["ranked"]) {
+    ASSERT_TRUE(row.contains("placement"));
+    steps.emplace_back(row["placement"]["step_time_s"], static_cast<int>(steps.size()) + 1);
+  }
+  ASSERT_EQ(steps.size(), 5u);
+  std::ranges::stable_sort(steps);
+  std::vector<int> order;
+  for (const auto& [seconds, row] : steps) order.push_back(row);
+  EXPECT_EQ(answer["placed"]["order"].get<std::vector<int>>(), order);
+  EXPECT_GT(order.front(), 3);
+  const std::string text = Folded(RunPlan(job).out);
+  const std::string best = "so placed, plan " + std::to_string(order.front()) + " is the best: ";
+  EXPECT_LT(text.find(best), text.find("step time")) << text;
+  EXPECT_THAT(text, HasSubstr(answer["placed"]["words"].get<std::string>()));
+  EXPECT_THAT(RunPlan(With(job, {"--quiet"})).out, HasSubstr(best));
+}
+
+TEST(PlacementWords, RowsBeyondTheMostAreNamed) {
+  const std::vector<std::string> job = {
+      "--model",  "gpt2-medium", "--topology",  "aws-p4d", "--nodes", "2",  "--seq-len",      "512",
+      "--refine", "0",           "--placement", "search",  "--top",   "12", "--global-batch", "64"};
+  const json answer = JsonOf(job);
+  ASSERT_EQ(answer["ranked"].size(), 12u);
+  for (std::size_t row = 0; row < 12; ++row)
+    EXPECT_EQ(answer["ranked"][row].contains("placement"), row < 10) << row;
+  const std::string words = "not looked at: plans 11 and 12";
+  EXPECT_THAT(answer["placed"]["words"].get<std::string>(), HasSubstr(words));
+  EXPECT_THAT(Folded(RunPlan(job).out), HasSubstr(words));
+}
+
+// `plan` said that none of the first layouts can have it.
+TEST(PlacementWords, AnOrderThatIsNoneNamesItsNode) {
+  const std::vector<std::string> search = {"--model", "gpt2-medium", "--topology", "aws-p4d",
+                                           "--nodes", "3",           "--refine",   "0"};
+  const std::vector<std::string> predict = {
+      "predict", "--model", "gpt2-medium", "--topology", "aws-p4d", "--nodes",
+      "3",       "--dp",    "24",          "--tp",       "1"};
+  const std::vector<std::pair<std::string, std::string>> orders = {
+      {"0,0,1", "names node 0 twice"},
+      {"tp-cp-dp-pp:0..3", "names node 3, the cluster has nodes 0 to 2"},
+      {"2,0", "names 2 of 3 nodes: node 1 is missing"}};
+  for (const auto& [order, reason] : orders) {
+    for (const auto& words : {search, predict}) {
+      const Outcome refused = RunPlan(With(words, {"--global-batch", "24", "--placement", order}));
+      EXPECT_EQ(refused.code, 2) << order;
+      EXPECT_THAT(Folded(refused.err), AllOf(HasSubstr(reason), HasSubstr("each of nodes 0 to 2")));
+    }
+  }
+}
+
+TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {
+  const std::vector<std::string> job = {"predict", "--model",        "gpt2-medium", "--topology",
+                                        "aws-p4d", "--nodes",        "2",           "--seq-len",
+                                        "512",     "--global-batch", "64",          "--tp",
+                                        "8",       "--pp",           "2",           "--micro-batch",
+                                        "4",       "--placement",    "search"};
+  const char* words = "Other splits of the layers over the stages were not looked at";
+  EXPECT_THAT(Folded(RunPlan(With(job, {"--layout", "10,14"})).out), HasSubstr(words));
+  EXPECT_THAT(Folded(RunPlan(With(job, {"--framework", "megatron@2021"})).out), HasSubstr(words));
+  EXPECT_THAT(Folded(RunPlan(job).out), Not(HasSubstr(words)));
+  EXPECT_THAT(Folded(RunPlan(With(job, {"--slow-node", "0:2"})).out), Not(HasSubstr(words)));
+}
+
+}  // namespace
+}  // namespace orrery
