@@ -285,6 +285,14 @@ void ReadProducts(CaseCells* cells, CaseRow* row) {
   row->work.fp8 = cells->Take(Fp8Of(cells->Text("precision"), cells->Text("precision_recipe"),
                                     FindFramework(row->framework).fp8),
                               Fp8::kOff);
+  if (const std::string skipped = cells->Text("fp8_skip"); !skipped.empty()) {
+    const auto layers = ReadSkippedLayers(skipped);
+    if (!layers)
+      cells->Refuse(
+          fmt::format("fp8_skip '{}': layers at the start and at the end, as \"1,1\"", skipped));
+    else
+      row->work.fp8_skip = *layers;
+  }
   const std::string gradients = cells->Text("grad_reduce_dtype");
   if (gradients == "bf16") row->strategy.fp32_grads = false;
   if (gradients == "fp32" && row->work.precision == Precision::kBf16)
@@ -425,6 +433,7 @@ const std::vector<std::string>& OptionalCaseColumns() {
                                                     "lora_rank",
                                                     "lora_targets",
                                                     "precision_recipe",
+                                                    "fp8_skip",
                                                     "param_storage",
                                                     "grad_reduce_dtype",
                                                     "tp_overlap",

@@ -33,7 +33,8 @@ std::string PlanKey(const CaseRow& row) {
              "{} {}",
              static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads,
              m.vocab, static_cast<int>(m.norm), row.work.seq_len,
-             static_cast<int>(row.work.precision) * 16 + static_cast<int>(row.work.fp8),
+             static_cast<int>(row.work.precision) * 16 + static_cast<int>(row.work.fp8) +
+                 row.work.fp8_skip.key() * 65536,
              static_cast<int>(row.work.optimizer), s.tp, s.pp, s.vpp, s.dp, s.dp_outer,
              s.micro_batch, s.zero, s.sequence_parallel, RecomputeText(s.recompute),
              s.flash_attention,

@@ -17,16 +17,16 @@ using SweepKey =
 SweepKey SweepOf(const CaseRow& row) {
   const ModelSpec& m = row.model;
   const Workload& w = row.work;
-  return {
-      row.source,
-      row.topology,
-      row.framework,
-      row.nodes,
-      row.gpus_per_node,
-      {static_cast<int64_t>(m.family), static_cast<int64_t>(m.norm), m.layers, m.decoder_layers,
-       m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab, w.seq_len, w.global_batch,
-       w.lora.key() * 256 + static_cast<int64_t>(w.precision) * 16 + static_cast<int64_t>(w.fp8),
-       static_cast<int64_t>(w.optimizer), static_cast<int64_t>(row.window)}};
+  return {row.source,
+          row.topology,
+          row.framework,
+          row.nodes,
+          row.gpus_per_node,
+          {static_cast<int64_t>(m.family), static_cast<int64_t>(m.norm), m.layers, m.decoder_layers,
+           m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab, w.seq_len, w.global_batch,
+           w.fp8_skip.key() * 65536 + w.lora.key() * 256 + static_cast<int64_t>(w.precision) * 16 +
+               static_cast<int64_t>(w.fp8),
+           static_cast<int64_t>(w.optimizer), static_cast<int64_t>(row.window)}};
 }
 
 void Judge(Sweep* sweep) {

@@ -79,7 +79,8 @@ PredictorKey KeyOf(const CaseRow& row, const FrameworkProfile& framework) {
           {m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab,
            static_cast<int64_t>(m.family), static_cast<int64_t>(m.norm), row.work.seq_len,
            static_cast<int64_t>(row.work.precision), static_cast<int64_t>(row.work.optimizer),
-           m.head_dim, m.token_types, static_cast<int64_t>(row.work.fp8), row.work.lora.key()}};
+           m.head_dim, m.token_types,
+           static_cast<int64_t>(row.work.fp8) + 16 * row.work.fp8_skip.key(), row.work.lora.key()}};
 }
 
 class CasePredictor {

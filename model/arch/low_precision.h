@@ -37,6 +37,7 @@ struct SkippedLayers {
   bool Hold(int64_t layer, int64_t layers) const {
     return layer >= 0 && (layer < first || (last > 0 && layer >= layers - last));
   }
+  int64_t key() const { return first * int64_t{1'000'000} + last; }
   bool operator==(const SkippedLayers&) const = default;
 };
 

@@ -99,6 +99,11 @@ TEST(PlacementWords, EachRowIsSearchedOrNamed) {
   EXPECT_LT(text.find(best), text.find("step time")) << text;
   EXPECT_THAT(text, HasSubstr(answer["placed"]["words"].get<std::string>()));
   EXPECT_THAT(RunPlan(With(job, {"--quiet"})).out, HasSubstr(best));
+  // Bundles are compared by what is the best.
+  const std::string bundle = ScratchFolder() + "/placed.json";
+  ASSERT_EQ(RunPlan(With(job, {"--bundle", bundle})).code, 0);
+  EXPECT_DOUBLE_EQ(JsonOf({"diff", bundle, bundle})["new"]["step_time_s"].get<double>(),
+                   steps.front().first);
 }
 
 TEST(PlacementWords, RowsBeyondTheMostAreNamed) {

@@ -188,6 +188,20 @@ TEST(CaseNames, PrecisionsOfFewBitsNameTheirRecipe) {
   EXPECT_THAT(*recipe("fp8", "deepspeed").refused, HasSubstr("no recipe"));
 }
 
+// NVIDIA's recipes for GB200 keep the first and the last layer in 16 bits.
+TEST(CaseNames, LayersAtBothEndsMayStayInSixteenBits) {
+  const auto skipping = [](const char* layers) {
+    Cells cells =
+        Printed({{"precision", "fp8-tensorwise"}, {"framework", "megatron"}, {"zero", "1"}});
+    if (*layers != '\0') cells["fp8_skip"] = layers;
+    return cells;
+  };
+  EXPECT_EQ(Read(skipping("\"1,2\"")).work.fp8_skip, (SkippedLayers{1, 2}));
+  EXPECT_THAT(*Read(skipping("1")).refused, HasSubstr("fp8_skip '1'"));
+  EXPECT_THAT(*Read(skipping("\"1,-2\"")).refused, HasSubstr("fp8_skip"));
+  EXPECT_GT(StepSeconds(skipping("\"4,4\"")), 1.02 * StepSeconds(skipping("")));
+}
+
 TEST(CaseLayout, WhatIsNotPrintedFollowsFromTheGpus) {
   EXPECT_EQ(Read(Printed({{"dp", ""}, {"tp", "2"}})).strategy.dp, 32);
   EXPECT_EQ(Read(Printed({{"nodes", ""}})).nodes, 8);

@@ -148,6 +148,16 @@ std::string OffloadText(const Offload& offload) {
   return text.empty() ? "none" : text;
 }
 
+std::optional<SkippedLayers> ReadSkippedLayers(std::string_view text) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string_view::npos) return std::nullopt;
+  const auto count = [](std::string_view number) {
+    return number == "0" ? std::optional(0) : Count(number);
+  };
+  const auto first = count(text.substr(0, comma)), last = count(text.substr(comma + 1));
+  return first && last ? std::optional(SkippedLayers{*first, *last}) : std::nullopt;
+}
+
 std::optional<Offload> ReadOffload(std::string_view text) {
   Offload offload;
   if (text == "none") return offload;

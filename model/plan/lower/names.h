@@ -35,6 +35,9 @@ inline constexpr const char* kRecomputeForms =
     "none, selective, full, op, or modules as core_attn+layernorm+mlp_act+mlp+key_proj+attn_proj+"
     "mlp_up; full:5 of the first 5 layers of each chunk, full/2 of each second layer";
 
+// Layers at the start and at the end: "1,1".
+std::optional<SkippedLayers> ReadSkippedLayers(std::string_view text);  // nullopt: no such text
+
 // "none", or one or several of "optimizer", "optimizer:0.5" (half of the parameters), "weights", "activations" joined by +.
 std::string OffloadText(const Offload& offload);
 std::optional<Offload> ReadOffload(std::string_view text);  // nullopt: no such text

@@ -111,23 +111,17 @@ void JobMaker::ReadPlain() {
 }
 
 void JobMaker::ReadSkipped() {
-  constexpr int64_t kMostLayers = 1'000'000;
-  const std::string& text = flags_.fp8_skip.text;
-  const std::size_t comma = text.find(',');
-  int64_t first = 0, last = 0;
-  const auto read = [&](const std::string& part, int64_t* number) {
-    return ParseInteger(part, number) == NumberFault::kNone && *number >= 0 &&
-           *number <= kMostLayers;
-  };
-  if (comma == std::string::npos || !read(text.substr(0, comma), &first) ||
-      !read(text.substr(comma + 1), &last)) {
-    return diagnostics_.Error(
-        flags_.fp8_skip.where,
-        fmt::format("--fp8-skip: '{}' is no number of layers at the start and one at the end",
-                    text),
-        "--fp8-skip 1,1");
+  const Flag& flag = flags_.fp8_skip;
+  const auto skipped = ReadSkippedLayers(flag.text);
+  if (skipped) {
+    request_.work.fp8_skip = *skipped;
+    return;
   }
-  request_.work.fp8_skip = {static_cast<int>(first), static_cast<int>(last)};
+  diagnostics_.Error(
+      flag.where,
+      fmt::format("--fp8-skip: '{}' is no number of layers at the start and one at the end",
+                  flag.text),
+      "--fp8-skip 1,1");
 }
 
 std::optional<double> JobMaker::ReadRate(const Flag& flag) {

@@ -55,12 +55,23 @@ std::optional<Headline> PlacedOf(const ordered_json& row) {
   return headline;
 }
 
+// The best row: rows stand where they are in the default order of ranks, a placement search may rank them otherwise.
+const ordered_json& BestRow(const ordered_json& answer, const ordered_json& ranked) {
+  const auto placed = answer.find("placed");
+  if (placed == answer.end() || !placed->is_object()) return ranked.front();
+  const ordered_json* order = ArrayIn(*placed, "order");
+  if (order == nullptr || !order->front().is_number_unsigned()) return ranked.front();
+  const auto row = order->front().get<std::size_t>();
+  return row >= 1 && row <= ranked.size() ? ranked[row - 1] : ranked.front();
+}
+
 std::optional<Headline> SearchOf(const ordered_json& answer) {
   const ordered_json* ranked = ArrayIn(answer, "ranked");
-  if (ranked == nullptr || !ranked->front().is_object()) return std::nullopt;
-  std::optional<Headline> headline = PlacedOf(ranked->front());
-  if (!headline)
-    headline = StepOf(ranked->front(), answer.contains("step_time_s") ? answer : ranked->front());
+  if (ranked == nullptr) return std::nullopt;
+  const ordered_json& best = BestRow(answer, *ranked);
+  if (!best.is_object()) return std::nullopt;
+  std::optional<Headline> headline = PlacedOf(best);
+  if (!headline) headline = StepOf(best, answer.contains("step_time_s") ? answer : best);
   const auto training = answer.find("training");
   if (!headline || training == answer.end() || !training->is_object()) return headline;
   if (const ordered_json* runs = ArrayIn(*training, "runs"); runs != nullptr) {
