@@ -162,14 +162,20 @@ double JourneyBound(const LayerTable& slowest, const Strategy& s, const Pipeline
   // Of more micro-batches than a walk takes, rounds of the busiest stage stand for the others.
   const double walked = ScheduleClock::Walked(rules, s.pp, micro_batches);
   const double later = (micro_batches - walked) * WorkOf(table) / s.pp;
-  const double last = layout.back();
+  // Of a chunk, whose layers may be recomputed more or less often than the average one.
+  const auto pass = [&](int held, double of_layer) {
+    return held * of_layer +
+           pipeline.MoreRecomputed(s.recompute, held) * table.recomputing.backward.busy();
+  };
   if (rules.in_a_v)
-    return journey + (walked - 1) * (last * backward + head) + layout.front() * put_off + later;
-  double others = 0;  // layers of the last stage in other chunks
+    return journey + (walked - 1) * (pass(layout.back(), backward) + head) +
+           layout.front() * put_off + later;
+  double others = 0;  // other chunks of the last stage
   for (int chunk = 0; chunk + 1 < s.vpp; ++chunk)
-    others += layout[static_cast<std::size_t>(VirtualStage(false, s.pp, s.pp - 1, chunk))];
-  return journey + (walked - s.pp) * others * (forward + backward) +
-         (walked - 1) * (last * (forward + backward) + head) + later;
+    others += pass(layout[static_cast<std::size_t>(VirtualStage(false, s.pp, s.pp - 1, chunk))],
+                   forward + backward);
+  return journey + (walked - s.pp) * others +
+         (walked - 1) * (pass(layout.back(), forward + backward) + head) + later;
 }
 
 StageBounds BoundsOf(const LayerTable& slowest, const Strategy& s, const PipelineLayers& pipeline,

@@ -252,6 +252,26 @@ class Bounds {
   Evaluator evaluator_;
 };
 
+// A walk that is asked for no more than its step takes does not end before it.
+void ExpectWalksToEnd(const SearchRequest& request, const Profiles& profiles,
+                      const std::vector<Exact>& all) {
+  const orrery::Job job = JobOf(request, profiles);
+  StepPredictor predictor(job);
+  StepSweep sweep(predictor.closed_form());
+  for (const Exact& exact : all) {
+    const Strategy& s = exact.strategy;
+    const auto found = predictor.Table(KeyOf(job.model, s));
+    const LayerTable& table = *std::get<const LayerTable*>(found);
+    const PlanOutline outline = OutlineOf(job.model, job.work, s, LayersOf(job.model, s));
+    sweep.Start(*predictor.StagesOf(s));
+    const double seconds = sweep.Seconds(table, outline, *predictor.DataOf(s));
+    sweep.Start(*predictor.StagesOf(s));
+    EXPECT_EQ(sweep.Seconds(table, outline, *predictor.DataOf(s), seconds * (1 + 1e-9)),
+              std::optional(seconds))
+        << DescribeLayout(s);
+  }
+}
+
 class Exactness : public testing::TestWithParam<Job> {};
 
 TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
@@ -281,6 +301,7 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
               exact.memory * (1 + 1e-12))
         << DescribeLayout(exact.strategy);
   }
+  ExpectWalksToEnd(request, profiles, all);
   std::sort(memory.begin(), memory.end());
   request.memory_limit = Bytes(memory[static_cast<std::size_t>(
       GetParam().memory_quantile * static_cast<double>(memory.size() - 1))]);
