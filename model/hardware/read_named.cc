@@ -174,6 +174,7 @@ class NamedReader {
     std::vector<char> listed(fabric_->hosts.size(), 0);
     for (const Node& cell : map_.Items("hosts")) {
       const std::string name = cell.AsString();
+      if (!map_.diagnostics()->ok()) return order;
       const auto found = hosts_.find(name);
       if (found == hosts_.end()) {
         cell.Error(fmt::format("host '{}' is on no switch", name.substr(0, kLongestName)),
@@ -187,6 +188,7 @@ class NamedReader {
       }
       order.push_back(host);
     }
+    if (!map_.diagnostics()->ok()) return order;
     if (const auto missing = std::ranges::find(listed, 0); missing != listed.end())
       map_.ErrorAt("hosts",
                    fmt::format("{} of {} hosts: '{}' is missing", order.size(), listed.size(),

@@ -14,6 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // Leaves of 3, 2 and 1 hosts with one NIC of 12.5 GB/s each; two spines.
 constexpr const char* kUnequal =
@@ -176,6 +177,8 @@ TEST(NamedFabric, ExplainsWrongListsOfHosts) {
               HasSubstr("host 'a' stands here twice"));
   EXPECT_THAT(ErrorOf("kind: named, hosts: [b], " + switches),
               HasSubstr("1 of 2 hosts: 'a' is missing"));
+  EXPECT_THAT(ErrorOf("kind: named, hosts: a, " + switches),
+              AllOf(HasSubstr("expected a list"), Not(HasSubstr("is missing"))));
   EXPECT_THAT(ErrorOf("kind: single-switch, hosts: [a, b]"), HasSubstr("hosts"));
 }
 

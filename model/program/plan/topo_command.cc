@@ -181,19 +181,18 @@ nlohmann::ordered_json TopoJson(const Broken& made) {
          {"bytes_per_s", route.links.empty() ? 0.0 : cluster.Bottleneck(route.links).value},
          {"links", LinkNames(cluster, route.links)}});
   }
-  nlohmann::ordered_json json{{"schema", "orrery.topo/1"},
-                              {"name", cluster.spec.name},
-                              {"nodes", cluster.nodes},
-                              {"gpus_per_node", cluster.gpus_per_node},
-                              {"nics_per_node", cluster.spec.node.nics.size()},
-                              {"oversubscription", cluster.summary.oversubscription},
-                              {"hosts", cluster.spec.fabric.hosts},
-                              {"failed", LinkNames(cluster, made.failed)},
-                              {"bisection_without_failures", halves(made.before)},
-                              {"bisection", halves(made.after)},
-                              {"routes", routes}};
-  if (!cluster.spec.fabric.hosts.empty()) json["numbering"] = NumberingText(cluster.spec.fabric);
-  return json;
+  return {{"schema", "orrery.topo/1"},
+          {"name", cluster.spec.name},
+          {"nodes", cluster.nodes},
+          {"gpus_per_node", cluster.gpus_per_node},
+          {"nics_per_node", cluster.spec.node.nics.size()},
+          {"oversubscription", cluster.summary.oversubscription},
+          {"hosts", cluster.spec.fabric.hosts},
+          {"numbering", NumberingText(cluster.spec.fabric)},
+          {"failed", LinkNames(cluster, made.failed)},
+          {"bisection_without_failures", halves(made.before)},
+          {"bisection", halves(made.after)},
+          {"routes", routes}};
 }
 
 }  // namespace
