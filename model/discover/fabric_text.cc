@@ -5,7 +5,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
+
+#include "model/hardware/host_order.h"
 
 namespace orrery::discover {
 namespace {
@@ -23,7 +27,9 @@ class FabricWriter {
     PlaceHosts();
     PlaceSwitches();
     for (std::size_t i = 0; i < seen_.switches.size(); ++i) CountUp(i);
-    std::string yaml = "fabric:\n  kind: named\n  switches:\n";
+    std::string yaml = "fabric:\n  kind: named\n";
+    AppendHostOrder(seen_, &yaml);
+    yaml += "  switches:\n";
     for (const SwitchFact& one : seen_.switches) {
       const std::string hosts =
           one.hosts.empty() ? "" : fmt::format(", hosts: [{}]", fmt::join(one.hosts, ", "));
@@ -113,6 +119,28 @@ class FabricWriter {
 };
 
 }  // namespace
+
+void AppendHostOrder(const Observed& seen, std::string* yaml) {
+  if (seen.launched.empty()) {
+    *yaml +=
+        "  # nodes 0, 1, ...: in natural order of host names, or as a list 'hosts: [...]' has "
+        "them\n";
+    return;
+  }
+  std::vector<std::string> names, rest;
+  std::set<std::string> launched;
+  for (const NamedNode& host : seen.launched) {
+    names.push_back(host.name);
+    launched.insert(host.name);
+  }
+  for (const NamedNode& host : seen.hosts) {
+    if (!launched.contains(host.name)) rest.push_back(host.name);
+  }
+  std::sort(rest.begin(), rest.end(), NaturallyLess);
+  names.insert(names.end(), rest.begin(), rest.end());
+  *yaml += fmt::format("  hosts: [{}]  # nodes 0, 1, ...: the order of {}\n",
+                       fmt::join(names, ", "), PlaceText(seen.launched.front().where));
+}
 
 void AppendNamedFabric(const Observed& seen, BytesPerSecond per_host, std::string* yaml,
                        std::vector<std::string>* assumed) {

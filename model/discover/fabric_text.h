@@ -9,6 +9,10 @@
 
 namespace orrery::discover {
 
+// Appends `  hosts:` of a named fabric, by node: those of hostfiles in their order, then the rest in natural
+// order. Without a hostfile a comment that says what applies: natural order of all.
+void AppendHostOrder(const Observed& seen, std::string* yaml);
+
 // Appends `fabric:` with kind named; links carry the rate of all hosts below (`per_host` each), which
 // no source states. Throws InputError: hosts on no switch or on two, switches in a loop.
 void AppendNamedFabric(const Observed& seen, BytesPerSecond per_host, std::string* yaml,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "model/base/node.h"
 #include "model/discover/known_devices.h"
@@ -205,6 +206,8 @@ void ReadSlurmYaml(const SourcePtr& source, Observed* seen) {
 
 void ReadHostfile(const SourcePtr& source, Observed* seen) {
   std::optional<int64_t> slots;
+  std::set<std::string> launched;
+  for (const NamedNode& host : seen->launched) launched.insert(host.name);
   for (const Line& line : LinesOf(*source)) {
     const std::vector<std::string> words = WordsOf(line.text);
     if (words.empty() || words[0].starts_with('#')) continue;
@@ -217,7 +220,10 @@ void ReadHostfile(const SourcePtr& source, Observed* seen) {
       count = name.substr(colon + 1);
       name.resize(colon);
     }
-    for (const std::string& host : HostsOf(name, where)) seen->AddHost(host, where);
+    for (const std::string& host : HostsOf(name, where)) {
+      seen->AddHost(host, where);
+      if (launched.insert(host).second) seen->launched.push_back({host, where});
+    }
     if (count.empty()) continue;
     const auto number = WholeOf(count);
     if (!number || *number < 1 || *number > 4096)

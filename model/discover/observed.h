@@ -120,6 +120,7 @@ struct Observed {
   std::set<std::string> without_gpus;         // hosts that Slurm lists without GPUs
   std::map<std::string, std::string> unlike;  // and with other ones than most: their Gres
   bool hosts_listed = false;                  // a hostfile: these and no others
+  std::vector<NamedNode> launched;            // of hostfiles, in the order of launchers, each once
   std::vector<SwitchFact> switches;
   std::optional<Fact<int64_t>> nodes;
   std::optional<Fact<int64_t>> ranks;  // of a log that does not say on how many nodes

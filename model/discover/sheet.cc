@@ -70,6 +70,7 @@ void Sheet::LeaveOutHosts() {
     return seen_.without_gpus.contains(host) || seen_.unlike.contains(host);
   };
   std::erase_if(seen_.hosts, [&](const NamedNode& host) { return bare(host.name); });
+  std::erase_if(seen_.launched, [&](const NamedNode& host) { return bare(host.name); });
   for (SwitchFact& one : seen_.switches) std::erase_if(one.hosts, bare);
   // Switches that are left without a host, from the leaves up.
   const auto empty = [](const SwitchFact& one) { return one.hosts.empty() && one.below.empty(); };

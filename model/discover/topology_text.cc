@@ -363,7 +363,9 @@ class Writer : private Sheet {
         static_cast<int64_t>(seen_.hosts.size()) == max_nodes_.value) {
       std::vector<std::string> names;
       for (const NamedNode& host : seen_.hosts) names.push_back(host.name);
-      made_.yaml += "fabric:\n  kind: named\n  switches:\n";
+      made_.yaml += "fabric:\n  kind: named\n";
+      AppendHostOrder(seen_, &made_.yaml);
+      made_.yaml += "  switches:\n";
       Line(fmt::format("    - {{name: switch0, hosts: [{}]}}", fmt::join(names, ", ")),
            "one switch for the hosts of " + PlaceText(seen_.hosts.front().where), true, "fabric");
       return;

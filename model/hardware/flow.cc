@@ -136,6 +136,20 @@ std::string_view Blankless(std::string_view text) {
   return text;
 }
 
+// Neighbours in the network, whatever their numbers: those of a named switch next to each other.
+std::vector<int64_t> NeighbouringNodes(const Cluster& cluster) {
+  std::vector<int64_t> nodes;
+  std::vector<char> placed(static_cast<std::size_t>(cluster.nodes), 0);
+  const auto place = [&](int64_t node) {
+    if (node < cluster.nodes && placed[static_cast<std::size_t>(node)]++ == 0)
+      nodes.push_back(node);
+  };
+  for (const NamedSwitch& one : cluster.spec.fabric.switches)
+    for (const int64_t host : one.hosts) place(host);
+  for (int64_t node = 0; node < cluster.nodes; ++node) place(node);
+  return nodes;
+}
+
 }  // namespace
 
 BytesPerSecond MaxFlow(const Cluster& cluster, std::span<const int64_t> from,
@@ -151,11 +165,13 @@ Halves WorstHalves(const Cluster& cluster) {
   // Both halves of an even number are a start each, and flow is the same in both directions.
   const int64_t starts = cluster.nodes % 2 == 0 ? half : cluster.nodes;
   const int64_t stride = (starts + kMostHalves - 1) / kMostHalves;
+  const std::vector<int64_t> nodes = NeighbouringNodes(cluster);
   worst.rate = BytesPerSecond(std::numeric_limits<double>::infinity());
   for (int64_t start = 0; start < starts; start += stride) {
     std::vector<int64_t> from, to;
     for (int64_t i = 0; i < cluster.nodes; ++i)
-      (i < half ? from : to).push_back((start + i) % cluster.nodes);
+      (i < half ? from : to)
+          .push_back(nodes[static_cast<std::size_t>((start + i) % cluster.nodes)]);
     std::vector<LinkId> cut;
     const BytesPerSecond rate(flow.Run(from, to, &cut));
     if (rate.value >= worst.rate.value) continue;

@@ -24,7 +24,7 @@ BytesPerSecond MaxFlow(const Cluster& cluster, std::span<const int64_t> from,
                        std::span<const int64_t> to, std::vector<LinkId>* cut = nullptr);
 
 // The smallest flow from half of the nodes to the others, over all halves of neighbours: n/2 nodes
-// in a row, the last one's neighbour is the first. At most 256 such halves, evenly spread. No nodes
+// in a row, the last one's neighbour is the first; those on a named switch are next to each other. At most 256 such halves, evenly spread. No nodes
 // in it with one node.
 Halves WorstHalves(const Cluster& cluster);
 

@@ -8,6 +8,7 @@
 
 #include "model/base/text.h"
 #include "model/hardware/cluster.h"
+#include "model/hardware/host_order.h"
 #include "model/hardware/node_template.h"
 
 namespace orrery {
@@ -84,12 +85,29 @@ std::string FabricText(const TopologySpec& spec) {
   return "";
 }
 
-// "leaf0: node0 .. node2 (3 hosts), nic0"
+// "0..3,7"
+std::string NumbersText(const std::vector<int64_t>& sorted) {
+  constexpr int kMostRuns = 8;
+  std::string text;
+  int runs = 0;
+  for (std::size_t begin = 0, end = 0; begin < sorted.size(); begin = end) {
+    for (end = begin + 1; end < sorted.size() && sorted[end] == sorted[end - 1] + 1;) ++end;
+    if (++runs > kMostRuns) return text + ",...";
+    text += fmt::format("{}{}", text.empty() ? "" : ",", sorted[begin]);
+    if (end > begin + 1) text += fmt::format("..{}", sorted[end - 1]);
+  }
+  return text;
+}
+
+// "leaf0: node0 .. node2 (3 hosts, nodes 0..2), nic0"
 std::string LeafText(const TopologySpec& spec, const NamedSwitch& one) {
   const auto name = [&](int64_t host) { return spec.fabric.hosts[static_cast<std::size_t>(host)]; };
   std::string text = fmt::format("{}: {}", one.name, name(one.hosts.front()));
   if (one.hosts.size() > 1)
-    text += fmt::format(" .. {} ({} hosts)", name(one.hosts.back()), one.hosts.size());
+    text += fmt::format(" .. {} ({} hosts, nodes {})", name(one.hosts.back()), one.hosts.size(),
+                        NumbersText(one.hosts));
+  else
+    text += fmt::format(" (node {})", one.hosts.front());
   if (one.nics.size() < spec.node.nics.size())
     text += fmt::format(", nic{}", fmt::join(one.nics, " nic"));
   return text;
@@ -126,6 +144,7 @@ std::string Header(const TopologySpec& spec, int64_t nodes) {
   text += Line("fabric", fmt::format("{}; profile {}", FabricText(spec), spec.fabric_profile));
   if (!spec.collectives.empty()) text += Line("measured", "collectives " + spec.collectives);
   if (spec.fabric.kind == FabricKind::kNamed) {
+    text += Line("hosts", NumberingText(spec.fabric));
     for (const NamedSwitch& one : spec.fabric.switches) {
       if (!one.hosts.empty()) text += Line("", LeafText(spec, one));
     }
@@ -209,6 +228,11 @@ std::string RouteLine(const Cluster& cluster, int64_t from, int64_t to) {
   for (const LinkId link : route) {
     path += " > " + cluster.DeviceName(cluster.links[static_cast<std::size_t>(link)].to);
   }
+  const FabricSpec& fabric = cluster.spec.fabric;
+  const int64_t a = cluster.NodeOf(from), b = cluster.NodeOf(to);
+  if (a != b && !fabric.hosts.empty())
+    path += fmt::format("  ({} to {})", fabric.hosts[static_cast<std::size_t>(a)],
+                        fabric.hosts[static_cast<std::size_t>(b)]);
   return fmt::format("  {:<26}{}\n", BothUnits(cluster.Bottleneck(route)), path);
 }
 

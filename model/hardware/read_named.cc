@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "model/hardware/host_order.h"
 #include "model/hardware/read_parts.h"
 
 namespace orrery {
@@ -27,12 +29,15 @@ class NamedReader {
   }
 
   void Read() {
+    map_.Find("hosts");  // read last: it needs the switches
     for (const Node& row : map_.Items("switches")) ReadSwitch(row);
     if (map_.Has("links")) {
       for (const Node& row : map_.Items("links")) ReadLink(row);
     }
     if (!map_.diagnostics()->ok()) return;
     CheckHosts();
+    if (!map_.diagnostics()->ok()) return;
+    NumberHosts();
     if (!map_.diagnostics()->ok()) return;
     CheckConnected();
     SetOversubscription();
@@ -70,7 +75,6 @@ class NamedReader {
     if (has_hosts) {
       for (const Node& host : row.Items("hosts")) Plug(host, &made);
     }
-    std::sort(made.hosts.begin(), made.hosts.end());
     row.RejectUnknownKeys();
     fabric_->switches.push_back(std::move(made));
   }
@@ -164,6 +168,60 @@ class NamedReader {
     }
   }
 
+  // Old numbers in the order of `hosts`; shorter with an error.
+  std::vector<std::size_t> ListedHosts() const {
+    std::vector<std::size_t> order;
+    std::vector<char> listed(fabric_->hosts.size(), 0);
+    for (const Node& cell : map_.Items("hosts")) {
+      const std::string name = cell.AsString();
+      if (!map_.diagnostics()->ok()) return order;
+      const auto found = hosts_.find(name);
+      if (found == hosts_.end()) {
+        cell.Error(fmt::format("host '{}' is on no switch", name.substr(0, kLongestName)),
+                   SuggestName(name, fabric_->hosts));
+        return order;
+      }
+      const auto host = static_cast<std::size_t>(found->second);
+      if (listed[host]++ != 0) {
+        cell.Error(fmt::format("host '{}' stands here twice", name), "each host once");
+        return order;
+      }
+      order.push_back(host);
+    }
+    if (!map_.diagnostics()->ok()) return order;
+    if (const auto missing = std::ranges::find(listed, 0); missing != listed.end())
+      map_.ErrorAt("hosts",
+                   fmt::format("{} of {} hosts: '{}' is missing", order.size(), listed.size(),
+                               fabric_->hosts[static_cast<std::size_t>(missing - listed.begin())]),
+                   "all hosts of the switches, in the order of nodes; without this list they are "
+                   "in natural order of their names");
+    return order;
+  }
+
+  // Switches list hosts as they are cabled; nodes are in the order in which launchers take them.
+  void NumberHosts() {
+    std::vector<std::string>& names = fabric_->hosts;
+    std::vector<std::size_t> order(names.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (map_.Has("hosts"))
+      order = ListedHosts();
+    else
+      std::sort(order.begin(), order.end(),
+                [&](std::size_t a, std::size_t b) { return NaturallyLess(names[a], names[b]); });
+    if (!map_.diagnostics()->ok()) return;
+    std::vector<std::string> numbered;
+    std::vector<int64_t> node(names.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      numbered.push_back(names[order[i]]);
+      node[order[i]] = static_cast<int64_t>(i);
+    }
+    names = std::move(numbered);
+    for (NamedSwitch& one : fabric_->switches) {
+      for (int64_t& host : one.hosts) host = node[static_cast<std::size_t>(host)];
+      std::sort(one.hosts.begin(), one.hosts.end());
+    }
+  }
+
   void CheckConnected() {
     std::vector<std::size_t> group(fabric_->switches.size());
     for (std::size_t i = 0; i < group.size(); ++i) group[i] = i;
@@ -207,7 +265,7 @@ class NamedReader {
   const TopologySpec& spec_;
   FabricSpec* fabric_;
   std::map<std::string, int> nics_, places_;
-  std::map<std::string, int64_t> hosts_;
+  std::map<std::string, int64_t> hosts_;   // by name, in the order of the switches
   std::vector<std::vector<int>> plugged_;  // by host, then NIC: the switch; -1: none
   std::size_t parallel_ = 0;
 };

@@ -25,8 +25,10 @@ int64_t LeafNodes(const TopologySpec& spec) {
       // Ranks fill the hosts in order: those that share all switches of node 0 before any uplink.
       std::size_t together = fabric.hosts.size();
       for (const NamedSwitch& one : fabric.switches) {
-        if (!one.hosts.empty() && one.hosts.front() == 0)
-          together = std::min(together, one.hosts.size());
+        if (one.hosts.empty() || one.hosts.front() != 0) continue;
+        std::size_t here = 0;
+        while (here < one.hosts.size() && one.hosts[here] == static_cast<int64_t>(here)) ++here;
+        together = std::min(together, here);
       }
       return static_cast<int64_t>(std::max<std::size_t>(1, together));
     }

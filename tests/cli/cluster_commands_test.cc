@@ -61,6 +61,39 @@ TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {
   EXPECT_EQ(answer["failed"].size(), 2u);
 }
 
+// Every other host is on the other leaf: the hostfile numbers them, not the switches.
+TEST_F(ClusterCommands, NodesAreNumberedAsTheHostfileHasThem) {
+  WriteText(Path("topology.conf"),
+            "SwitchName=leaf0 Nodes=node0,node2\nSwitchName=leaf1 Nodes=node1,node3\n"
+            "SwitchName=spine Switches=leaf[0-1]\n");
+  WriteText(Path("hosts"), "node0 slots=8\nnode1 slots=8\nnode2 slots=8\nnode3 slots=8\n");
+  const Outcome made = RunPlan({"discover", Path("topology.conf"), Path("hosts"), "--gpu",
+                                "h100-sxm5-80gb", "--out", Path("mine.yaml")});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("nodes 0 to 3 are node0, node1, node2, node3, "));
+  const Outcome topo = RunPlan({"topo", Path("mine.yaml"), "--failed", "node1-leaf1"});
+  ASSERT_EQ(topo.code, 0) << topo.err;
+  EXPECT_THAT(topo.out, AllOf(HasSubstr("leaf1: node1 .. node3 (2 hosts, nodes 1,3)"),
+                              HasSubstr("failed links: n1.nic0 -> leaf1, leaf1 -> n1.nic0"),
+                              HasSubstr("node1 to node0: cut off")));
+  const Json json = Json::parse(RunPlan({"topo", Path("mine.yaml"), "--json"}).out);
+  EXPECT_EQ(json["hosts"], Json({"node0", "node1", "node2", "node3"}));
+  EXPECT_THAT(json["numbering"].get<std::string>(), HasSubstr("nodes 0 to 3 are node0"));
+  const Outcome slow =
+      RunPlan({"predict", "--model", "gpt2-small", "--topology", Path("mine.yaml"), "--nodes", "4",
+               "--global-batch", "64", "--dp", "32", "--slow-node", "1:2"});
+  ASSERT_EQ(slow.code, 0) << slow.err;
+  EXPECT_THAT(slow.out, HasSubstr("node 1 (node1): kernels take 2 times as long"));
+  const Outcome exported =
+      RunPlan({"export", "--to", "megatron", "--launcher", "torchrun", "--model", "gpt2-small",
+               "--topology", Path("mine.yaml"), "--nodes", "4", "--global-batch", "64", "--dp",
+               "32", "--placement", "0,2,1,3", "--out", Path("job")});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(ReadText(Path("job/launch-torchrun.sh")),
+              AllOf(HasSubstr("# Hosts: nodes 0 to 3 are node0, node1, node2, node3, "),
+                    HasSubstr("PLACES=\"0 2 1 3\"")));
+}
+
 TEST_F(ClusterCommands, WrongInputIsExplained) {
   const std::string dump = Sample("bridges.xml");
   for (const auto& [arguments, said] :

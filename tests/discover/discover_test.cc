@@ -367,6 +367,30 @@ TEST(Discover, ReadsSlurmsUnequalLeaves) {
   EXPECT_EQ(made.spec.fabric_profile, "tcp");
 }
 
+// Launchers take hosts in the order of the hostfile, however the switches are cabled.
+TEST(Discover, NumbersHostsAsTheHostfileDoes) {
+  const SourcePtr cables = Made("topology.conf",
+                                "SwitchName=leaf0 Nodes=node0,node2,node10\n"
+                                "SwitchName=leaf1 Nodes=node1,node3\n"
+                                "SwitchName=spine Switches=leaf[0-1]\n");
+  const Choices h100{"", "h100-sxm5-80gb", std::nullopt};
+  const Discovered listed = Discover(
+      {cables, Made("hosts", "node3 slots=8\nnode0 slots=8\nnode1 slots=8\nnode3 slots=8\n")},
+      h100);
+  // Those that the hostfile leaves out come last.
+  EXPECT_THAT(listed.spec.fabric.hosts, ElementsAre("node3", "node0", "node1", "node2", "node10"));
+  EXPECT_THAT(listed.spec.fabric.switches[0].hosts, ElementsAre(1, 3, 4));
+  EXPECT_THAT(listed.yaml, HasSubstr("hosts: [node3, node0, node1, node2, node10]  # nodes 0, 1, "
+                                     "...: the order of hosts:1"));
+  const Discovered named =
+      Discover({cables, Made("nodes.txt", "NodeName=node0 Gres=gpu:h100:8\n")}, h100);
+  EXPECT_THAT(named.spec.fabric.hosts, ElementsAre("node0", "node1", "node2", "node3", "node10"));
+  EXPECT_THAT(named.yaml, HasSubstr("natural order of host names"));
+  const Discovered one =
+      Discover({Made("hosts", "b slots=8\na slots=8\n")}, {"", "h100-sxm5-80gb", std::nullopt});
+  EXPECT_THAT(one.spec.fabric.hosts, ElementsAre("b", "a"));
+}
+
 TEST(Discover, ReadsAwsInstances) {
   const Discovered made = Discover({Sample("aws-topology.json")});
   EXPECT_EQ(made.nearest, "aws-p4d");

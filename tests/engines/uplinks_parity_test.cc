@@ -50,7 +50,7 @@ std::string Unequal(const TopologySpec& of, const std::vector<double>& shares) {
       of.node.nic_rate.value * static_cast<double>(of.node.nics.size()) * kLeafNodes;
   std::string switches, links;
   for (std::size_t leaf = 0; leaf < shares.size(); ++leaf) {
-    switches += fmt::format("{{name: leaf{0}, hosts: [a{0}, b{0}]}}, ", leaf);
+    switches += fmt::format("{{name: leaf{0}, hosts: [h{0}a, h{0}b]}}, ", leaf);
     links += fmt::format("{}{{between: [leaf{}, spine], rate: {}GB/s}}", leaf > 0 ? ", " : "", leaf,
                          shares[leaf] * rate / 1e9);
   }

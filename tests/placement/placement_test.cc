@@ -39,6 +39,53 @@ TEST(Placement, GathersTheRanksOfAGroupBelowOneLeaf) {
   EXPECT_LT(Simulated(small.job, good), 0.95 * Simulated(small.job, bad));
 }
 
+// The same cluster with every other host on the other leaf: numbers go by names, not by cables.
+TopologySpec EveryOther(const std::string& order, const std::string& others = "[]") {
+  return SmallCluster(8, 2,
+                      "kind: named, " + order +
+                          "switches: [{name: leaf0, hosts: [h0, h2, h4, h6]}, "
+                          "{name: leaf1, hosts: [h1, h3, h5, h7]}, {name: spine}], "
+                          "links: [{between: [leaf0, spine], rate: 25Gbps}, "
+                          "{between: [leaf1, spine], rate: 25Gbps}]",
+                      others);
+}
+
+TEST(Placement, NumbersOfNamedHostsAreThoseOfTheirNames) {
+  const SmallJob in_rows(TwoLeaves(), 8, 64);
+  const SmallJob by_name(EveryOther(""), 8, 64);
+  const SmallJob as_listed(EveryOther("hosts: [h0, h2, h4, h6, h1, h3, h5, h7], "), 8, 64);
+  const std::vector<int32_t> rows = {0, 1, 2, 3, 4, 5, 6, 7}, mixed = {0, 4, 1, 5, 2, 6, 3, 7},
+                             back = {0, 2, 4, 6, 1, 3, 5, 7};
+  const Strategy layout = Layout(1, 2, 8);
+  const auto same = [](double a, double b) { EXPECT_NEAR(a, b, 1e-9 * b); };
+  same(PlacedSeconds(by_name.job, layout),
+       PlacedSeconds(in_rows.job, Placed(layout, false, mixed)));
+  same(Simulated(by_name.job, layout), Simulated(in_rows.job, Placed(layout, false, mixed)));
+  same(PlacedSeconds(as_listed.job, layout), PlacedSeconds(in_rows.job, layout));
+  same(Simulated(as_listed.job, layout), Simulated(in_rows.job, layout));
+  same(PlacedSeconds(by_name.job, Placed(layout, false, back)),
+       PlacedSeconds(in_rows.job, Placed(layout, false, rows)));
+  // Not by the order in which switches list hosts: that one is another step.
+  EXPECT_GT(std::abs(1 - PlacedSeconds(in_rows.job, layout) / PlacedSeconds(by_name.job, layout)),
+            0.02);
+}
+
+TEST(Placement, OtherNodesAreThoseOfTheirHosts) {
+  // h1 is node 1, which is slow; with the list of rows it is node 4.
+  TopologySpec by_name = EveryOther("", "[{nodes: \"1\", slower: 2}]");
+  TopologySpec in_rows =
+      EveryOther("hosts: [h0, h2, h4, h6, h1, h3, h5, h7], ", "[{nodes: \"4\", slower: 2}]");
+  const ModelSpec model = LoadModel("gpt2-medium").spec;
+  Workload work;
+  work.seq_len = 512;
+  for (TopologySpec* one : {&by_name, &in_rows}) PriceOtherNodes(model, work, true, "orrery", one);
+  ASSERT_GT(by_name.slowdown.at(1), 1.9);
+  const SmallJob named(std::move(by_name), 8, 64), listed(std::move(in_rows), 8, 64);
+  const Strategy layout = Layout(1, 2, 8);
+  const Strategy mixed = Placed(layout, false, {0, 4, 1, 5, 2, 6, 3, 7});
+  EXPECT_DOUBLE_EQ(Simulated(named.job, layout), Simulated(listed.job, mixed));
+}
+
 TEST(Placement, KeepsStagesBelowOneLeafWhereTheirTensorsAreMore) {
   // By default all tensors between both stages cross the uplinks, gradients stay below a leaf.
   const SmallJob small(TwoLeaves(), 4, 2048);

@@ -3,14 +3,18 @@
 #include <gmock/gmock.h>
 
 #include "model/hardware/flow.h"
+#include "model/hardware/host_order.h"
+#include "model/hardware/node_order.h"
 #include "model/hardware/print.h"
 #include "tests/topo/testing.h"
 
 namespace orrery {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // Leaves of 3, 2 and 1 hosts with one NIC of 12.5 GB/s each; two spines.
 constexpr const char* kUnequal =
@@ -101,7 +105,81 @@ TEST(NamedFabric, RailsHaveALeafForEachNic) {
   const Cluster cluster = BuildCluster(spec, 3);
   EXPECT_TRUE(cluster.summary.rail_optimised);
   ASSERT_NO_FATAL_FAILURE(ExpectAllRoutesValid(cluster, 2));
-  EXPECT_THAT(PrintTopology(spec, 3), HasSubstr("r0: a .. c (3 hosts), nic0"));
+  EXPECT_THAT(PrintTopology(spec, 3), HasSubstr("r0: a .. c (3 hosts, nodes 0..2), nic0"));
+}
+
+// Two leaves as they are cabled: even hosts on one, odd ones on the other.
+std::string Interleaved(const std::string& more = "") {
+  return "kind: named, " + more +
+         "switches: [{name: leaf0, hosts: [node10, node0, node2]}, {name: leaf1, hosts: [node3, "
+         "node1, node11]}, {name: spine}], links: [{between: [leaf0, spine], rate: 25Gbps}, "
+         "{between: [leaf1, spine], rate: 25Gbps}]";
+}
+
+TEST(NamedFabric, NumbersHostsByNameInNaturalOrder) {
+  const TopologySpec spec = ParseTopology(TopologyText(1, 6, Interleaved()));
+  EXPECT_THAT(spec.fabric.hosts,
+              ElementsAre("node0", "node1", "node2", "node3", "node10", "node11"));
+  EXPECT_THAT(spec.fabric.switches[0].hosts, ElementsAre(0, 2, 4));
+  EXPECT_THAT(spec.fabric.switches[1].hosts, ElementsAre(1, 3, 5));
+  EXPECT_EQ(LeafNodes(spec), 1);  // node 1 is on another leaf than node 0
+  const Cluster cluster = BuildCluster(spec, 6);
+  ASSERT_NO_FATAL_FAILURE(ExpectAllRoutesValid(cluster, 2));
+  EXPECT_EQ(cluster.Route(0, 2).size(), 4 + 2u);  // below leaf0
+  EXPECT_EQ(cluster.Route(0, 1).size(), 4 + 4u);  // over the spine
+  EXPECT_EQ(LinksBetween(cluster, "node1-leaf1"), LinksBetween(cluster, "n1-leaf1"));
+  EXPECT_EQ(LinksBetween(cluster, "node1-leaf1").size(), 2u);
+  const std::vector<Uplinks> uplinks = UplinksOf(spec, 6);
+  ASSERT_EQ(uplinks.size(), 2u);
+  EXPECT_THAT(uplinks[0].share, ElementsAre(1, 0, 1, 0, 1, 0));
+  EXPECT_THAT(PrintTopology(spec, 6),
+              AllOf(HasSubstr("nodes 0 to 5 are node0, node1, node2, node3, node10, node11, in "
+                              "natural order of names"),
+                    HasSubstr("leaf1: node1 .. node11 (3 hosts, nodes 1,3,5)"),
+                    HasSubstr("spine > leaf1 > n1.nic0 > n1.cpu0 > n1.gpu0  (node0 to node1)")));
+}
+
+TEST(NamedFabric, NumbersHostsAsTheirListHasThem) {
+  const TopologySpec spec = ParseTopology(
+      TopologyText(1, 6, Interleaved("hosts: [node0, node2, node10, node1, node3, node11], ")));
+  EXPECT_THAT(spec.fabric.hosts,
+              ElementsAre("node0", "node2", "node10", "node1", "node3", "node11"));
+  EXPECT_THAT(spec.fabric.switches[0].hosts, ElementsAre(0, 1, 2));
+  EXPECT_EQ(LeafNodes(spec), 3);
+  EXPECT_THAT(PrintTopology(spec, 6),
+              AllOf(HasSubstr("as the list `hosts` has them"), HasSubstr("(node0 to node2)")));
+}
+
+// Neighbours of the halves share switches, whatever their numbers.
+TEST(NamedFabric, NumbersDoNotMoveTheBisection) {
+  const TopologySpec by_name = ParseTopology(TopologyText(1, 6, Interleaved()));
+  EXPECT_DOUBLE_EQ(Bisection(by_name, 6).value, 25e9 / 8);
+  EXPECT_THAT(WorstHalves(BuildCluster(by_name, 6)).nodes, ElementsAre(0, 2, 4));
+}
+
+TEST(NamedFabric, ComparesNumbersInNames) {
+  EXPECT_TRUE(NaturallyLess("node2", "node10"));
+  EXPECT_FALSE(NaturallyLess("node10", "node2"));
+  EXPECT_TRUE(NaturallyLess("rack1-node9", "rack1-node10"));
+  EXPECT_TRUE(NaturallyLess("rack2-node1", "rack10-node0"));
+  EXPECT_TRUE(NaturallyLess("node", "node0"));
+  EXPECT_TRUE(NaturallyLess("node02", "node2"));  // alike but for the zero: one order all the same
+  EXPECT_FALSE(NaturallyLess("node2", "node02"));
+  EXPECT_TRUE(NaturallyLess("n99999999999999999999998", "n99999999999999999999999"));
+  EXPECT_FALSE(NaturallyLess("a", "a"));
+}
+
+TEST(NamedFabric, ExplainsWrongListsOfHosts) {
+  const std::string switches = "switches: [{name: s, hosts: [a, b]}]";
+  EXPECT_THAT(ErrorOf("kind: named, hosts: [a, c], " + switches),
+              HasSubstr("host 'c' is on no switch"));
+  EXPECT_THAT(ErrorOf("kind: named, hosts: [a, a], " + switches),
+              HasSubstr("host 'a' stands here twice"));
+  EXPECT_THAT(ErrorOf("kind: named, hosts: [b], " + switches),
+              HasSubstr("1 of 2 hosts: 'a' is missing"));
+  EXPECT_THAT(ErrorOf("kind: named, hosts: a, " + switches),
+              AllOf(HasSubstr("expected a list"), Not(HasSubstr("is missing"))));
+  EXPECT_THAT(ErrorOf("kind: single-switch, hosts: [a, b]"), HasSubstr("hosts"));
 }
 
 TEST(NamedFabric, ExplainsWhatIsWrong) {

@@ -8,6 +8,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
+#include "model/hardware/host_order.h"
 #include "model/twin/other_nodes.h"
 
 namespace orrery::cli {
@@ -28,9 +29,11 @@ bool ReadOne(std::string_view item, OtherNodes* slow) {
          slow->slower <= kMostSlower;
 }
 
-std::string NodesText(const OtherNodes& nodes) {
-  return nodes.first == nodes.last ? fmt::format("node {}", nodes.first)
-                                   : fmt::format("nodes {} to {}", nodes.first, nodes.last);
+// "node 3 (gpu-b07)", with the host where it has a name.
+std::string NodesText(const OtherNodes& nodes, const TopologySpec& topology) {
+  return (nodes.first == nodes.last ? fmt::format("node {}", nodes.first)
+                                    : fmt::format("nodes {} to {}", nodes.first, nodes.last)) +
+         HostsText(topology.fabric, nodes.first, nodes.last);
 }
 
 }  // namespace
@@ -89,10 +92,10 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
       other.last = std::min(other.last, nodes - 1);
       others = true;
       other_gpus |= !other.gpu.empty();
-      job->notes.push_back(
-          fmt::format("{}{}: kernels take {:.3g} times as long as on {}", NodesText(other),
-                      other.gpu.empty() ? "" : fmt::format(", {}", other.gpu),
-                      topology.slowdown[static_cast<std::size_t>(other.first)], topology.gpu));
+      job->notes.push_back(fmt::format(
+          "{}{}: kernels take {:.3g} times as long as on {}", NodesText(other, topology),
+          other.gpu.empty() ? "" : fmt::format(", {}", other.gpu),
+          topology.slowdown[static_cast<std::size_t>(other.first)], topology.gpu));
     }
     if (others)
       job->notes.push_back(
@@ -107,7 +110,8 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
           {{flags.slow_node.where, fmt::format("there is no node {} to slow down", one.last),
             nodes == 1 ? "there is node 0 alone" : fmt::format("nodes 0 to {}", nodes - 1)}});
     if (one.slower == 1) {
-      job->notes.push_back(fmt::format("{}: a factor of 1 changes nothing", NodesText(one)));
+      job->notes.push_back(
+          fmt::format("{}: a factor of 1 changes nothing", NodesText(one, topology)));
       continue;
     }
     const auto end = static_cast<std::size_t>(one.last) + 1;
@@ -115,7 +119,7 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
     for (auto node = static_cast<std::size_t>(one.first); node < end; ++node)
       topology.slowdown[node] *= one.slower;
     job->notes.push_back(
-        fmt::format("{}: kernels take {:.3g} times as long", NodesText(one), one.slower));
+        fmt::format("{}: kernels take {:.3g} times as long", NodesText(one, topology), one.slower));
   }
 }
 

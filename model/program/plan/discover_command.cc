@@ -7,6 +7,7 @@
 #include "model/base/write_file.h"
 #include "model/discover/topology_text.h"
 #include "model/hardware/catalog.h"
+#include "model/hardware/host_order.h"
 #include "model/hardware/print.h"
 #include "model/hardware/summary.h"
 #include "model/program/plan/commands.h"
@@ -65,6 +66,7 @@ nlohmann::ordered_json DiscoverJson(const discover::Discovered& made) {
           {"nic_bytes_per_s", spec.node.nic_rate.value},
           {"pcie_switches", spec.node.switches.size()},
           {"hosts", spec.fabric.hosts},
+          {"numbering", NumberingText(spec.fabric)},
           {"nearest", made.nearest},
           {"assumed", made.assumed},
           {"notes", made.notes},
@@ -78,6 +80,8 @@ std::string SummaryText(const discover::Discovered& made, const std::string& pat
       spec.node.gpus, spec.gpu == kUnknownGpu ? "GPUs of unknown kind (--gpu NAME)" : spec.gpu,
       spec.node.nics.size(), spec.node.nics.size() == 1 ? "" : "s");
   if (!made.nearest.empty()) text += "  nearest    " + made.nearest + " of the catalogue\n";
+  if (const std::string numbers = NumberingText(spec.fabric); !numbers.empty())
+    text += "  hosts      " + numbers + "\n";
   for (const std::string& note : made.notes) text += "  seen       " + note + "\n";
   for (const std::string& one : made.assumed) text += "  assumed    " + one + "\n";
   return text + fmt::format("  written    {}: check the lines with '# assumed'; plan topo {}\n",

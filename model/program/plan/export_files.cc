@@ -8,6 +8,7 @@
 
 #include "model/base/text.h"
 #include "model/exchange/output_folder.h"
+#include "model/hardware/host_order.h"
 #include "model/plan/lower/names.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/export_case.h"
@@ -87,6 +88,8 @@ std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candi
                       : ""),
       fmt::format("Plan {}", digest),
       fmt::format("Predict again: {}", report::PredictCommand(job, candidate))};
+  if (const std::string hosts = NumberingText(job.request.topology.fabric); !hosts.empty())
+    lines.push_back(fmt::format("Hosts: {}; the job's hosts are taken in this order", hosts));
   if (candidate.memory && !candidate.memory->fits)
     lines.push_back(fmt::format("{}: {} per GPU, and {}; the time assumes enough memory", kNoRoom,
                                 report::MemoryOfCapacity(*candidate.memory),

@@ -10,6 +10,7 @@
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster.h"
 #include "model/hardware/flow.h"
+#include "model/hardware/host_order.h"
 #include "model/hardware/print.h"
 #include "model/hardware/summary.h"
 #include "model/program/plan/commands.h"
@@ -187,6 +188,7 @@ nlohmann::ordered_json TopoJson(const Broken& made) {
           {"nics_per_node", cluster.spec.node.nics.size()},
           {"oversubscription", cluster.summary.oversubscription},
           {"hosts", cluster.spec.fabric.hosts},
+          {"numbering", NumberingText(cluster.spec.fabric)},
           {"failed", LinkNames(cluster, made.failed)},
           {"bisection_without_failures", halves(made.before)},
           {"bisection", halves(made.after)},
