@@ -160,7 +160,9 @@ std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown) {
                    "the closed form prefers another order of ranks, but the simulation "
                    "finds no gain in it: the default stays");
     } else {
-      text += Dash(plan + "no order of ranks is faster than the default");
+      text += Dash(plan + (choice.found.exact
+                               ? "no order of ranks is faster than the default"
+                               : "no order of ranks was found that is faster than the default"));
     }
   }
   if (shown > 0) text += Dash(RankPlaced(rows, shown).words);
@@ -170,13 +172,14 @@ std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown) {
 std::string BestPlaced(std::span<const PlacedRow> rows) {
   if (rows.empty()) return "";
   const int first = RankPlaced(rows, 0).order.front();
-  const PlacementChoice& choice = std::ranges::find(rows, first, &PlacedRow::row)->choice;
+  const PlacedRow& row = *std::ranges::find(rows, first, &PlacedRow::row);
+  const PlacementChoice& choice = row.choice;
   const std::string what = What(choice);
   if (what.empty()) return "";
   Strategy own = choice.plain.strategy;
   if (choice.strategy.layout != own.layout) own.layout = nullptr;  // `what` names the others
   const std::string plan = first == 1
-                               ? std::string("with ")
+                               ? std::string(row.given ? "with yours, " : "with ")
                                : fmt::format("so placed, plan {} is the best: {}, ", first,
                                              DescribeLayout(own, choice.plain.micro_batches));
   return plan + fmt::format("{}: {} instead of {}, {}", what,
