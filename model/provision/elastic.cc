@@ -81,7 +81,7 @@ namespace {
 
 // Without interruptions.
 struct WithFailures {
-  double mean = 0, variance = 0, without_spare = 0;
+  double mean = 0, variance = 0, without_spare = 0, all_away = 0;
   std::vector<Outcome> outcomes;  // of few failures
 };
 
@@ -108,8 +108,14 @@ WithFailures FailuresOf(const ElasticModel& model, double failing, double repair
                          .failures = failing * followed,
                          .work = followed,
                          .repair = repair,
-                         .pause = each});
-  WithFailures run{paths.mean, paths.variance, paths.without_spare, {}};
+                         .pause = each,
+                         .restore = model.restore.value});
+  const double uneven = model.restore_deviation.value * model.restore_deviation.value;
+  WithFailures run{paths.mean,
+                   paths.variance + paths.all_away * uneven,
+                   paths.without_spare,
+                   paths.all_away,
+                   {}};
   const double more = work - followed;
   if (more <= 0) {
     run.outcomes = std::move(paths.outcomes);
@@ -117,7 +123,9 @@ WithFailures FailuresOf(const ElasticModel& model, double failing, double repair
   }
   // Each second of work adds the same. At the end of both runs failures cost less: of one that is u before it min(u, X).
   const double end = 2.0 / 3 * repair * later.there;
-  run.mean += more * (1 / later.there + failing * each);
+  const double lost = more * later.last_away / later.there;
+  run.mean += more * (1 / later.there + failing * each) + lost * model.restore.value;
+  run.all_away += lost;
   run.variance *= (work - end) / (followed - end);
   run.without_spare += failing * more * later.without_spare;
   return run;
@@ -144,6 +152,7 @@ ElasticTime ElasticTimeOf(const ElasticModel& model, Seconds work) {
   time.deviation = Seconds(std::sqrt(run.variance + time.failures * uneven +
                                      time.interruptions * (interruption * interruption + uneven)));
   time.outcomes = std::move(run.outcomes);
+  time.restores = run.all_away;
   if (run.without_spare < kFelt) return time;
   time.short_of_spares = run.without_spare;
   const double away = std::max(0.0, run.mean - work.value - time.failures * each);
@@ -153,6 +162,31 @@ ElasticTime ElasticTimeOf(const ElasticModel& model, Seconds work) {
   time.absence_deviation =
       Seconds(std::sqrt(std::max(0.0, square - time.absence.value * time.absence.value)));
   return time;
+}
+
+void SetRestore(const StopModel& restores, Seconds period, Seconds run, ElasticModel* model) {
+  constexpr int kMoments = 256;
+  constexpr double kSettledPeriods = 16;  // later each period is like the one before
+  const double groups = model->Groups(), every = period.value, w = restores.background.value;
+  const double gone = std::max(0.0, 1 - 1 / (groups * ElasticGoodput(*model)));
+  const double rise =
+      model->repair.value * (groups - 1) / (groups + static_cast<double>(model->spares) - 1);
+  const auto worth = [&](double seconds) {
+    const double low = std::min(seconds, rise);
+    return seconds - (rise > 0 ? gone * (low - low * low / (2 * rise)) : 0);
+  };
+  const bool settled = run.value > kSettledPeriods * every;
+  const double begin = settled ? kSettledPeriods * every : 0, span = settled ? every : run.value;
+  double sum = 0, squares = 0;
+  for (int i = 0; i < kMoments; ++i) {
+    const double now = begin + span * (i + 0.5) / kMoments;
+    const double lost = worth(now - std::max(0.0, std::floor((now - w) / every)) * every);
+    sum += lost / kMoments, squares += lost * lost / kMoments;
+  }
+  const double cost = worth(restores.restart.value) + sum;
+  const double often = cost / restores.between.value;
+  model->restore = Seconds(often > 1e-9 ? cost * std::expm1(often) / often : cost);
+  model->restore_deviation = Seconds(std::sqrt(std::max(0.0, squares - sum * sum)));
 }
 
 StopLosses LossesOf(const ElasticModel& model, const ElasticTime& time) {
@@ -165,7 +199,8 @@ StopLosses LossesOf(const ElasticModel& model, const ElasticTime& time) {
     losses.outcomes = time.outcomes;
     losses.others = time.interruptions;
     losses.each += replaced;
-    losses.deviation = model.step.value * std::sqrt(time.failures / 12);
+    losses.deviation = std::hypot(model.step.value * std::sqrt(time.failures / 12),
+                                  model.restore_deviation.value * std::sqrt(time.restores));
     return losses;
   }
   if (stops > 0) losses.each += replaced * (time.interruptions / stops);  // all stops alike

@@ -22,6 +22,7 @@
 
 #include "model/base/quantity.h"
 #include "model/provision/finish_time.h"
+#include "model/provision/goodput.h"
 
 namespace orrery {
 
@@ -35,6 +36,8 @@ struct ElasticModel {
   int64_t spares = 0;        // k
   double interruptions = 0;  // per node and second
   Seconds replacement;       // D
+  Seconds restore;  // what it costs that the last group goes, besides its absence: SetRestore()
+  Seconds restore_deviation;                                              // from one to the next
   double Away() const { return group_nodes * node_rate * repair.value; }  // g r X
   double Groups() const;                                                  // G, whole ones
   // What is left of D after the pause.
@@ -48,10 +51,20 @@ double AllAwayRate(const ElasticModel& model);
 // Share of the throughput of all groups over an endless job.
 double ElasticGoodput(const ElasticModel& model);
 
+// Where the last group goes its states are lost: the first group to be back loads a checkpoint. In seconds of mean throughput A:
+// before the last group goes and after the first is back the others are in repair, for a uniform time each, so that over
+// x = X (G - 1) / (G + k - 1) the throughput rises from 1/G to A, and t seconds then are worth t - (1 - 1/(G A)) (t - t^2/2x).
+// Lost are restart and load, and what passed since the last durable checkpoint (goodput.h: w, P), at any moment of the run;
+// while that is done again the last group may go again. `restores`: the stops that take it; `period`: P.
+// Range: P up to the time between restores. Against played runs on 2 to 4 groups, 200 random settings of storage from 30 MB/s,
+// the days are off by at most 1.2 %, most of it chance, and the spread by at most 11 % where restores are not a few in all runs.
+void SetRestore(const StopModel& restores, Seconds period, Seconds run, ElasticModel* model);
+
 struct ElasticTime {
   Seconds mean, deviation;
   double failures = 0, interruptions = 0;  // expected stops
   double short_of_spares = 0;              // expected failures that find no spare
+  double restores = 0;                     // expected failures that take the last group
   // Of those: what one costs besides Each(), in the mean, and its standard deviation.
   Seconds absence, absence_deviation;
   std::vector<Outcome>

@@ -41,17 +41,19 @@ class Path {
   // Of a job that fails at these seconds of work, ascending.
   double Time(const std::vector<double>& failures) {
     back_.clear();
-    next_ = 0, now_ = 0, done_ = 0, without_spare_ = 0;
+    next_ = 0, now_ = 0, done_ = 0, without_spare_ = 0, all_away_ = 0;
     for (const double failure : failures) {
       WorkUntil(failure);
       if (InRepair() >= model_.spares) ++without_spare_;
       back_.push_back(now_ + model_.repair);
+      if (static_cast<double>(InRepair() - model_.spares) == model_.groups) ++all_away_;
       now_ += model_.pause;
     }
     WorkUntil(model_.work);
-    return now_;
+    return now_ + all_away_ * model_.restore;
   }
   double without_spare() const { return without_spare_; }
+  double all_away() const { return all_away_; }
 
  private:
   int64_t InRepair() const { return static_cast<int64_t>(back_.size() - next_); }
@@ -76,7 +78,7 @@ class Path {
   std::vector<double> slow_;  // 1 / A by groups that are away
   std::vector<double> back_;  // when nodes are back: all of this path
   std::size_t next_ = 0;      // of them
-  double now_ = 0, done_ = 0, without_spare_ = 0;
+  double now_ = 0, done_ = 0, without_spare_ = 0, all_away_ = 0;
 };
 
 // As many as tell quantiles apart, each the mean of its neighbours.
@@ -139,9 +141,10 @@ Paths PathsOf(const PathModel& model) {
       all += share;
       paths.mean += share * time;
       paths.without_spare += share * path.without_spare();
+      paths.all_away += share * path.all_away();
     }
   }
-  paths.mean /= all, paths.without_spare /= all;
+  paths.mean /= all, paths.without_spare /= all, paths.all_away /= all;
   for (Outcome& outcome : paths.outcomes) {
     outcome.weight /= all;
     const double off = outcome.time.value - paths.mean;

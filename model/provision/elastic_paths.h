@@ -24,12 +24,14 @@ struct PathModel {
   double work = 0;      // W
   double repair = 0;    // X
   double pause = 0;     // of all, at each failure
+  double restore = 0;   // lost where the last group goes, besides its absence
 };
 
 struct Paths {
   std::vector<Outcome> outcomes;  // ascending, neighbours as one
   double mean = 0, variance = 0;  // of the time
   double without_spare = 0;       // expected failures that find none
+  double all_away = 0;            // expected failures that take the last group
 };
 Paths PathsOf(const PathModel& model);
 

@@ -168,70 +168,125 @@ SimulatedJob SimulateJob(const StopModel& model, Seconds interval, Seconds work,
 
 namespace {
 
-struct Shrunk {
-  double now = 0, kept = 0;  // time; of it as much as all groups would have needed
-  int64_t stops = 0, all_away = 0;
-};
-
 using Times = std::priority_queue<double, std::vector<double>, std::greater<>>;
+constexpr double kNeverEnds = std::numeric_limits<double>::infinity();
+
+// Without checkpoints: nothing takes what is done.
+StopModel NoRestores() {
+  StopModel none;
+  none.between = Seconds(kNeverEnds);
+  return none;
+}
 
 // Group by group and node by node, until so much work or so many stops are done.
 class ShrinkingPlayer {
  public:
-  ShrinkingPlayer(const ElasticModel& model, Random* random)
+  ShrinkingPlayer(const ElasticModel& model, const StopModel& checkpoints, double interval,
+                  Random* random)
       : model_(model),
+        checkpoints_(checkpoints),
+        interval_(interval),
         random_(*random),
         groups_(static_cast<int64_t>(model.nodes / model.group_nodes)),
         mean_(1 / (model.group_nodes * (model.node_rate + model.interruptions))),
         spares_(model.spares) {}
 
-  Shrunk Play(double work, int64_t stops) {
+  SimulatedJob Play(double work, int64_t stops) {
+    if (interval_ >= work) interval_ = kNeverEnds;  // one, at the end
+    Begin(Phase::kComputing, interval_);
     while (job_.stops < stops) {
       TakeBack();
-      const int64_t running = groups_ - away_ - static_cast<int64_t>(replaced_.size());
+      const int64_t running = Running();
       const double next = running > 0
-                              ? job_.now + random_.Exponential(mean_ / static_cast<double>(running))
-                              : std::numeric_limits<double>::infinity();
+                              ? now_ + random_.Exponential(mean_ / static_cast<double>(running))
+                              : kNeverEnds;
       double until = next;
       for (const Times* times : {&repaired_, &replaced_})
         if (!times->empty()) until = std::min(until, times->top());
+      if (running > 0) until = std::min(until, now_ + left_);
       const double share = static_cast<double>(running) / static_cast<double>(groups_);
-      if (job_.kept + share * (until - job_.now) >= work) {
-        job_.now += (work - job_.kept) / share;
-        job_.kept = work;
-        return job_;
+      if (Computes() && kept_ + share * (until - now_) >= work) {
+        now_ += (work - kept_) / share;
+        kept_ = work;
+        now_ += checkpoints_.blocking.value;  // the last checkpoint
+        break;
       }
-      job_.kept += share * (until - job_.now);
-      job_.now = until;
-      if (until < next) continue;  // a node is back
-      Stop(share);
+      Advance(until, share);
+      if (until == next)
+        Stop(share);
+      else if (running > 0 && left_ <= 0)
+        EndPhase();
     }
+    job_.time = Seconds(now_) + checkpoints_.background;
     return job_;
   }
+  double Goodput() const { return kept_ / now_; }
 
  private:
+  // What those who run do: blocked by a checkpoint; the first to be back loads one.
+  enum class Phase { kComputing, kBlocked, kRestoring };
+
+  bool Computes() const { return phase_ == Phase::kComputing; }
+  int64_t Running() const { return groups_ - away_ - static_cast<int64_t>(replaced_.size()); }
+
+  void Begin(Phase phase, double seconds) { phase_ = phase, left_ = seconds; }
+
+  void Advance(double until, double share) {
+    const double passed = until - now_;
+    if (Computes()) kept_ += share * passed;
+    if (phase_ == Phase::kBlocked) job_.checkpoints += Seconds(passed);
+    if (share > 0) left_ = until < now_ + left_ ? left_ - passed : 0;
+    now_ = until;
+    Commit();
+  }
+
+  void Commit() {
+    if (commit_ <= now_) durable_ = pending_, commit_ = kNeverEnds;
+  }
+
+  void EndPhase() {
+    if (Computes()) return Begin(Phase::kBlocked, checkpoints_.blocking.value);
+    if (phase_ == Phase::kBlocked) {
+      pending_ = kept_, commit_ = now_ + checkpoints_.background.value;
+      Commit();
+    }
+    Begin(Phase::kComputing, interval_);
+  }
+
   // A repaired node goes to a group that waits, else it is a spare.
   void TakeBack() {
-    for (; !repaired_.empty() && repaired_.top() <= job_.now; repaired_.pop())
+    for (; !repaired_.empty() && repaired_.top() <= now_; repaired_.pop())
       --(away_ > 0 ? away_ : waiting_);
-    while (!replaced_.empty() && replaced_.top() <= job_.now) replaced_.pop();
+    while (!replaced_.empty() && replaced_.top() <= now_) replaced_.pop();
   }
 
   void Stop(double share) {
     ++job_.stops;
-    job_.kept -= share * random_.Uniform() * model_.step.value;  // the step under way
+    if (Computes()) kept_ -= share * random_.Uniform() * model_.step.value;  // the step under way
     const double all = model_.node_rate + model_.interruptions;
     if (model_.interruptions > 0 && random_.Uniform() * all <= model_.interruptions) {
-      replaced_.push(job_.now + model_.replacement.value);
+      replaced_.push(now_ + model_.replacement.value);
     } else {
-      repaired_.push(job_.now + model_.repair.value);
+      repaired_.push(now_ + model_.repair.value);
       ++(waiting_ < spares_ ? waiting_ : away_);
       job_.all_away += away_ == groups_;
+      if (away_ == groups_ && checkpoints_.between.value < kNeverEnds) Lose();
     }
-    job_.now += model_.pause.value;  // nobody computes, nothing fails
+    now_ += model_.pause.value;  // nobody computes, nothing fails
+    Commit();
+  }
+
+  // No replica is left that holds the states.
+  void Lose() {
+    job_.redone += Seconds(std::max(0.0, kept_ - durable_));
+    kept_ = std::min(kept_, durable_);
+    commit_ = kNeverEnds;
+    Begin(Phase::kRestoring, checkpoints_.restart.value);
   }
 
   const ElasticModel& model_;
+  const StopModel& checkpoints_;
+  double interval_;  // of computing between checkpoints, however many groups compute
   Random& random_;
   const int64_t groups_;
   const double mean_;  // between stops of one group that runs
@@ -239,26 +294,32 @@ class ShrinkingPlayer {
   int64_t away_ = 0;           // groups that a failure took
   int64_t waiting_ = 0;        // spares in use: repairs that nobody waits for
   Times repaired_, replaced_;  // when nodes are back
-  Shrunk job_;
+  double now_ = 0, kept_ = 0;  // time; of it as much as all groups would have needed
+  Phase phase_ = Phase::kComputing;
+  double left_ = kNeverEnds;          // of the phase, while anyone runs
+  double durable_ = 0, pending_ = 0;  // of kept_; as in Player
+  double commit_ = kNeverEnds;
+  SimulatedJob job_;
 };
 
 }  // namespace
 
 double SimulatedElasticGoodput(const ElasticModel& model, int64_t stops, uint64_t seed) {
   Random random(seed);
-  const Shrunk job =
-      ShrinkingPlayer(model, &random).Play(std::numeric_limits<double>::infinity(), stops);
-  return job.kept / job.now;
+  const StopModel none = NoRestores();
+  ShrinkingPlayer player(model, none, kNeverEnds, &random);
+  player.Play(kNeverEnds, stops);
+  return player.Goodput();
 }
 
 SimulatedJob SimulateElasticJob(const ElasticModel& model, Seconds work, Random* random) {
-  const Shrunk job =
-      ShrinkingPlayer(model, random).Play(work.value, std::numeric_limits<int64_t>::max());
-  SimulatedJob played;
-  played.time = Seconds(job.now);
-  played.stops = job.stops;
-  played.all_away = job.all_away;
-  return played;
+  return SimulateElasticJob(model, NoRestores(), Seconds(kNeverEnds), work, random);
+}
+
+SimulatedJob SimulateElasticJob(const ElasticModel& model, const StopModel& checkpoints,
+                                Seconds interval, Seconds work, Random* random) {
+  return ShrinkingPlayer(model, checkpoints, interval.value, random)
+      .Play(work.value, std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace orrery

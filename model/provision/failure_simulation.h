@@ -42,5 +42,9 @@ SimulatedJob SimulateJob(const StopModel& model, Seconds interval, Seconds work,
 double SimulatedElasticGoodput(const ElasticModel& model, int64_t stops, uint64_t seed);
 // One such job that takes `work` seconds with all its groups.
 SimulatedJob SimulateElasticJob(const ElasticModel& model, Seconds work, Random* random);
+// With checkpoints after `interval` of computing, however many groups compute: where the last group goes, all work since the
+// last durable one is lost, and the first group to be back restarts from it. Of `checkpoints` blocking, background and restart.
+SimulatedJob SimulateElasticJob(const ElasticModel& model, const StopModel& checkpoints,
+                                Seconds interval, Seconds work, Random* random);
 
 }  // namespace orrery

@@ -160,6 +160,18 @@ StopModel RestoresOf(const StopModel& stops, const ElasticModel& shrinking, Seco
   return restores;
 }
 
+// Which part of the last write the share of a period that it ends does not count: the end lies anywhere in a period where
+// that varies by much of one.
+double LastWrite(const ElasticTime& time, Seconds period, bool one_write) {
+  if (one_write) return 1;
+  const double periods = time.mean / period, spread = time.deviation / period;
+  double writes = 0;
+  const double first = std::max(0.0, std::floor(periods - 6 * spread));
+  for (double n = first; n <= periods + 6 * spread; ++n)
+    writes += 0.5 * std::erfc((n - periods) / (std::sqrt(2.0) * std::max(spread, 1e-9)));
+  return first + writes - periods;
+}
+
 // Goes on with fewer replicas; `stops` as if it restarted.
 Played PlayShrinking(const StopModel& stops, const ElasticModel& shrinking, int64_t steps,
                      double step) {
@@ -169,19 +181,21 @@ Played PlayShrinking(const StopModel& stops, const ElasticModel& shrinking, int6
   const StopModel restores = RestoresOf(stops, shrinking, work);
   SetInterval(restores, steps, step, &played);
   played.between_restores = restores.between;
-  played.written = played.interval / (played.interval + stops.blocking);
-  const ElasticTime time = ElasticTimeOf(shrinking, work / played.written);
-  // The chain waits for the first group to be back; loading and work done again come on top.
-  const Seconds restored =
-      (stops.restart + stops.background + (played.interval + stops.blocking) * 0.5) *
-      (time.mean / restores.between);
-  played.time = time.mean + restored + stops.background;
-  played.goodput = work / (time.mean + restored);
+  const Seconds period = played.interval + stops.blocking;
+  // One write, at the end, of a run of one interval; it may shrink and take longer.
+  const bool one_write = played.interval_steps == steps;
+  played.written = one_write ? 1 : played.interval / period;
+  const Seconds run = work / played.written / ElasticGoodput(shrinking);
+  SetRestore(restores, one_write ? run : period, run, &played.shrinking);
+  const ElasticTime time = ElasticTimeOf(played.shrinking, work / played.written);
+  const Seconds last = stops.blocking * LastWrite(time, period, one_write);
+  played.time = time.mean + last + stops.background;
+  played.goodput = work / (time.mean + last);
   played.stops = time.failures + time.interruptions;
   played.short_of_spares = time.short_of_spares;
   played.luck = time.deviation;
-  played.losses = LossesOf(shrinking, time);
-  played.losses.without += restored + stops.background;
+  played.losses = LossesOf(played.shrinking, time);
+  played.losses.without += last + stops.background;
   return played;
 }
 

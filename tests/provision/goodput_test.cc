@@ -86,6 +86,12 @@ StopModel DrawModel(Random* random) {
   StopModel model = Model(between(900, 1e6), between(1, 150), between(1, 600), between(10, 1200),
                           between(30, 1800));
   if (random->Uniform() < 0.3) model.background = Seconds(0);
+  if (random->Uniform() < 0.2) {  // hours on slow storage: behind the steps or ahead of them
+    model.between = Seconds(between(1e5, 1e6));
+    (model.background > Seconds(0) ? model.background : model.blocking) =
+        Seconds(between(600, 2e4));
+    model.restart = Seconds(between(600, 2e4));
+  }
   if (random->Uniform() < 0.2) {
     model.with_notice = random->Uniform();
   } else if (random->Uniform() < 0.2) {  // not rare ones: their noise would hide what is compared

@@ -108,10 +108,9 @@ TEST(LongRun, TheIntervalHoldsEightOfTenSimulatedRuns) {
     double least = 1e300, sum = 0, stops = 0;
     for (int i = 0; i < runs; ++i) {
       const Seconds work = run.Work();
-      SimulatedJob job = run.elastic
-                             ? SimulateElasticJob(run.shrinking, work / run.written, &random)
-                             : SimulateJob(run.stops, run.interval, work, &random);
-      if (run.elastic) job.time += run.stops.background;
+      const SimulatedJob job =
+          run.elastic ? SimulateElasticJob(run.shrinking, run.stops, run.interval, work, &random)
+                      : SimulateJob(run.stops, run.interval, work, &random);
       const Seconds time = conditions.run.setup + job.time;
       below_low += time < run.low * 0.999;
       below_high += time < run.high * 1.001;
@@ -128,6 +127,58 @@ TEST(LongRun, TheIntervalHoldsEightOfTenSimulatedRuns) {
     EXPECT_NEAR(run.ProbabilityWithin(run.high * 1.001) - run.ProbabilityWithin(run.low * 0.999),
                 static_cast<double>(below_high - below_low) / runs, 0.05);
   }
+}
+
+// Where the last group goes a shrinking job loads a checkpoint: slow storage costs what it does to write, load and redo.
+TEST(LongRun, AShrinkingJobOnSlowStorageIsAsPlayed) {
+  constexpr int kSettings = 200, kRuns = 2000;
+  Random draw(20261129);
+  const auto between = [&](double low, double high) {
+    return low * std::pow(high / low, draw.Uniform());
+  };
+  double largest = 0, largest_spread = 0;
+  for (int i = 0; i < kSettings; ++i) {
+    const auto nodes = static_cast<int64_t>(between(2, 5));
+    const auto made = CaseOf("llama3-70b", "aws-p5", nodes, between(10, 60), 194, 8192);
+    made->prediction.strategy.dp = nodes;
+    Conditions conditions = DefaultConditions();
+    conditions.tokens = between(1e4, 1e5) * 194 * 8192;
+    conditions.recovery = LoadRecovery("elastic");
+    conditions.checkpoint = LoadCheckpoint(i % 2 ? "synchronous" : "asynchronous");
+    conditions.storage.write = conditions.storage.read = BytesPerSecond(between(3e7, 2e10));
+    const double rate = between(20, 300);
+    conditions.failures.rate = {rate, rate, rate};
+    const RunEstimate run =
+        EstimateRun(conditions, made->job, made->prediction, nullptr, draw.Uniform() < 0.7 ? 0 : 1);
+    SCOPED_TRACE(fmt::format(
+        "{}: {} nodes, {} spares, rate {:.0f}, blocked {:.0f} s, written in "
+        "{:.0f} s, every {:.0f} s, of {:.0f} s, {:.0f} s between restores",
+        i, nodes, run.spares, rate, run.stops.blocking.value, run.stops.background.value,
+        run.interval.value, run.time.value, run.between_restores.value));
+    ASSERT_TRUE(run.elastic);
+    Random random(7);
+    double sum = 0, squares = 0;
+    for (int n = 0; n < kRuns; ++n) {
+      const double time =
+          SimulateElasticJob(run.shrinking, run.stops, run.interval, run.Work(), &random)
+              .time.value;
+      sum += time, squares += time * time;
+    }
+    const double mean = sum / kRuns, spread = std::sqrt(squares / kRuns - mean * mean);
+    const double off = (run.time - conditions.run.setup).value / mean - 1;
+    const double chance = spread / mean / std::sqrt(kRuns);
+    EXPECT_NEAR(off, 0, 0.01 + 3.5 * chance);
+    largest = std::max(largest, std::abs(off));
+    // Too few failures or restores in all runs for a spread, where they matter.
+    const double restores = run.time / run.between_restores;
+    const double of_restores = restores * std::pow(run.shrinking.restore / run.luck, 2);
+    if (run.short_of_spares * kRuns < 100) continue;
+    if (restores * kRuns < 100 && of_restores > 0.02) continue;
+    EXPECT_NEAR(run.luck.value / spread, 1, 0.2);
+    largest_spread = std::max(largest_spread, std::abs(run.luck.value / spread - 1));
+  }
+  fmt::print("{} settings: largest difference {:.2f} %, of the spread {:.0f} %\n", kSettings,
+             100 * largest, 100 * largest_spread);
 }
 
 TEST(LongRun, ABlockBillsWholeDaysAndAReservationItsTerm) {

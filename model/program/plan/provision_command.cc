@@ -133,13 +133,11 @@ report::Replay ReplayRow(const Row& row, const Conditions& conditions, int64_t r
   const Seconds work = row.run.Work();
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < runs; ++i) {
-    const double time =
-        conditions.run.setup.value +
-        (row.run.elastic
-             ? SimulateElasticJob(row.run.shrinking, work / row.run.written, &random).time +
-                   row.run.stops.background
-             : SimulateJob(row.run.stops, row.run.interval, work, &random).time)
-            .value;
+    const SimulatedJob job =
+        row.run.elastic
+            ? SimulateElasticJob(row.run.shrinking, row.run.stops, row.run.interval, work, &random)
+            : SimulateJob(row.run.stops, row.run.interval, work, &random);
+    const double time = (conditions.run.setup + job.time).value;
     sum += time;
     squares += time * time;
   }
