@@ -191,8 +191,10 @@ TEST(CaseNames, PrecisionsOfFewBitsNameTheirRecipe) {
 // NVIDIA's recipes for GB200 keep the first and the last layer in 16 bits.
 TEST(CaseNames, LayersAtBothEndsMayStayInSixteenBits) {
   const auto skipping = [](const char* layers) {
-    Cells cells =
-        Printed({{"precision", "fp8-tensorwise"}, {"framework", "megatron"}, {"zero", "1"}});
+    Cells cells = Printed({{"topology", "dgx-h100"},
+                           {"precision", "fp8-tensorwise"},
+                           {"framework", "megatron"},
+                           {"zero", "1"}});
     if (*layers != '\0') cells["fp8_skip"] = layers;
     return cells;
   };
