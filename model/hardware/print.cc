@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "model/base/number_runs.h"
 #include "model/base/text.h"
 #include "model/hardware/cluster.h"
 #include "model/hardware/host_order.h"
@@ -85,27 +86,14 @@ std::string FabricText(const TopologySpec& spec) {
   return "";
 }
 
-// "0..3,7"
-std::string NumbersText(const std::vector<int64_t>& sorted) {
-  constexpr int kMostRuns = 8;
-  std::string text;
-  int runs = 0;
-  for (std::size_t begin = 0, end = 0; begin < sorted.size(); begin = end) {
-    for (end = begin + 1; end < sorted.size() && sorted[end] == sorted[end - 1] + 1;) ++end;
-    if (++runs > kMostRuns) return text + ",...";
-    text += fmt::format("{}{}", text.empty() ? "" : ",", sorted[begin]);
-    if (end > begin + 1) text += fmt::format("..{}", sorted[end - 1]);
-  }
-  return text;
-}
-
 // "leaf0: node0 .. node2 (3 hosts, nodes 0..2), nic0"
 std::string LeafText(const TopologySpec& spec, const NamedSwitch& one) {
+  constexpr int kMostRuns = 8;
   const auto name = [&](int64_t host) { return spec.fabric.hosts[static_cast<std::size_t>(host)]; };
   std::string text = fmt::format("{}: {}", one.name, name(one.hosts.front()));
   if (one.hosts.size() > 1)
     text += fmt::format(" .. {} ({} hosts, nodes {})", name(one.hosts.back()), one.hosts.size(),
-                        NumbersText(one.hosts));
+                        RunsText(one.hosts, kMostRuns));
   else
     text += fmt::format(" (node {})", one.hosts.front());
   if (one.nics.size() < spec.node.nics.size())

@@ -8,6 +8,7 @@
 
 #include "model/price/breakdown.h"
 #include "model/report/figures.h"
+#include "model/report/memory_parts.h"
 
 namespace orrery::report {
 namespace {
@@ -53,17 +54,6 @@ std::string Stacked(const std::vector<Piece>& pieces, double scale,
   return rects;
 }
 
-// Members of "memory" that a GPU of the fullest stage holds next to the tensors of the plan.
-constexpr std::pair<const char*, const char*> kBesideTensors[] = {
-    {"gaps_bytes", "gaps in the static layout"},
-    {"loss_copies_bytes", "logits copies made by the loss"},
-    {"loader_mask_bytes", "attention mask of the data loader"},
-    {"gradient_copies_bytes", "half-precision copies of gradients"},
-    {"buckets_bytes", "buckets of reductions"},
-    {"context_bytes", "framework context and communication buffers"},
-    {"fragmentation_bytes", "allocator fragmentation"},
-};
-
 // The total of the words, which the bars of tensors do not reach.
 std::string MemoryTotal(const Ref& memory, const Ref& stage) {
   std::string rows;
@@ -71,7 +61,7 @@ std::string MemoryTotal(const Ref& memory, const Ref& stage) {
     if (bytes.number() > 0) rows += Row({TextCell(what), NumberCell(bytes, BytesOf(bytes))});
   };
   row("tensors of the plan", stage["live_peak_bytes"]);
-  for (const auto& [key, words] : kBesideTensors) row(words, memory[key]);
+  for (const MemoryPart& part : kMemoryParts) row(part.words, memory[part.key]);
   row("total", memory["total_bytes"]);
   row("capacity", memory["capacity_bytes"]);
   return HtmlTable("What fills a GPU of stage " + stage["stage"].json().dump(), {"what", "bytes"},

@@ -165,17 +165,24 @@ double Evaluator::Work(const Split& split) {
   return least * std::min(1.0, std::ranges::min(job_.topology->slowdown));
 }
 
-// With the least recomputation on offer, with and without sequence parallelism.
-std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
-  std::vector<Strategy> all;
+// What all strategies of a split have in common, of the knobs that decide the ops of a layer and what can run again.
+Strategy Evaluator::BaseOf(const Split& split) const {
   Strategy base;
   base.tp = split.tp, base.pp = split.pp, base.cp = split.cp, base.dp = split.data;
   base.micro_batch = split.micro_batch;
   base.flash_attention = request_.flash_attention;
   base.offload = request_.fixed.offload.value_or(Offload{});
   if (base.offload.weights) base.zero = 3;
+  base.split_products = preset_.defaults.split_products;
   base.gathers_kept = preset_.defaults.gathers_kept;
   base.reduces_apart = preset_.defaults.reduces_apart;
+  return base;
+}
+
+// With the least recomputation on offer, with and without sequence parallelism.
+std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
+  std::vector<Strategy> all;
+  Strategy base = BaseOf(split);
   std::vector<Recompute> recomputes;
   for (const RecomputeChoice& choice : space_.Recomputes()) {
     if (choice.quarters == 4) recomputes.push_back(choice.recompute);
@@ -283,17 +290,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   const std::array<int, 4> degrees = {split.tp, split.pp, split.cp, split.data};
   if (std::exchange(kind_forms_of_, degrees) != degrees) kind_forms_.clear();
   Group group;
-  group.base.tp = split.tp;
-  group.base.pp = split.pp;
-  group.base.cp = split.cp;
-  group.base.dp = split.data;
-  group.base.micro_batch = split.micro_batch;
-  group.base.flash_attention = request_.flash_attention;
-  group.base.offload = request_.fixed.offload.value_or(Offload{});
-  if (group.base.offload.weights) group.base.zero = 3;
-  group.base.split_products = preset_.defaults.split_products;  // decides what can run again
-  group.base.gathers_kept = preset_.defaults.gathers_kept;
-  group.base.reduces_apart = preset_.defaults.reduces_apart;
+  group.base = BaseOf(split);
   SortShards(visit, group.base);
   const int domain = job_.cluster.domain_gpus();
   for (const ContextLayout& context : space_.Contexts(split.tp, split.cp, domain)) {

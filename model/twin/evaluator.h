@@ -170,6 +170,7 @@ class Evaluator {
   template <class Of>
   double LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of);
   double GroupBound(const Visit& visit, const Strategy& base);
+  Strategy BaseOf(const Split& split) const;
   std::vector<Strategy> PlainStrategies(const Split& split) const;
 
   const SearchRequest& request_;

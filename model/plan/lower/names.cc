@@ -6,6 +6,8 @@
 
 #include <charconv>
 
+#include "model/base/number_runs.h"
+
 namespace orrery {
 namespace {
 
@@ -94,18 +96,7 @@ std::optional<int32_t> NodeIn(std::string_view text) {
 
 }  // namespace
 
-std::string NodeOrderText(const std::vector<int32_t>& nodes) {
-  std::string text;
-  for (std::size_t at = 0; at < nodes.size();) {
-    std::size_t last = at;
-    while (last + 1 < nodes.size() && nodes[last + 1] == nodes[last] + 1) ++last;
-    text += at == 0 ? "" : ",";
-    text +=
-        last == at ? fmt::format("{}", nodes[at]) : fmt::format("{}..{}", nodes[at], nodes[last]);
-    at = last + 1;
-  }
-  return text;
-}
+std::string NodeOrderText(const std::vector<int32_t>& nodes) { return RunsText(nodes); }
 
 std::string PlacementText(const Placement& placement) {
   std::string text(placement.stages_inside ? kStagesInside : kDataInside);

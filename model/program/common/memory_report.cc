@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
 #include "model/program/common/job.h"
 #include "model/program/common/table.h"
+#include "model/report/memory_parts.h"
 
 namespace orrery::report {
 namespace {
@@ -17,6 +19,14 @@ constexpr int kBarWidth = 40;
 constexpr std::size_t kLargestShown = 5;
 constexpr std::size_t kMostStages = 8;
 constexpr double kLeastShown = 5e-4;  // of the capacity
+
+using Parts = std::array<Bytes, std::size(kMemoryParts)>;
+// In the order of kMemoryParts.
+Parts PartsOf(const MemoryReport& memory) {
+  const auto& need = memory.peak().need;
+  return {need.gaps,    need.loss_copies, need.mask,           need.gradient_copies,
+          need.buckets, memory.context,   memory.fragmentation};
+}
 
 std::string ClassTable(const MemoryReport& memory) {
   const StageMemory& peak = memory.peak();
@@ -29,13 +39,8 @@ std::string ClassTable(const MemoryReport& memory) {
   for (int c = 0; c < kMemoryClasses; ++c) {
     row(MemoryClassName(static_cast<MemoryClass>(c)), peak.by_class[static_cast<std::size_t>(c)]);
   }
-  row("gaps in the static layout", peak.need.gaps);
-  row("logits copies made by the loss", peak.need.loss_copies);
-  row("attention mask of the data loader", peak.need.mask);
-  row("half-precision copies of gradients", peak.need.gradient_copies);
-  row("buckets of reductions", peak.need.buckets);
-  row("framework context and communication buffers", memory.context);
-  row("allocator fragmentation", memory.fragmentation);
+  const Parts parts = PartsOf(memory);
+  for (std::size_t i = 0; i < parts.size(); ++i) row(kMemoryParts[i].words, parts[i]);
   row("total", memory.total);
   return table.Text(2, false);
 }
@@ -127,16 +132,11 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
       {"allocated_bytes", memory.peak().allocated().value},
       {"arena_bytes", memory.arena.value},
       {"live_peak_bytes", memory.live.value},
-      {"gaps_bytes", memory.peak().need.gaps.value},
-      {"loss_copies_bytes", memory.peak().need.loss_copies.value},
-      {"loader_mask_bytes", memory.peak().need.mask.value},
-      {"gradient_copies_bytes", memory.peak().need.gradient_copies.value},
-      {"buckets_bytes", memory.peak().need.buckets.value},
-      {"context_bytes", memory.context.value},
-      {"fragmentation_bytes", memory.fragmentation.value},
-      {"fullest_stage", memory.fullest},
-      {"verdict", memory.verdict},
   };
+  const Parts parts = PartsOf(memory);
+  for (std::size_t i = 0; i < parts.size(); ++i) json[kMemoryParts[i].key] = parts[i].value;
+  json["fullest_stage"] = memory.fullest;
+  json["verdict"] = memory.verdict;
   if (memory.host_node.value > 0) {
     json["host_node_bytes"] = memory.host_node.value;
     json["host_capacity_bytes"] = memory.host_capacity.value > 0
