@@ -75,7 +75,7 @@ set(orrery_parts base arch hardware ir lower framework collectives price network
     provision discover)
 list(TRANSFORM orrery_parts REPLACE "(.+)" "$<TARGET_OBJECTS:orrery_\\1>")
 add_library(orrery SHARED ${orrery_parts})
-target_link_libraries(orrery PRIVATE yaml-cpp EXPAT::EXPAT ${XXHASH_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS}
+target_link_libraries(orrery PRIVATE yaml-cpp EXPAT::EXPAT orrery_xxhash Threads::Threads ${CMAKE_DL_LIBS}
                       $<TARGET_NAME_IF_EXISTS:tomlplusplus::tomlplusplus> PUBLIC fmt::fmt)
 target_link_options(orrery PRIVATE -Wl,--no-undefined)
 target_compile_features(orrery PUBLIC cxx_std_20)
