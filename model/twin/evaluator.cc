@@ -173,10 +173,8 @@ Strategy Evaluator::BaseOf(const Split& split) const {
   base.flash_attention = request_.flash_attention;
   base.offload = request_.fixed.offload.value_or(Offload{});
   if (base.offload.weights) base.zero = 3;
-  base.split_products = preset_.defaults.split_products;
-  base.gathers_kept = preset_.defaults.gathers_kept;
-  base.reduces_apart = preset_.defaults.reduces_apart;
-  return base;
+  return preset_.Complete(base,
+                          job_.work);  // what is legal and where layers lie follows its defaults
 }
 
 // With the least recomputation on offer, with and without sequence parallelism.
@@ -235,7 +233,7 @@ const Layouts* Evaluator::FindLayouts(const Strategy& s, const std::vector<doubl
   const auto [made, fresh] =
       layouts_.try_emplace({known.table, s.pp, in_a_v ? 0 : s.vpp, slowdown});
   if (fresh) {
-    made->second = LayoutsOf(*known.table, request_.model.layers, s, slowdown);
+    made->second = LayoutsOf(*known.table, request_.model.layers, s, slowdown, job_.work.lora.on());
     for (Layout* layout : {&made->second.balanced, &made->second.lighter})
       if (*layout != nullptr) *layout = *distinct_layouts_.insert(*layout).first;
   }

@@ -56,19 +56,42 @@ std::vector<int> RuleOf(int64_t layers, const Strategy& s) {
   return rule;
 }
 
-Layouts InAV(const LayerTable& table, int64_t layers, const Strategy& s,
-             const std::vector<double>& slowdown) {
-  const std::vector<int64_t> held = SharesOf(table, layers, s, slowdown);
-  if (held.empty()) return {};
-  std::shared_ptr<const std::vector<int>> balanced = SpreadShares(held, s);
-  return *balanced == RuleOf(layers, s) ? Layouts() : Layouts{std::move(balanced), nullptr};
+// Gives an empty first chunk a layer of the fullest other chunk of its stage, else of the fullest of all.
+void FillFirst(const Strategy& s, std::vector<int>* layout) {
+  std::vector<int>& held = *layout;
+  if (held[0] > 0) return;
+  const auto stages = static_cast<std::size_t>(s.pp);
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  std::size_t fullest = in_a_v ? held.size() - 1 : 0;
+  for (std::size_t at = stages; at < held.size() && !in_a_v; at += stages)
+    if (held[at] > held[fullest]) fullest = at;
+  if (held[fullest] == 0)
+    fullest = static_cast<std::size_t>(std::ranges::max_element(held) - held.begin());
+  if (held[fullest] == 0) return;
+  --held[fullest];
+  ++held[0];
 }
 
 }  // namespace
 
 Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& s,
-                  const std::vector<double>& slowdown) {
-  if (s.schedule == PipelineSchedule::kZeroBubbleV) return InAV(table, layers, s, slowdown);
+                  const std::vector<double>& slowdown, bool fill_first) {
+  const std::vector<int> rule = RuleOf(layers, s);
+  // None where it is the framework's own split.
+  const auto of = [&](const std::vector<int64_t>& held) {
+    std::shared_ptr<const std::vector<int>> spread = SpreadShares(held, s);
+    if (fill_first && spread->front() == 0) {
+      auto filled = std::make_shared<std::vector<int>>(*spread);
+      FillFirst(s, filled.get());
+      spread = std::move(filled);
+    }
+    return *spread == rule ? nullptr : spread;
+  };
+  if (s.schedule == PipelineSchedule::kZeroBubbleV) {
+    const std::vector<int64_t> held = SharesOf(table, layers, s, slowdown);
+    return held.empty() ? Layouts() : Layouts{of(held), nullptr};
+  }
+
   const double layer = PassSecondsOf(table.layer);
   const std::vector<double> of_layers = OfLayers(table, slowdown);
   const auto stages = [&](double more) {
@@ -81,13 +104,8 @@ Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& s,
   for (double more = kGivenAway; more <= kMostGivenAway && lighter_held[0] == held[0];
        more += kGivenAway)
     lighter_held = stages(more);
-  const std::vector<int> balanced = SpreadOverChunks(held, s.vpp);
-  std::vector<int> lighter = SpreadOverChunks(lighter_held, s.vpp);
-  const std::vector<int> rule = RuleOf(layers, s);
-  Layouts made;
-  if (balanced != rule) made.balanced = std::make_shared<const std::vector<int>>(balanced);
-  if (lighter != balanced && lighter != rule)
-    made.lighter = std::make_shared<const std::vector<int>>(std::move(lighter));
+  Layouts made{of(held), of(lighter_held)};
+  if (made.balanced && made.lighter && *made.balanced == *made.lighter) made.lighter = nullptr;
   return made;
 }
 

@@ -17,9 +17,9 @@ struct Layouts {
   std::shared_ptr<const std::vector<int>> balanced, lighter;
 };
 // For the stages and chunks of `strategy`, a model of so many layers and the times of its micro-batch. `slowdown`: of
-// kernels, by stage; empty: all are alike.
+// kernels, by stage; empty: all are alike. `fill_first`: the first chunk must hold a layer.
 Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& strategy,
-                  const std::vector<double>& slowdown = {});
+                  const std::vector<double>& slowdown = {}, bool fill_first = false);
 // Layers of each stage as fast as they can be; `most`: at most. Empty: there is no such split.
 std::vector<int64_t> SharesOf(const LayerTable& table, int64_t layers, const Strategy& strategy,
                               const std::vector<double>& slowdown,

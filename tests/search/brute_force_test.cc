@@ -67,6 +67,21 @@ constexpr Job kJobs[] = {
      "orrery",
      0.3,
      {8, 16}},
+    {"llama_titan", "llama2-7b", 6, "dgx-h100", 1, 8, 512, 16, Precision::kBf16, Optimizer::kAdamW,
+     "torchtitan", 0.3},
+    {"gpt_titan_adapters",
+     "gpt2-small",
+     6,
+     "dgx-a100-80",
+     1,
+     8,
+     512,
+     16,
+     Precision::kFp16,
+     Optimizer::kAdamW,
+     "torchtitan",
+     0.3,
+     {16, 32}},
     {"llama_skipped",
      "llama2-7b",
      6,
@@ -197,11 +212,11 @@ class BruteForce {
       s.layout = nullptr;
       Add(s);
       if (s.pp == 1 || !preset_.uneven_chunks || request_.model.family == Family::kMlp) continue;
-      const auto table =
-          predictor_.Table(KeyOf(request_.model, preset_.Complete(s, request_.work.precision)));
+      const Strategy full = preset_.Complete(s, request_.work.precision);
+      const auto table = predictor_.Table(KeyOf(request_.model, full));
       if (std::holds_alternative<Refusal>(table)) continue;
-      const Layouts layouts =
-          LayoutsOf(*std::get<const LayerTable*>(table), request_.model.layers, s);
+      const Layouts layouts = LayoutsOf(*std::get<const LayerTable*>(table), request_.model.layers,
+                                        full, {}, request_.work.lora.on());
       for (const auto& layout : {layouts.balanced, layouts.lighter}) {
         s.layout = layout;
         if (layout) Add(s);
