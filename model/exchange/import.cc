@@ -245,6 +245,8 @@ class Importer {
     if (out_.model) NameAllLayers(out_.model->spec.layers, &values);
     TakeWorld(target, index, &values);
     CheckBatch(target, known);
+    if (target == kTitanToml && !given_.contains("global_batch"))
+      out_.no_layout = PassesOfPipeline(index, known);
     if (std::string note = UnitsNote(index, values); !note.empty())
       out_.notes.push_back(std::move(note));
     const bool titan = target == kTitan || target == kTitanToml;

@@ -69,6 +69,9 @@ Cell TitanTokens();
 Cell TitanGlobalTokens();
 Cell TomlLocalBatch();
 Cell TomlGlobalBatch();
+// torchtitan drains its pipeline every local_batch_size sequences of a rank (trainer.py: one step of the pipeline for each step
+// of accumulation). Plans drain it once per step; what is said of a file that asks for more.
+std::optional<Diagnostic> PassesOfPipeline(const SettingIndex& settings, const Values& values);
 Cell DeepSpeedBatch();
 Cell AccumulationOf(const char* micro, const char* accumulation);  // a field and a setting
 // Types of gradients.

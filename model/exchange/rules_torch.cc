@@ -261,6 +261,30 @@ Cell TomlLocalBatch() {
       });
 }
 
+std::optional<Diagnostic> PassesOfPipeline(const SettingIndex& settings, const Values& values) {
+  const Setting* global = settings.Find("training.global_batch_size");
+  if (global == nullptr || NumberOf(values, "pp", 1) == 1) return std::nullopt;
+  const Setting* size = settings.Find("training.local_batch_size");
+  const auto all = settings.Whole("training.global_batch_size", 1);
+  const auto local = size == nullptr ? 8 : settings.Whole("training.local_batch_size", 1);
+  if (!local || !all || global->value == "-1") return std::nullopt;
+  const int64_t ranks = TitanDataParallel(settings, values);
+  if (ranks == 0)
+    return Diagnostic{global->where,
+                      "passes of the pipeline per step depend on the GPUs, which nothing says",
+                      "--nodes N, or data_parallel_shard_degree"};
+  const int64_t pass = *local * ranks;
+  if (*all <= pass || *all % pass != 0) return std::nullopt;  // torchtitan refuses the latter
+  return Diagnostic{
+      global->where,
+      fmt::format(
+          "a step of {} sequences is {} passes of the pipeline, each of {} sequences for {} "
+          "data-parallel ranks: not modelled",
+          *all, *all / pass, *local, ranks),
+      fmt::format("one pass is faster: local_batch_size = {}; or predict a pass: --global-batch {}",
+                  *all / ranks, pass)};
+}
+
 Cell TomlGlobalBatch() {
   return Rule(
       [](const Case& c) { return Say({Set("training.global_batch_size", c.work.global_batch)}); },

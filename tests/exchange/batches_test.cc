@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches and machines of Accelerate and the Trainer where files say only a part of them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -137,6 +138,25 @@ TEST(Accelerate, EightBitsArePredictedInSixteenAndNamed) {
   EXPECT_EQ(Text(read, "precision"), "bf16");
   EXPECT_THAT(read.notes, Contains(AllOf(HasSubstr("e.yaml:6: "), HasSubstr("fp8"),
                                          HasSubstr("not modelled"))));
+}
+
+// One pass was predicted whatever the local batch: 10.6 s where 32 passes take 18.
+TEST(Batches, AStepOfSeveralPassesOfThePipelineIsNotModelled) {
+  const auto file = [](int local, const char* stages) {
+    return fmt::format(
+        "[training]\nlocal_batch_size = {}\nglobal_batch_size = 256\nseq_len = 512\n[parallelism]\n"
+        "tensor_parallel_degree = 1\npipeline_parallel_degree = {}\n"
+        "pipeline_parallel_microbatch_size = 1\n",
+        local, stages);
+  };
+  const std::vector<std::string> nodes = {"--nodes", "2"};
+  EXPECT_THAT(Error("passes.toml", file(4, "4"), nodes),
+              AllOf(HasSubstr("passes.toml:3"), HasSubstr("16 passes of the pipeline"),
+                    HasSubstr("local_batch_size = 64"), HasSubstr("--global-batch 16")));
+  EXPECT_THAT(Error("passes.toml", file(64, "4"), {}), HasSubstr("--nodes N"));
+  EXPECT_EQ(Error("passes.toml", file(64, "4"), nodes), "");
+  EXPECT_EQ(Error("passes.toml", file(4, "1"), nodes), "");  // accumulation without a pipeline
+  EXPECT_EQ(Error("passes.toml", file(4, "4"), {"--nodes", "2", "--global-batch", "16"}), "");
 }
 
 }  // namespace

@@ -297,6 +297,7 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
   if (job->model.given) AtFlag(job->model, [&] { model = LoadModel(job->model.text); });
   const Imported imported =
       exchange::Import(sources, model, GivenBy(job, layout, model), FileBeside);
+  if (layout != nullptr && imported.no_layout) throw InputError({*imported.no_layout});
   job->no_model = imported.no_model;
   FlagFiller(imported, job, layout, translate).Fill();
 }
