@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "model/exchange/import_steps.h"
+
 namespace orrery::exchange {
 
 Bundle MakeBundle(const Case& layout, Target target) {
@@ -71,6 +73,13 @@ std::string OneLine(std::string text) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
   }
   return text;
+}
+
+std::string ReadBackAs(const Bundle& bundle) {
+  Values values;
+  for (const FieldReport& field : bundle.settings.fields)
+    values[field.field] = {field.value, {}, ""};
+  return FrameworkOf(bundle.target, values);
 }
 
 std::string Comments(const Bundle& bundle, const std::string& mark) {

@@ -70,6 +70,8 @@ NodePlaces PlacesOf(const Bundle& bundle);
 // As the words of a shell's array.
 std::string ShellList(const std::vector<int32_t>& numbers);
 
+// What --from takes these files for, a name of --framework.
+std::string ReadBackAs(const Bundle& bundle);
 // Header lines and what is missing as comments that begin with `mark`.
 std::string Comments(const Bundle& bundle, const std::string& mark);
 // One line without control characters.

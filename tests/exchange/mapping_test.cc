@@ -239,5 +239,19 @@ TEST(Mapping, WeightsOfTorchtitansEndsMakeStages) {
   EXPECT_EQ(layout(1, 1), "");
 }
 
+// An export names it where the prediction is another's: Accelerate runs the models of HuggingFace, predicted for plain FSDP.
+TEST(Mapping, SaysWhatFilesAreReadBackAs) {
+  const auto read = [](Target target, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--model", "gpt2-xl", "--topology", "dgx-h100",    "--nodes",
+                                      "1",       "--zero",  "2",          "--framework", "fsdp"};
+    words.insert(words.end(), more.begin(), more.end());
+    return ReadBackAs(MakeBundle(CaseOf(Resolve(words)), target));
+  };
+  EXPECT_EQ(read(kAccelerate, {}), "huggingface@fsdp");
+  EXPECT_EQ(read(kAccelerate, {"--cp", "2"}), "orrery");
+  EXPECT_EQ(read(kFsdp, {}), "fsdp");
+  EXPECT_EQ(read(kMegatron, {}), "megatron");
+}
+
 }  // namespace
 }  // namespace orrery::exchange

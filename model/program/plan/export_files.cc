@@ -67,8 +67,11 @@ std::string LeftOut(const report::Job& job) {
   return names;
 }
 
+constexpr std::string_view kPredictionOf = "The prediction is";
+
 std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candidate,
-                                  const exchange::TargetInfo& target, const std::string& digest) {
+                                  const exchange::Bundle& bundle, const std::string& digest) {
+  const exchange::TargetInfo& target = bundle.info();
   const std::string interval =
       candidate.no_interval.empty()
           ? fmt::format("80 % of runs from {} to {}", Format(Seconds(candidate.time.low)),
@@ -99,9 +102,11 @@ std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candi
         fmt::format("Chosen without schedule {}: {} has none like it", without, target.name));
   // Facts in which the prediction differs from the release are named one by one.
   const std::string name = FindFramework(SplitReference(job.request.framework).name).name;
-  if (name != FindFramework(target.framework).name)
-    lines.push_back(fmt::format("The prediction is {}'s, the step of {} may take another time.",
-                                name, target.name));
+  const std::string read = FindFramework(exchange::ReadBackAs(bundle)).name;
+  if (name != read)
+    lines.push_back(
+        fmt::format("{} {}'s; --from reads these files as {}, whose step may take another time",
+                    kPredictionOf, name, read));
   return lines;
 }
 
@@ -180,7 +185,7 @@ ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
           fmt::format("fix that axis to 1, or plan for it: --framework {}", target.framework)}});
   }
   bundle.name = JobName(job.model.spec.name, target.name);
-  bundle.header = HeaderOf(job, candidate, target, digest);
+  bundle.header = HeaderOf(job, candidate, bundle, digest);
   if (!chosen.empty()) bundle.header.push_back(chosen);
   if (flags.image.given) bundle.image = exchange::OneLine(flags.image.text);
   result.files = launcher.files(bundle, exchange::TargetFiles(bundle));
@@ -215,7 +220,7 @@ std::string WriteExport(const ExportFlags& flags, const ExportResult& result,
   AtFlag(flags.out, [&] { exchange::WriteFiles(folder, result.files, flags.force.given); });
   text = fmt::format("Export for {} with {}\n", result.bundle.info().title, result.launcher);
   for (const std::string& line : result.bundle.header) {
-    if (line.starts_with("Chosen ") || line.starts_with(kNoRoom))
+    if (line.starts_with("Chosen ") || line.starts_with(kNoRoom) || line.starts_with(kPredictionOf))
       text += fmt::format("  {}\n", report::Fold(line, 2));
   }
   for (const exchange::File& file : result.files)
