@@ -385,7 +385,9 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
     PlacementOptions options;
     options.layers = axes.layout == nullptr;
     options.engine = engine;
-    PlacementChoice found = ChoosePlacement(JobOf(job.request, job.profiles), strategy, options);
+    const Job one = JobOf(job.request, job.profiles);
+    PlacementChoice found = ChoosePlacement(job.request, job.profiles, one.cluster.nodes,
+                                            one.work.global_batch, strategy, options);
     strategy = found.strategy;
     if (choice != nullptr) *choice = std::move(found);
   }

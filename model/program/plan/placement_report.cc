@@ -151,10 +151,14 @@ std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown) {
           Format(Seconds(choice.placed.time.total)), Format(Seconds(choice.plain.time.total)),
           100 * std::abs(choice.gain()), choice.gain() < 0 ? "more" : "less", engine));
     } else if (!what.empty()) {
-      text += Dash(fmt::format("{}{}: {} instead of {}, {:.1f} % less, {}{}", plan, what,
-                               Format(Seconds(choice.placed.time.total)),
-                               Format(Seconds(choice.plain.time.total)), 100 * choice.gain(),
-                               engine, PartsWords(choice)));
+      text += Dash(fmt::format(
+          "{}{}: {} instead of {}, {:.1f} % {}, {}{}", plan, what,
+          Format(Seconds(choice.placed.time.total)), Format(Seconds(choice.plain.time.total)),
+          100 * std::abs(choice.gain()),
+          choice.found.exceeded
+              ? (choice.gain() < 0 ? "more, but it fits in memory" : "less, and it fits in memory")
+              : "less",
+          engine, PartsWords(choice)));
     } else if (choice.refuted) {
       text += Dash(plan +
                    "the closed form prefers another order of ranks, but the simulation "

@@ -78,7 +78,8 @@ std::vector<report::PlacedRow> PlaceRows(const LayoutFlags& layout, const report
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
     const PlacementOptions options = OptionsFor(job, candidate);
     return given ? GivenPlacement(twin, candidate, options)
-                 : ChoosePlacement(twin, candidate.strategy, options);
+                 : ChoosePlacement(job.request, job.profiles, candidate.nodes,
+                                   candidate.global_batch, candidate.strategy, options);
   };
   AtFlag(layout.placement, [&] {
     Progress progress;
