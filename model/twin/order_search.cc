@@ -14,8 +14,9 @@ namespace orrery {
 namespace {
 
 constexpr double kAnyTime = std::numeric_limits<double>::infinity();
-constexpr int kMostExchanged = 96;    // nodes of which pairs are exchanged
-constexpr std::size_t kMostKept = 6;  // orders near the best
+constexpr int kMostExchanged = 96;      // nodes of which pairs are exchanged
+constexpr std::size_t kMostKept = 6;    // orders near the best
+constexpr std::size_t kMostStarts = 8;  // orders with layers, the fastest ones
 
 // The orders of nodes under one variant.
 class OrderSearch {
@@ -182,6 +183,7 @@ class OrderSearch {
       }
     }
     std::ranges::stable_sort(starts, {}, [](const Joint& one) { return one.split.seconds; });
+    starts.resize(std::min(starts.size(), kMostStarts));
     for (Joint& start : starts) Alternate(std::move(start));
   }
 

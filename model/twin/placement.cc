@@ -17,7 +17,7 @@ namespace orrery {
 namespace {
 
 constexpr std::size_t kMostNear = 5;
-constexpr int64_t kOfClimbs = 6;  // of the steps, one in so many is for each order of axes
+constexpr int64_t kOfClimbs = 8;  // of the steps, one in so many is for each order of axes
 
 Strategy WithPlacement(const Strategy& layout, Placement placement) {
   Strategy placed = layout;

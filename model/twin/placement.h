@@ -68,7 +68,7 @@ PlacementChoice ChoosePlacement(const Job& job, const Strategy& layout,
                                 const PlacementOptions& options = {});
 
 // The same of a request's job: a search of these axes alone gives the layers to begin with, whatever those of the layout. What
-// `plan` and `plan predict` find for one layout is so the same.
+// `plan predict` finds for a layout is so no slower than what `plan` does.
 struct SearchRequest;
 PlacementChoice ChoosePlacement(const SearchRequest& request, const Profiles& profiles,
                                 int64_t nodes, int64_t global_batch, const Strategy& layout,
