@@ -141,7 +141,8 @@ void RequireNodeOrder(const LayoutFlags& layout, const report::Job& job) {
   AtFlag(layout.placement, [&] {
     for (const int64_t count : counts) {
       const ClusterSummary cluster = JobOf(job.request, job.profiles, count, 1).cluster;
-      CheckNodeOrder(given->nodes, cluster.nodes, cluster.domain_nodes);
+      CheckNodeOrder(given->nodes, cluster.nodes, cluster.domain_nodes,
+                     job.request.topology.fabric);
     }
   });
 }
@@ -152,7 +153,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
                           const SearchSettings& settings) {
   SearchOutcome outcome{flags.Resolve(), {}};
   report::Job& job = outcome.job;
-  job.request.fixed = layout.Read();
+  job.request.fixed = layout.Read(&job.request.topology.fabric);
   if (!job.request.fixed.schedule) job.request.fixed.schedules = settings.schedules;
   CheckStatedFacts(layout, job.request.fixed, job);
   RequireNodeOrder(layout, job);
