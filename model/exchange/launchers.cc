@@ -37,10 +37,11 @@ std::string OwnHostCheck(const Bundle& bundle) {
   const std::string check = HostsCheck(bundle, "launch-torchrun.sh", "  ");
   if (check.empty()) return "";
   return fmt::format(
-             R"sh(  placed=({}) here_is="$(hostname)" rank="${{NODE_RANK:-${{PET_NODE_RANK:-0}}}}"
+             R"sh(  placed=({}) here_is="$(hostname)"
+  export NODE_RANK="${{NODE_RANK:-${{PET_NODE_RANK:-0}}}}"
   # What the others are called is for them to say.
   hosts=({})
-  hosts[${{placed[rank]:-0}}]="$here_is"
+  hosts[${{placed[NODE_RANK]:-0}}]="$here_is"
 )sh",
              ShellList(PlacesOf(bundle).nodes), ShellHosts(bundle.layout.hosts)) +
          check;
