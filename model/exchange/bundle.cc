@@ -92,6 +92,12 @@ std::string Comments(const Bundle& bundle, const std::string& mark) {
   return text;
 }
 
+std::string ShellHosts(const std::vector<std::string>& hosts) {
+  std::string text;
+  for (const std::string& host : hosts) text += (text.empty() ? "" : " ") + ShellWord(host);
+  return text;
+}
+
 NodePlaces PlacesOf(const Bundle& bundle) {
   NodePlaces all;
   const auto& placement = bundle.layout.strategy.placement;
@@ -101,6 +107,34 @@ NodePlaces PlacesOf(const Bundle& bundle) {
   for (std::size_t place = 0; place < all.nodes.size(); ++place)
     all.places[static_cast<std::size_t>(all.nodes[place])] = static_cast<int32_t>(place);
   return all;
+}
+
+std::string HostsCheck(const Bundle& bundle, const char* file, const std::string& indent) {
+  if (!PlacesOf(bundle).any() || bundle.layout.hosts.empty()) return "";
+  // A launcher may have the short name of a host or the long one.
+  std::string text = fmt::format(
+      R"sh(# The placement is one of these hosts in this order: node 0, 1, ... of the plan.
+planned=({0})
+for node in "${{!planned[@]}}"; do
+  want="${{planned[$node]}}" given="${{hosts[$node]:-}}"
+  if [ -z "${{ORRERY_ANY_HOSTS:-}}" ] && [ "$given" != "$want" ] &&
+    [ "${{given%%.*}}" != "$want" ] && [ "$given" != "${{want%%.*}}" ]; then
+    echo "{1}: node $node is ${{given:-missing}}, in the plan it is $want: the placement is for the" \
+      "order ${{planned[*]}}. Give the hosts in this order, or plan again with the launcher's" \
+      "(list 'hosts' of the topology); ORRERY_ANY_HOSTS=1 starts as it is" >&2
+    exit 2
+  fi
+done
+)sh",
+      ShellHosts(bundle.layout.hosts), file);
+  if (indent.empty()) return text;
+  std::string indented;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin) + 1;
+    indented += indent + text.substr(begin, end - begin);
+    begin = end;
+  }
+  return indented;
 }
 
 std::string ShellList(const std::vector<int32_t>& numbers) {

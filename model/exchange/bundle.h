@@ -67,8 +67,12 @@ struct NodePlaces {
   int32_t first() const { return nodes.empty() ? 0 : nodes.front(); }  // the node of NODE_RANK 0
 };
 NodePlaces PlacesOf(const Bundle& bundle);
+// Bash that stops where the job's hosts, in the array `hosts`, are not those of the plan in its order, told ORRERY_ANY_HOSTS=1
+// goes on; "": nodes are in their places, or hosts have no names. `file`: of the messages.
+std::string HostsCheck(const Bundle& bundle, const char* file, const std::string& indent = "");
 // As the words of a shell's array.
 std::string ShellList(const std::vector<int32_t>& numbers);
+std::string ShellHosts(const std::vector<std::string>& hosts);
 
 // What --from takes these files for, a name of --framework.
 std::string ReadBackAs(const Bundle& bundle);

@@ -23,7 +23,8 @@ struct Case {
       "orrery";             // whose behaviour was predicted, facts included: "megatron+compile=off"
   bool tp_overlap = false;  // collectives of sequence parallelism behind pieces of products
   std::vector<AttentionKernel> chip_attention;  // fused kernels that run on the GPU
-  double bucket_bytes = 0;  // in which the prediction sends gradients; 0: not said
+  double bucket_bytes = 0;         // in which the prediction sends gradients; 0: not said
+  std::vector<std::string> hosts;  // by node; empty: the topology does not name them
 
   int64_t gpus() const { return nodes * gpus_per_node; }
   // Micro-batches per step; 0: they do not divide the batch.

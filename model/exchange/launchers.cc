@@ -32,6 +32,21 @@ std::string PlacesLine(const NodePlaces& placed, const char* front) {
                      ShellList(placed.places));
 }
 
+// Started by hand, each node knows its own name alone.
+std::string OwnHostCheck(const Bundle& bundle) {
+  const std::string check = HostsCheck(bundle, "launch-torchrun.sh", "  ");
+  if (check.empty()) return "";
+  return fmt::format(
+             R"sh(  placed=({}) here_is="$(hostname)"
+  export NODE_RANK="${{NODE_RANK:-${{PET_NODE_RANK:-0}}}}"
+  # What the others are called is for them to say.
+  hosts=({})
+  hosts[${{placed[NODE_RANK]:-0}}]="$here_is"
+)sh",
+             ShellList(PlacesOf(bundle).nodes), ShellHosts(bundle.layout.hosts)) +
+         check;
+}
+
 std::vector<File> TorchrunFiles(const Bundle& bundle, const std::vector<File>& files) {
   const int64_t nodes = bundle.layout.nodes;
   const NodePlaces placed = PlacesOf(bundle);
@@ -47,7 +62,7 @@ std::vector<File> TorchrunFiles(const Bundle& bundle, const std::vector<File>& f
 here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
 
 if [ -z "${{HOSTFILE:-}}" ]; then
-  exec "$here/train.sh" "$@"
+{6}  exec "$here/train.sh" "$@"
 fi
 
 mapfile -t hosts < <(sed 's/#.*//; s/[[:space:]].*//; /^$/d' "$HOSTFILE")
@@ -55,7 +70,7 @@ if [ "${{#hosts[@]}}" -ne {0} ]; then
   echo "launch-torchrun.sh: $HOSTFILE names ${{#hosts[@]}} hosts, the layout is for {0}" >&2
   exit 2
 fi
-{4}{5}variables="" arguments=""
+{7}{4}{5}variables="" arguments=""
 for name in "${{passed[@]}}"; do variables+=" $name=$(printf %q "${{!name}}")"; done
 for word in "$@"; do arguments+=" $(printf %q "$word")"; done
 pids=()
@@ -79,7 +94,8 @@ for node in "${!places[@]}"; do placed[places[node]]="${hosts[$node]}"; done
 hosts=("${placed[@]}")
 )sh"
                                : "",
-                  PassedVariables(bundle.target)) +
+                  PassedVariables(bundle.target), OwnHostCheck(bundle),
+                  HostsCheck(bundle, "launch-torchrun.sh")) +
       kWaitForAll;
   return With(files, {"launch-torchrun.sh", text, true});
 }
@@ -97,7 +113,7 @@ constexpr char kMpirunInOrder[] =
     echo "launch-mpirun.sh: $HOSTFILE names ${{#hosts[@]}} hosts, the layout is for {0}" >&2
     exit 2
   fi
-  read -r -a places <<< "$PLACES"
+{4}  read -r -a places <<< "$PLACES"
   order=()
   for node in "${{!places[@]}}"; do order[places[node]]="$node"; done
   export MASTER_ADDR="${{MASTER_ADDR:-${{hosts[${{order[0]}}]}}}}" MASTER_PORT="${{MASTER_PORT:-29500}}"
@@ -121,7 +137,8 @@ std::string StartMpirun(const Bundle& bundle, bool agent) {
   const int64_t each = agent ? 1 : c.gpus_per_node;
   const std::string form =
       PlacesOf(bundle).any()
-          ? fmt::format(kMpirunInOrder, c.nodes, c.gpus_per_node, c.nodes * each, each)
+          ? fmt::format(kMpirunInOrder, c.nodes, c.gpus_per_node, c.nodes * each, each,
+                        HostsCheck(bundle, "launch-mpirun.sh", "  "))
           : fmt::format(kMpirunAsListed, c.nodes, c.gpus_per_node, c.nodes * each, each);
   return PassedVariables(bundle.target, "  ") + kMpirunShared + form;
 }
@@ -158,7 +175,11 @@ export LOCAL_RANK="$OMPI_COMM_WORLD_LOCAL_RANK" LOCAL_WORLD_SIZE="$OMPI_COMM_WOR
 
 // The order of the job's nodes is that of Slurm's list. srun told ALL passes on what the script exports, whatever sbatch
 // was told.
-std::string SlurmBody(const NodePlaces& placed) {
+std::string SlurmBody(const Bundle& bundle) {
+  const NodePlaces placed = PlacesOf(bundle);
+  std::string check = HostsCheck(bundle, "job.sbatch");
+  if (!check.empty())
+    check = "mapfile -t hosts < <(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n" + check;
   return fmt::format(
       R"sh(#
 # Submit in the folder of this file:  sbatch job.sbatch
@@ -167,7 +188,7 @@ std::string SlurmBody(const NodePlaces& placed) {
 set -euo pipefail
 cd "${{SLURM_SUBMIT_DIR:?submit this file with sbatch}}"
 
-MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | {0})"
+{3}MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | {0})"
 # Two jobs on one node must not meet at one port.
 MASTER_PORT="${{MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}}"
 export MASTER_ADDR MASTER_PORT NNODES="$SLURM_JOB_NUM_NODES"
@@ -179,7 +200,7 @@ srun --export=ALL --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --lab
       fmt::format("sed -n {}p", placed.first() + 1),  // reads all: a pipe that breaks ends the job
       placed.any() ? R"(read -r -a places <<< "$PLACES"; NODE_RANK="${places[$SLURM_NODEID]}")"
                    : R"(NODE_RANK="$SLURM_NODEID")",
-      placed.any() ? PlacesLine(placed, "export ") : "");
+      placed.any() ? PlacesLine(placed, "export ") : "", check);
 }
 
 std::vector<File> SlurmFiles(const Bundle& bundle, const std::vector<File>& files) {
@@ -195,7 +216,7 @@ std::vector<File> SlurmFiles(const Bundle& bundle, const std::vector<File>& file
 #SBATCH --requeue
 )sh",
                                               bundle.name, c.nodes, c.gpus_per_node));
-  text += SlurmBody(PlacesOf(bundle));
+  text += SlurmBody(bundle);
   return With(files, {"job.sbatch", text, true});
 }
 
@@ -226,7 +247,7 @@ if [ "${{#hosts[@]}}" -ne {0} ]; then
   echo "job.pbs: PBS gave ${{#hosts[@]}} nodes, the layout is for {0}" >&2
   exit 2
 fi
-{3}
+{7}{3}
 port="${{MASTER_PORT:-$((20000 + ${{PBS_JOBID%%[!0-9]*}} % 20000))}}"
 
 {6}variables=""
@@ -249,7 +270,8 @@ master="${{hosts[{}]}}")sh",
   rank="${{places[$node]}}")sh",
                                              c.nodes)
                                : fmt::format("for ((rank = 0; rank < {}; ++rank)); do", c.nodes),
-                  placed.any() ? "$node" : "$rank", PassedVariables(bundle.target)) +
+                  placed.any() ? "$node" : "$rank", PassedVariables(bundle.target),
+                  HostsCheck(bundle, "job.pbs")) +
       kWaitForAll;
   return With(files, {"job.pbs", text, true});
 }

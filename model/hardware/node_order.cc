@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "model/base/diagnostics.h"
+#include "model/hardware/host_order.h"
 
 namespace orrery {
 namespace {
@@ -127,7 +128,8 @@ std::vector<Uplinks> NarrowUplinks(const TopologySpec& spec, const ClusterSummar
   return all;
 }
 
-void CheckNodeOrder(std::span<const int32_t> order, int64_t nodes, int64_t domain_nodes) {
+void CheckNodeOrder(std::span<const int32_t> order, int64_t nodes, int64_t domain_nodes,
+                    const FabricSpec& fabric) {
   if (order.empty()) return;
   if (domain_nodes > 1) {
     throw InputError("nodes that share a scale-up domain have no order of their own",
@@ -141,16 +143,22 @@ void CheckNodeOrder(std::span<const int32_t> order, int64_t nodes, int64_t domai
   for (const int32_t node : order) {
     if (node < 0 || node >= nodes)
       throw InputError(
-          fmt::format("the placement names node {}, the cluster has {}", node,
-                      nodes == 1 ? "node 0 alone" : fmt::format("nodes 0 to {}", nodes - 1)),
+          fmt::format("the placement names node {}{}, the cluster has {}{}", node,
+                      HostsText(fabric, node, node),
+                      nodes == 1 ? "node 0 alone" : fmt::format("nodes 0 to {}", nodes - 1),
+                      HostsText(fabric, 0, nodes - 1)),
           hint);
     if (named[static_cast<std::size_t>(node)]++ != 0)
-      throw InputError(fmt::format("the placement names node {} twice", node), hint);
+      throw InputError(
+          fmt::format("the placement names node {}{} twice", node, HostsText(fabric, node, node)),
+          hint);
   }
   if (const auto missing = std::ranges::find(named, 0); missing != named.end())
-    throw InputError(fmt::format("the placement names {} of {} nodes: node {} is missing",
-                                 order.size(), nodes, missing - named.begin()),
-                     hint);
+    throw InputError(
+        fmt::format("the placement names {} of {} nodes: node {}{} is missing", order.size(), nodes,
+                    missing - named.begin(),
+                    HostsText(fabric, missing - named.begin(), missing - named.begin())),
+        hint);
 }
 
 }  // namespace orrery

@@ -26,7 +26,8 @@ std::vector<Uplinks> UplinksOf(const TopologySpec& spec, int64_t nodes);
 // would do doubles these, too.
 std::vector<Uplinks> NarrowUplinks(const TopologySpec& spec, const ClusterSummary& cluster);
 
-// Throws InputError: not each node of the cluster once, or nodes that share a scale-up domain.
-void CheckNodeOrder(std::span<const int32_t> order, int64_t nodes, int64_t domain_nodes);
+// Throws InputError: not each node of the cluster once, or nodes that share a scale-up domain. `fabric`: names hosts.
+void CheckNodeOrder(std::span<const int32_t> order, int64_t nodes, int64_t domain_nodes,
+                    const FabricSpec& fabric = {});
 
 }  // namespace orrery

@@ -10,6 +10,7 @@
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
+#include "model/hardware/host_order.h"
 #include "model/hardware/read_parts.h"
 
 namespace orrery {
@@ -80,20 +81,15 @@ void ReadFrameworks(const Node& root, TopologySpec* spec) {
   }
 }
 
-// "3", "4..7" or a list of both.
-bool ReadNodeNumbers(std::string_view text, int64_t max_nodes,
-                     std::vector<std::pair<int64_t, int64_t>>* ranges) {
+// "3", "4..7" or a list of both, with names of hosts where they have some.
+bool ReadNodeList(std::string_view text, int64_t max_nodes, NamedNodes* reader,
+                  std::vector<std::pair<int64_t, int64_t>>* ranges) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string_view item = Trim(text.substr(begin, end - begin));
+    const std::string_view item = text.substr(begin, end - begin);
     begin = end + 1;
-    const std::size_t dots = item.find("..");
     int64_t first = 0, last = 0;
-    if (ParseInteger(item.substr(0, dots), &first) != NumberFault::kNone ||
-        ParseInteger(dots == std::string_view::npos ? item : item.substr(dots + 2), &last) !=
-            NumberFault::kNone ||
-        first < 0 || last < first || last >= max_nodes)
-      return false;
+    if (!reader->Read(item, &first, &last) || last < first || last >= max_nodes) return false;
     ranges->emplace_back(first, last);
   }
   return true;
@@ -109,13 +105,18 @@ void CheckFactor(const Node& row, const OtherNodes& other) {
 void ReadOtherNodes(const Node& root, TopologySpec* spec) {
   if (!root.Has("other_nodes")) return;
   std::vector<bool> named(static_cast<std::size_t>(std::max<int64_t>(spec->max_nodes, 0)), false);
+  NamedNodes reader(spec->fabric);
   for (const Node& row : root.Items("other_nodes")) {
     OtherNodes other;
     const std::string text = row.String("nodes");
     std::vector<std::pair<int64_t, int64_t>> ranges;
-    if (!ReadNodeNumbers(text, spec->max_nodes, &ranges)) {
-      row.ErrorAt("nodes", "'" + text + "' names no nodes",
-                  "a number, a range or a list of both in quotes, \"0,4..7\", below max_nodes");
+    if (!ReadNodeList(text, spec->max_nodes, &reader, &ranges)) {
+      if (reader.why.empty()) {
+        row.ErrorAt("nodes", "'" + text + "' names no nodes",
+                    "a number, a range or a list of both in quotes, \"0,4..7\", below max_nodes");
+      } else {
+        row.ErrorAt("nodes", reader.why, reader.hint);
+      }
       continue;
     }
     if (row.Has("gpu")) other.gpu = ReadProfileId(row, "gpu", "gpu");
@@ -124,7 +125,9 @@ void ReadOtherNodes(const Node& root, TopologySpec* spec) {
     for (const auto& [first, last] : ranges) {
       for (int64_t node = first; node <= last; ++node) {
         const auto at = static_cast<std::size_t>(node);
-        if (named[at]) row.ErrorAt("nodes", "node " + std::to_string(node) + " is there twice");
+        if (named[at])
+          row.ErrorAt("nodes", "node " + std::to_string(node) +
+                                   HostsText(spec->fabric, node, node) + " is there twice");
         named[at] = true;
       }
       other.first = first, other.last = last;
@@ -161,12 +164,15 @@ TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
   ReadFrameworks(root, &spec);
   ReadCounts(root, &spec);
   ReadPrice(root, &spec);
-  ReadOtherNodes(root, &spec);
   spec.node = ReadNodeSpec(root.Child("node"));
   if (diagnostics->ok())
     ReadFabric(root, &spec);
   else
     root.Find("fabric");  // its limits depend on the node: report the node's errors first
+  if (diagnostics->ok())
+    ReadOtherNodes(root, &spec);
+  else
+    root.Find("other_nodes");  // they may be named by hosts of the fabric
   root.RejectUnknownKeys();
   return spec;
 }

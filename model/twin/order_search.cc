@@ -8,12 +8,15 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 namespace orrery {
 namespace {
 
-constexpr int kMostExchanged = 96;    // nodes of which pairs are exchanged
-constexpr std::size_t kMostKept = 6;  // orders near the best
+constexpr double kAnyTime = std::numeric_limits<double>::infinity();
+constexpr int kMostExchanged = 96;      // nodes of which pairs are exchanged
+constexpr std::size_t kMostKept = 6;    // orders near the best
+constexpr std::size_t kMostStarts = 8;  // orders with layers, the fastest ones
 
 // The orders of nodes under one variant.
 class OrderSearch {
@@ -24,6 +27,7 @@ class OrderSearch {
         node_rate_(job.cluster.node_rate()),
         uplinks_(NarrowUplinks(*job.topology, job.cluster)),
         slowdown_(SlowdownOf(job)),
+        memory_(job.topology->gpu_memory),
         variant_(variant),
         traffic_(variant, job.cluster.gpus_per_node),
         splits_(*splits),
@@ -48,6 +52,7 @@ class OrderSearch {
  private:
   void Look(double limit) {
     best_ = limit;
+    if (splits_.all()) Together();
     Try(given_);
     if (fixed_ || classes_.size() < 2) {
       bound_ = std::min(bound_, best_);
@@ -65,6 +70,7 @@ class OrderSearch {
     std::vector<int32_t> nodes;
     std::size_t used = 0;
     double slowdown = 1;
+    double memory = 0;           // of a GPU, where nodes differ
     std::vector<double> shares;  // by uplinks
     int part = -1;               // the only uplinks it is below; -1: none or several
   };
@@ -77,34 +83,37 @@ class OrderSearch {
   };
 
   void FindClasses() {
-    std::map<std::pair<std::vector<double>, double>, std::size_t> known;
+    std::map<std::tuple<std::vector<double>, double, double>, std::size_t> known;
     for (int32_t node = 0; node < nodes_; ++node) {
       const auto n = static_cast<std::size_t>(node);
       std::vector<double> shares;
       for (const Uplinks& part : uplinks_) shares.push_back(part.share[n]);
       const double slow = slowdown_.empty() ? 1.0 : slowdown_[n];
-      const auto [at, added] = known.try_emplace({shares, slow}, classes_.size());
+      // Nodes behind those named have the memory of the topology's own GPU.
+      const double memory = n < memory_.size() ? memory_[n].capacity.value : 0.0;
+      const auto [at, added] = known.try_emplace({shares, slow, memory}, classes_.size());
       if (added) {
-        Class made{{}, 0, slow, shares, -1};
+        Class made{{}, 0, slow, memory, shares, -1};
         const auto below = [](double share) { return share > 0; };
         if (std::ranges::count_if(shares, below) == 1)
           made.part = static_cast<int>(std::ranges::find_if(shares, below) - shares.begin());
         classes_.push_back(std::move(made));
       }
       classes_[at->second].nodes.push_back(node);
+      class_of_.push_back(at->second);
     }
     // Parts with as many nodes of each speed behind equal uplinks are alike; classes below several parts tie them down.
     for (std::size_t p = 0; p < uplinks_.size(); ++p) {
       std::vector<double> alike = {uplinks_[p].rate.value};
       bool alone = true;
-      std::map<std::pair<double, double>, double> members;
+      std::map<std::array<double, 3>, double> members;
       for (const Class& one : classes_) {
         if (one.shares[p] <= 0) continue;
         alone = alone && one.part == static_cast<int>(p);
-        members[{one.slowdown, one.shares[p]}] += static_cast<double>(one.nodes.size());
+        members[{one.slowdown, one.memory, one.shares[p]}] += static_cast<double>(one.nodes.size());
       }
       for (const auto& [what, count] : members)
-        alike.insert(alike.end(), {what.first, what.second, count});
+        alike.insert(alike.end(), {what[0], what[1], what[2], count});
       if (!alone) alike.push_back(-1 - static_cast<double>(p));
       alike_.push_back(std::move(alike));
     }
@@ -127,10 +136,8 @@ class OrderSearch {
   }
 
   void Try(const std::vector<int32_t>& order) {
-    std::vector<double> slowdown;
-    if (!slowdown_.empty()) slowdown = InOrder(slowdown_, order);
-    const Stretches stretches = traffic_.StretchesOf(order, uplinks_, node_rate_);
-    const SlowStages slow = traffic_.SlowReplicas(slowdown, StagesWait(variant_));
+    const Stretches stretches = StretchesUnder(order);
+    const SlowStages slow = SlowUnder(order);
     const SplitSearch::Found& found = splits_.Best(stretches, slow, best_, order);
     if (!found.exact) {
       const double bound = splits_.Bound(slow);
@@ -138,8 +145,84 @@ class OrderSearch {
         cut_short_ = true, bound_ = std::min(bound_, bound);
     }
     Keep(found, order);
-    if (found.seconds < best_ * (1 - kSamePlacement)) best_ = found.seconds;
+    if (found.seconds < best_ * (1 - kSamePlacement)) {
+      best_ = found.seconds;
+      splits_.Hint(found.layers);
+    }
   }
+
+  // An order with a split of the layers.
+  struct Joint {
+    std::vector<int32_t> order;
+    SplitSearch::Found split;
+  };
+
+  SlowStages SlowUnder(const std::vector<int32_t>& order) const {
+    const std::vector<double> slowdown = slowdown_.empty() ? slowdown_ : InOrder(slowdown_, order);
+    return traffic_.SlowReplicas(slowdown, StagesWait(variant_));
+  }
+  Stretches StretchesUnder(const std::vector<int32_t>& order) const {
+    return traffic_.StretchesOf(order, uplinks_, node_rate_);
+  }
+
+  // The best layers depend on the order, and the other way round: the layers that suit one order may make another one the
+  // best. From each start, the better ones first, one and then the other changes until neither gets better.
+  void Together() {
+    std::vector<std::vector<int32_t>> orders = {given_};
+    if (!fixed_ && classes_.size() > 1) {
+      for (std::vector<int32_t>& seed : Seeds(given_))
+        if (std::ranges::find(orders, seed) == orders.end()) orders.push_back(std::move(seed));
+    }
+    std::vector<Joint> starts;
+    for (const std::vector<int32_t>& order : orders) {
+      const SlowStages slow = SlowUnder(order);
+      const Stretches stretches = StretchesUnder(order);
+      for (const LayersOfChunks& layers : splits_.Starts(slow)) {
+        const double seconds = splits_.SecondsOf(stretches, slow, layers, kAnyTime, order);
+        if (seconds < kAnyTime) starts.push_back({order, {seconds, layers, false}});
+      }
+    }
+    std::ranges::stable_sort(starts, {}, [](const Joint& one) { return one.split.seconds; });
+    starts.resize(std::min(starts.size(), kMostStarts));
+    for (Joint& start : starts) Alternate(std::move(start));
+  }
+
+  void Alternate(Joint one) {
+    do {
+      one.split = splits_.Climbed(StretchesUnder(one.order), SlowUnder(one.order),
+                                  std::move(one.split), one.order);
+    } while (!fixed_ && ExchangeUnder(&one));
+    Keep(one.split, one.order);
+    if (one.split.seconds >= best_ * (1 - kSamePlacement)) return;
+    best_ = one.split.seconds;
+    splits_.Hint(one.split.layers);
+  }
+
+  // Pairs are exchanged while that helps, the layers stay. False: nothing helps, or no more may be priced.
+  bool ExchangeUnder(Joint* one) {
+    if (nodes_ > kMostExchanged) return false;
+    std::vector<int32_t>& order = one->order;
+    bool any = false;
+    for (bool better = true; better;) {
+      better = false;
+      for (std::size_t a = 0; a < order.size(); ++a) {
+        for (std::size_t b = a + 1; b < order.size(); ++b) {
+          if (ClassOf(order[a]) == ClassOf(order[b])) continue;
+          if (!splits_.MayClimb()) return false;
+          std::swap(order[a], order[b]);
+          const double seconds = splits_.SecondsOf(StretchesUnder(order), SlowUnder(order),
+                                                   one->split.layers, one->split.seconds, order);
+          if (seconds < one->split.seconds) {
+            one->split.seconds = seconds, better = any = true;
+          } else {
+            std::swap(order[a], order[b]);
+          }
+        }
+      }
+    }
+    return any;
+  }
+  std::size_t ClassOf(int32_t node) const { return class_of_[static_cast<std::size_t>(node)]; }
 
   // The best, and some of those near it, each with another time: what differs in time differs in messages or stages.
   void Keep(const SplitSearch::Found& found, const std::vector<int32_t>& order) {
@@ -273,7 +356,8 @@ class OrderSearch {
       if (one.used == one.nodes.size()) continue;
       if (one.part >= 0 && touched_[static_cast<std::size_t>(one.part)] == 0) {
         std::vector<double> kind = alike_[static_cast<std::size_t>(one.part)];
-        kind.insert(kind.end(), {one.slowdown, one.shares[static_cast<std::size_t>(one.part)]});
+        kind.insert(kind.end(),
+                    {one.slowdown, one.memory, one.shares[static_cast<std::size_t>(one.part)]});
         if (!fresh.insert(std::move(kind)).second) continue;
       }
       if (looked_at_ >= most_) {
@@ -298,6 +382,7 @@ class OrderSearch {
   const BytesPerSecond node_rate_;
   std::vector<Uplinks> uplinks_;
   const std::vector<double> slowdown_;
+  const std::vector<GpuMemory>& memory_;  // by node; empty: all alike
   const Strategy& variant_;
   const PlacedTraffic traffic_;
   SplitSearch& splits_;
@@ -305,6 +390,7 @@ class OrderSearch {
   const bool fixed_;
   const std::vector<int32_t> given_;
   std::vector<Class> classes_;
+  std::vector<std::size_t> class_of_;       // by node
   std::vector<std::vector<double>> alike_;  // by uplinks: equal where they are interchangeable
   std::vector<std::vector<End>> ends_;      // by place: edges with places before it
   std::array<std::vector<double>, kPlacedKinds> loads_;  // out of and into each part

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "model/base/check.h"
+#include "model/hardware/host_order.h"
 #include "model/price/layer_table.h"
 #include "model/twin/job.h"
 
@@ -81,9 +82,10 @@ void CheckNodesCompute(const TopologySpec& topology, int64_t nodes) {
     if (able < other.first || able > other.last) continue;
     const int64_t last = std::min(other.last, nodes - 1);
     throw InputError(
-        fmt::format("{} of {} does not compute in the job's precision", other.gpu,
-                    able == last ? fmt::format("node {}", able)
-                                 : fmt::format("nodes {} to {}", able, last)),
+        fmt::format(
+            "{} of {}{} does not compute in the job's precision", other.gpu,
+            able == last ? fmt::format("node {}", able) : fmt::format("nodes {} to {}", able, last),
+            HostsText(topology.fabric, able, last)),
         fmt::format("another --precision that all GPUs of the job compute in, such as fp16, and "
                     "--fp8 only where all have it{}",
                     able > 0 ? fmt::format("; or --nodes {} at most", able) : std::string()));

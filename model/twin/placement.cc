@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include "model/base/diagnostics.h"
+#include "model/twin/explain.h"
 #include "model/twin/order_search.h"
 
 namespace orrery {
 namespace {
 
 constexpr std::size_t kMostNear = 5;
+constexpr int64_t kOfClimbs = 8;  // of the steps, one in so many is for each order of axes
 
 Strategy WithPlacement(const Strategy& layout, Placement placement) {
   Strategy placed = layout;
@@ -63,12 +66,21 @@ PlacementFound FindPlacement(const Job& job, const Strategy& layout,
   found.strategy.placement = nullptr;
   found.splits = SplitsMatter(job, layout, options);
   found.plain = found.seconds = PlacedSeconds(job, WithPlacement(found.strategy, {}));
-  SplitFit fit(job, found.strategy);
+  const std::vector<LayersOfChunks> starts =
+      found.splits ? options.starts : std::vector<LayersOfChunks>();
+  SplitFit fit(job, found.strategy, starts);
+  found.exceeded = fit.exceeded();
   SplitBudget budget{options.most_splits};
   std::vector<std::pair<double, Strategy>> all;
-  if (options.given) found.seconds = std::numeric_limits<double>::infinity();
-  for (const Strategy& variant : Variants(found.strategy, options)) {
+  const bool plain_counts = !options.given && !found.exceeded;
+  if (!plain_counts) found.seconds = std::numeric_limits<double>::infinity();
+  const std::vector<Strategy> variants = Variants(found.strategy, options);
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const Strategy& variant = variants[i];
+    budget.climbs = options.most_splits / kOfClimbs;
+    budget.reserved = found.splits && i + 1 < variants.size() ? budget.climbs : 0;
     SplitSearch splits(job, &predictor, variant, found.splits, &fit, &budget);
+    splits.Begin(starts);
     OrdersFound one = SearchOrders(job, &splits, variant,
                                    {options.most, options.order && !options.given, found.seconds});
     found.exact = found.exact && one.exact;
@@ -89,11 +101,11 @@ PlacementFound FindPlacement(const Job& job, const Strategy& layout,
       found.near.push_back(std::move(strategy));
   }
   if (!found.near.empty() &&
-      (options.given || found.seconds < found.plain * (1 - kSamePlacement))) {
+      (!plain_counts || found.seconds < found.plain * (1 - kSamePlacement))) {
     found.strategy = found.near.front();
     found.near.erase(found.near.begin());
   } else if (!options.given) {
-    found.seconds = found.plain;
+    found.seconds = found.plain, found.exceeded = false;
   }
   found.bound = found.exact ? found.seconds : std::min(found.bound, found.seconds);
   return found;
@@ -153,6 +165,7 @@ constexpr double kShownGain = 5e-4;
 Prediction FastestOf(const Job& job, const PlacementFound& found, const Prediction& plain,
                      bool plain_counts, Settler* settled) {
   std::vector<Strategy> candidates = found.near;
+  plain_counts = plain_counts && !found.exceeded;
   const bool better = found.seconds < found.plain;
   const bool simulates = plain.simulated.has_value();
   if (better || !plain_counts) candidates.insert(candidates.begin(), found.strategy);
@@ -172,6 +185,23 @@ Prediction FastestOf(const Job& job, const PlacementFound& found, const Predicti
   return gains ? *fastest : plain;
 }
 
+// The layout with the splits to begin with: those that fit at least as well as it does, without placement.
+std::vector<Strategy> Bases(const Job& job, const Strategy& plain,
+                            const PlacementOptions& options) {
+  std::vector<Strategy> bases;
+  SplitFit fit(job, plain, options.starts);
+  std::vector<int32_t> order(static_cast<std::size_t>(job.cluster.nodes));
+  std::iota(order.begin(), order.end(), 0);
+  for (const LayersOfChunks& start : options.starts) {
+    Strategy base = plain;
+    base.layout = start;
+    const bool same = start == plain.layout || (start && plain.layout && *start == *plain.layout);
+    if (!same && !CheckStrategy(job.model, job.work, base) && fit(base, order))
+      bases.push_back(std::move(base));
+  }
+  return bases;
+}
+
 }  // namespace
 
 PlacementChoice ChoosePlacement(const Job& job, const Strategy& layout,
@@ -182,18 +212,25 @@ PlacementChoice ChoosePlacement(const Job& job, const Strategy& layout,
   plain.placement = nullptr;
   choice.plain = settled(plain);
   choice.placed = FastestOf(job, choice.found, choice.plain, !options.given, &settled);
-  const auto by = [&](bool order, bool layers) {
+  const auto by = [&](const Strategy& base, bool order, bool layers) {
     PlacementOptions part = options;
     part.order = order, part.layers = layers;
-    return FastestOf(job, FindPlacement(job, layout, part), choice.plain, true, &settled);
+    return FastestOf(job, FindPlacement(job, base, part), settled(base), true, &settled);
   };
   if (choice.found.splits && options.order && !options.given) {
-    const Prediction order = by(true, false), layers = by(false, true);
-    for (const Prediction* part : {&order, &layers}) {
-      if (part->time.total < choice.placed.time.total * (1 - kSamePlacement)) choice.placed = *part;
+    const bool exceeded = choice.found.exceeded;
+    const Prediction order = by(plain, true, false), layers = by(plain, false, true);
+    std::vector<Prediction> parts = {layers};
+    if (!exceeded) parts.push_back(order);
+    for (const Strategy& base : Bases(job, plain, options)) parts.push_back(by(base, true, false));
+    for (const Prediction& part : parts) {
+      if (part.simulated.has_value() == choice.placed.simulated.has_value() &&
+          part.time.total < choice.placed.time.total * (1 - kSamePlacement) &&
+          (exceeded || part.time.total < choice.plain.time.total * (1 - kShownGain)))
+        choice.placed = part;
     }
     const Strategy& best = choice.placed.strategy;
-    if (best.placement && best.layout != plain.layout) {
+    if (!exceeded && best.placement && best.layout != plain.layout) {
       choice.order_alone = Seconds(order.time.total);
       choice.layers_alone = Seconds(layers.time.total);
     }
@@ -203,6 +240,51 @@ PlacementChoice ChoosePlacement(const Job& job, const Strategy& layout,
   choice.refuted = choice.found.seconds < choice.found.plain * (1 - kShownGain) &&
                    !choice.strategy.placement && choice.strategy.layout == plain.layout;
   return choice;
+}
+
+namespace {
+
+// All axes, but for the layers.
+FixedAxes AllFixed(const Strategy& s) {
+  FixedAxes axes;
+  axes.tp = s.tp, axes.pp = s.pp, axes.dp = static_cast<int>(s.data_parallel());
+  axes.dp_outer = s.dp_outer, axes.vpp = s.vpp, axes.zero = s.zero;
+  axes.micro_batch = s.micro_batch, axes.cp = s.cp, axes.recompute = s.recompute;
+  axes.offload = s.offload, axes.sequence_parallel = s.sequence_parallel;
+  axes.schedule = s.schedule;
+  if (s.cp == 1) return axes;
+  axes.cp_method = s.context.method, axes.zigzag = s.context.zigzag;
+  if (s.context.method == CpMethod::kA2aRing) axes.cp_inner = s.context.inner;
+  return axes;
+}
+
+// Layers that a search of these axes alone finds in the default order of ranks; null: the framework's, or none.
+LayersOfChunks LayersBySearch(SearchRequest request, const Profiles& profiles, int64_t nodes,
+                              int64_t global_batch, const Strategy& layout) {
+  request.fixed = AllFixed(layout);
+  request.nodes = {nodes}, request.global_batches = {global_batch};
+  request.objective = Objective::kTime;
+  request.top = 1, request.refine = 0, request.threads = 1;
+  request.variants = false, request.progress = nullptr;
+  try {
+    const SearchResult result = SearchOnly(request, profiles);
+    return result.feasible() ? result.ranked.front().strategy.layout : nullptr;
+  } catch (const InputError&) {
+    return nullptr;  // a layout by hand that no search looks at
+  }
+}
+
+}  // namespace
+
+PlacementChoice ChoosePlacement(const SearchRequest& request, const Profiles& profiles,
+                                int64_t nodes, int64_t global_batch, const Strategy& layout,
+                                PlacementOptions options) {
+  const Job job = JobOf(request, profiles, nodes, global_batch);
+  if (SplitsMatter(job, layout, options)) {
+    if (LayersOfChunks layers = LayersBySearch(request, profiles, nodes, global_batch, layout))
+      options.starts.push_back(std::move(layers));
+  }
+  return ChoosePlacement(job, layout, options);
 }
 
 }  // namespace orrery

@@ -5,8 +5,9 @@
 // below the same uplinks and equally fast are interchangeable, and so are parts of the network that hold alike nodes: each
 // order that differs otherwise is looked at, unless what is fixed of it already takes no less than the best one
 // (branch and bound; messages only grow with each node that is placed). Under each of them every split of the layers is
-// (split_search.h). Exact while the orders looked at are at most `most` and the steps priced at most `most_splits`; beyond, the
-// best of those and of exchanging pairs, with a lower bound of all others.
+// (split_search.h). First orders and layers change in turn, from several starts, until neither gets better. Exact while the orders
+// looked at are at most `most` and the steps priced at most `most_splits`; beyond, the best of those and of exchanging pairs,
+// with a lower bound of all others.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,8 @@ struct PlacementOptions {
       true;  // other splits of the layers, where the framework has them; false: the layout's own
   std::shared_ptr<const Placement> given;  // this order alone
   Engine engine = Engine::kAuto;           // of ChoosePlacement()
+  // Splits to begin with besides the layout's own, the framework's and balanced ones.
+  std::vector<std::shared_ptr<const std::vector<int>>> starts;
 };
 
 struct PlacementFound {
@@ -35,6 +38,7 @@ struct PlacementFound {
   double bound = 0;
   bool exact = false;          // nor less than `seconds`
   bool splits = false;         // other splits of the layers were looked at
+  bool exceeded = false;       // by the layout as it was the memory, where other splits fit
   int64_t looked_at = 0;       // partial orders
   int64_t priced = 0;          // steps
   std::vector<Strategy> near;  // others that take at most 5 % longer, best first: some of them
@@ -62,6 +66,13 @@ struct PlacementChoice {
 // InputError: as FindPlacement(), and as Predict() with the event engine.
 PlacementChoice ChoosePlacement(const Job& job, const Strategy& layout,
                                 const PlacementOptions& options = {});
+
+// The same of a request's job: a search of these axes alone gives the layers to begin with, whatever those of the layout. What
+// `plan predict` finds for a layout is so no slower than what `plan` does.
+struct SearchRequest;
+PlacementChoice ChoosePlacement(const SearchRequest& request, const Profiles& profiles,
+                                int64_t nodes, int64_t global_batch, const Strategy& layout,
+                                PlacementOptions options);
 
 // The objective: seconds of a layout with its placement, nodes named or not.
 double PlacedSeconds(const Job& job, const Strategy& strategy);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kNoStep = std::numeric_limits<double>::infinity();
 constexpr int64_t kMostOfWalk = 20000;  // steps priced; a tenth of the branches looked at
-constexpr int kMostCutShort = 3;        // walks; the next ones would be, too
+constexpr int kMostCutShort = 2;        // walks; the next ones would be, too
 
 std::vector<int> SplitByRule(int64_t layers, const Strategy& s) {
   std::vector<int> rule;
@@ -47,14 +47,24 @@ MemoryReport MemoryOf(const Job& job, const Strategy& layout) {
 
 }  // namespace
 
-SplitFit::SplitFit(const Job& job, const Strategy& layout)
+SplitFit::SplitFit(const Job& job, const Strategy& layout, std::span<const LayersOfChunks> starts)
     : job_(job),
       mixed_(job.topology != nullptr && !job.topology->gpu_memory.empty()),
       memory_(job.model, job.work, AllocationOf(*job.framework)) {
   if (!mixed_ && layout.pp <= 1) return;
   const MemoryReport now = MemoryOf(job, layout);
   on_ = now.fits;
-  margin_ = !now.nearly_full;
+  margin_ = on_ && !now.nearly_full;
+  for (const LayersOfChunks& start : starts) {
+    if (margin_) break;
+    Strategy split = layout;
+    split.layout = start;
+    if (CheckStrategy(job.model, job.work, split)) continue;
+    const MemoryReport then = MemoryOf(job, split);
+    exceeded_ = exceeded_ || (then.fits && !now.fits);
+    on_ = on_ || then.fits;
+    margin_ = then.fits && !then.nearly_full;
+  }
 }
 
 bool SplitFit::operator()(const Strategy& split, std::span<const int32_t> order) {
@@ -172,6 +182,41 @@ LayersOfChunks SplitSearch::Balanced(const std::vector<double>& slowest) const {
   return held.empty() ? nullptr : SpreadShares(held, variant_);
 }
 
+std::vector<LayersOfChunks> SplitSearch::Starts(const SlowStages& slow) const {
+  std::vector<LayersOfChunks> all = {variant_.layout};
+  if (!all_) return all;
+  const auto add = [&](const LayersOfChunks& layers) {
+    if (layers == nullptr || *layers == own_) return;
+    const auto same = [&](const LayersOfChunks& other) { return other && *other == *layers; };
+    if (std::ranges::none_of(all, same)) all.push_back(layers);
+  };
+  Strategy by_rule = variant_;
+  by_rule.layout = nullptr;
+  add(std::make_shared<const std::vector<int>>(SplitByRule(layers_, by_rule)));
+  add(Balanced(OfReplicas(slow, variant_.pp, true)));
+  add(Balanced(OfReplicas(slow, variant_.pp, false)));
+  for (const LayersOfChunks& start : starts_) add(start);
+  return all;
+}
+
+double SplitSearch::SecondsOf(const Stretches& stretches, const SlowStages& slow,
+                              const LayersOfChunks& layers, double limit,
+                              std::span<const int32_t> order) {
+  Found found{limit, layers, false};
+  --budget_.climbs;
+  const bool own = layers != nullptr && *layers == own_;
+  const bool taken = Take({stretches, slow, limit, &order}, own ? variant_.layout : layers, &found);
+  return taken ? found.seconds : kNoStep;
+}
+
+SplitSearch::Found SplitSearch::Climbed(const Stretches& stretches, const SlowStages& slow,
+                                        Found from, std::span<const int32_t> order) {
+  const int64_t before = budget_.priced;
+  Climb({stretches, slow, from.seconds, &order}, budget_.climbs, &from);
+  budget_.climbs -= budget_.priced - before;
+  return from;
+}
+
 // Over the chunks in their order, which is that of the layers.
 class SplitSearch::Walk {
  public:
@@ -189,7 +234,7 @@ class SplitSearch::Walk {
       most_.push_back(CostOnStage(*search->table_, s, slower));
     for (const double slower : OfReplicas(of.slow, s.pp, false))
       least_.push_back(CostOnStage(*search->table_, s, slower));
-    most_priced_ = std::min(kMostOfWalk, search->budget_.left);
+    most_priced_ = std::min(kMostOfWalk, search->ForWalks());
     branches_left_ = 10 * most_priced_;
   }
 
@@ -253,11 +298,11 @@ class SplitSearch::Walk {
   int64_t most_priced_ = 0, branches_left_ = 0;
 };
 
-void SplitSearch::Climb(const Case& of, Found* found) {
+void SplitSearch::Climb(const Case& of, int64_t most, Found* found) {
   LayoutClimb climb;
-  climb.price = [&](LayoutClimb::Shared layers, double most) -> std::optional<double> {
+  climb.price = [&](LayoutClimb::Shared layers, double limit) -> std::optional<double> {
     const double seconds = Price(of, With(std::move(layers)));
-    return seconds <= most ? std::optional(seconds) : std::nullopt;
+    return seconds <= limit ? std::optional(seconds) : std::nullopt;
   };
   climb.fits = [&](LayoutClimb::Shared layers) {
     const Strategy split = With(std::move(layers));
@@ -265,7 +310,7 @@ void SplitSearch::Climb(const Case& of, Found* found) {
            (of.order == nullptr || fit_(split, *of.order));
   };
   climb.unequal = true;
-  climb.most_priced = std::min(climb.most_priced, budget_.left);
+  climb.most_priced = std::min(climb.most_priced, most);
   LayoutClimb::Shared layers = LayersOf(job_.model, With(found->layers)).layout;
   const double seconds = climb.Run(variant_, &layers, found->seconds);
   if (seconds >= found->seconds * (1 - kSamePlacement)) return;
@@ -275,17 +320,16 @@ void SplitSearch::Climb(const Case& of, Found* found) {
 
 SplitSearch::Found SplitSearch::Find(const Case& of) {
   Found found{kNoStep, variant_.layout, true};
-  Take(of, variant_.layout, &found);
+  const bool walks = budget_.cut_short < kMostCutShort && ForWalks() > 0;
+  // The framework's layers are hardly ever better than those that suit another order.
+  if (walks || !hint_) Take(of, variant_.layout, &found);
   if (!all_) return found;
   if (const LayersOfChunks balanced = Balanced(OfReplicas(of.slow, variant_.pp, true)))
     Take(of, balanced, &found);
-  if (budget_.cut_short < kMostCutShort && budget_.left > 0) {
-    found.exact = Walk(this, of, &found).Run();
-    budget_.cut_short += found.exact ? 0 : 1;
-  } else {
-    found.exact = false;
-  }
-  if (!found.exact && found.seconds < of.limit) Climb(of, &found);
+  if (hint_) Take(of, hint_, &found);
+  found.exact = walks && Walk(this, of, &found).Run();
+  if (walks && !found.exact) ++budget_.cut_short;
+  if (!found.exact && found.seconds < of.limit) Climb(of, ForWalks(), &found);
   return found;
 }
 

@@ -139,6 +139,97 @@ TEST(PlacementWords, AnOrderThatIsNoneNamesItsNode) {
   }
 }
 
+// Four nodes on two leaves, by the names of hosts that are cabled crosswise.
+std::string NamedTopology(const std::string& others = "") {
+  std::string text = ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/aws-p4d.yaml");
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  };
+  replace("name: aws-p4d", "name: crossed");
+  replace("nodes: 2\nmax_nodes: 16384\n", "nodes: 4\nmax_nodes: 4\n" + others);
+  replace("fabric: {kind: single-switch}",
+          "fabric: {kind: named, switches: [{name: leaf0, hosts: [gpu-a1, gpu-b3]}, "
+          "{name: leaf1, hosts: [gpu-a2, gpu-b4]}, {name: spine}], links: [{between: [leaf0, "
+          "spine], rate: 100Gbps}, {between: [leaf1, spine], rate: 100Gbps}]}");
+  const std::string path = ScratchFolder() + "/crossed.yaml";
+  WriteText(path, text);
+  return path;
+}
+
+TEST(PlacementHosts, NamesStandForNumbers) {
+  const std::vector<std::string> job = {
+      "predict",        "--model", "gpt2-medium", "--topology", NamedTopology(), "--seq-len", "512",
+      "--global-batch", "64",      "--tp",        "8",          "--pp",          "2"};
+  const auto step = [&](const std::vector<std::string>& more) {
+    return JsonOf(With(job, more))["prediction"]["step_time_s"].get<double>();
+  };
+  const double by_number =
+      step({"--placement", "tp-cp-dp-pp:0,2,1,3", "--slow-node", "2:1.5,3:1.2"});
+  EXPECT_DOUBLE_EQ(step({"--placement", "tp-cp-dp-pp:gpu-a1,2,gpu-a2,gpu-b4", "--slow-node",
+                         "gpu-b3:1.5,gpu-b4:1.2"}),
+                   by_number);
+  EXPECT_DOUBLE_EQ(
+      step({"--placement", "gpu-a1,gpu-b3,1,gpu-b4", "--slow-node", "2:1.5,gpu-b4..3:1.2"}),
+      by_number);
+  const auto refused = [&](const std::vector<std::string>& more) {
+    const Outcome outcome = RunPlan(With(job, more));
+    EXPECT_EQ(outcome.code, 2);
+    return Folded(outcome.err);
+  };
+  EXPECT_THAT(refused({"--slow-node", "gpu-b5:1.5"}),
+              AllOf(HasSubstr("'gpu-b5' is neither a node's number nor a host"),
+                    HasSubstr("did you mean 'gpu-b")));
+  EXPECT_THAT(refused({"--placement", "gpu-a1,gpu-a2,gpu-b3,gpu-c4"}),
+              AllOf(HasSubstr("'gpu-c4' is neither"), HasSubstr("did you mean")));
+  EXPECT_THAT(refused({"--placement", "gpu-a1,gpu-a2,gpu-b3,gpu-b3"}),
+              HasSubstr("names node 2 (gpu-b3) twice"));
+  EXPECT_THAT(refused({"--slow-node", "4:1.5"}), HasSubstr("nodes 0 to 3 (gpu-a1 .. gpu-b4)"));
+}
+
+TEST(PlacementHosts, OtherNodesAreNamedByHostsToo) {
+  const std::vector<std::string> job = {"predict", "--model",   "gpt2-medium", "--seq-len",
+                                        "512",     "--tp",      "8",           "--pp",
+                                        "2",       "--topology"};
+  const std::string by_host = Folded(
+      RunPlan(With(job, {NamedTopology("other_nodes: [{nodes: \"gpu-b3..3\", slower: 1.3}]\n")}))
+          .out);
+  EXPECT_THAT(by_host, HasSubstr("nodes 2 to 3 (gpu-b3 .. gpu-b4): kernels take 1.3 times"));
+  const Outcome wrong =
+      RunPlan(With(job, {NamedTopology("other_nodes: [{nodes: \"gpu-b9\", slower: 1.3}]\n")}));
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(Folded(wrong.err), AllOf(HasSubstr("crossed.yaml:"), HasSubstr("'gpu-b9' is neither"),
+                                       HasSubstr("did you mean 'gpu-b")));
+}
+
+TEST(PlacementHosts, TheAnswerNamesThemInOrder) {
+  const std::string text = Folded(
+      RunPlan({"predict", "--model", "gpt2-medium", "--topology", NamedTopology(), "--seq-len",
+               "512", "--global-batch", "64", "--tp", "8", "--pp", "2", "--placement", "search"})
+          .out);
+  EXPECT_THAT(text, AllOf(HasSubstr("--placement tp-cp-dp-pp:0,2,1,3"),
+                          HasSubstr("Hosts in this order: gpu-a1, gpu-b3, gpu-a2, gpu-b4")));
+}
+
+// `predict` began from even layers alone and found less than `plan` of the same axes.
+TEST(PlacementSearch, OneLayoutIsPlacedAsWellAsInASearch) {
+  for (const char* slow : {"1:1.5", "0:1.2,3:2"}) {
+    for (const char* pp : {"4", "8"}) {
+      std::vector<std::string> job = {"--model",     "gpt2-xl", "--topology",     NamedTopology(),
+                                      "--slow-node", slow,      "--tp",           "1",
+                                      "--pp",        pp,        "--global-batch", "128",
+                                      "--zero",      "1",       "--micro-batch",  "1",
+                                      "--schedule",  "1f1b",    "--recompute",    "none",
+                                      "--placement", "search"};
+      const json row = JsonOf(With(job, {"--top", "1"}))["ranked"][0]["placement"];
+      const json one = JsonOf(With({"predict"}, job))["placement"];
+      EXPECT_LE(one["step_time_s"].get<double>(), row["step_time_s"].get<double>() * (1 + 1e-9))
+          << slow << ", pp " << pp << ": " << one["layers"] << " " << row["layers"];
+    }
+  }
+}
+
 TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {
   const std::vector<std::string> job = {"predict", "--model",        "gpt2-medium", "--topology",
                                         "aws-p4d", "--nodes",        "2",           "--seq-len",

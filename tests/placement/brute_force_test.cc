@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "model/twin/other_nodes.h"
 #include "tests/placement/clusters.h"
 
 namespace orrery::testing {
@@ -220,6 +221,74 @@ TEST(PlacementBruteForce, EqualsAllOrdersAndSplitsOnRandomClusters) {
       "%d of %d with other layers, %d of them with another order too; %d searches cut short, the "
       "least at most %.2f times the bound\n",
       counts.splits, kClusters, counts.both, counts.cut, counts.loosest);
+}
+
+// Nodes with GPUs that are faster, or as fast with half the memory, and slow ones.
+std::string RandomOthers(int nodes, std::mt19937* random) {
+  const char* const kinds[] = {"gpu: h100-sxm5-80gb", "gpu: a100-sxm4-40gb", "slower: 1.4",
+                               "gpu: h100-sxm5-80gb, slower: 3"};
+  std::string rows;
+  for (int node = 0; node < nodes; ++node) {
+    if ((*random)() % 2 == 0) continue;
+    rows += fmt::format("{}{{nodes: \"{}\", {}}}", rows.empty() ? "" : ", ", node,
+                        kinds[(*random)() % 4]);
+  }
+  return rows.empty() ? "[]" : "[" + rows + "]";
+}
+
+// Whatever layers the layout comes with; within the usual budget, exact or with a bound.
+void ExpectSameFromAnyLayers(const Job& job, Strategy layout, std::mt19937* random,
+                             Counts* counts) {
+  const double least = LeastOf(job, layout).all;
+  if (layout.pp > 1) {
+    const auto splits = AllSplits(job.model.layers, std::size_t(layout.pp) * layout.vpp);
+    Strategy other = layout;
+    other.layout = std::make_shared<const std::vector<int>>(splits[(*random)() % splits.size()]);
+    if (!CheckStrategy(job.model, job.work, other)) layout = other;
+  }
+  const PlacementFound found = FindPlacement(job, layout);
+  EXPECT_GE(found.seconds, least * (1 - 1e-9));
+  EXPECT_LE(found.bound, least * (1 + 1e-9));
+  if (found.exact) {
+    EXPECT_NEAR(found.seconds / least, 1, 1e-8);
+  } else {
+    std::printf("not exact: %.6g s, the least is %.6g s, the bound %.6g s\n", found.seconds, least,
+                found.bound);
+    counts->loosest = std::max(counts->loosest, least / found.bound);
+  }
+  counts->cut += !found.exact;
+  counts->gains += found.seconds < found.plain * 0.99;
+  counts->splits += found.strategy.layout != layout.layout;
+}
+
+TEST(PlacementBruteForce, EqualsAllOrdersAndSplitsOnMixedClustersFromAnyLayers) {
+  std::mt19937 random(23);
+  Counts counts;
+  for (int i = 0; i < kClusters; ++i) {
+    const int nodes = 2 + static_cast<int>(random() % 4), gpus = 1 + static_cast<int>(random() % 2);
+    const int64_t layers = 5 + static_cast<int64_t>(random() % 4);
+    TopologySpec cluster =
+        SmallCluster(nodes, gpus, RandomFabric(nodes, &random), RandomOthers(nodes, &random));
+    {
+      const SmallJob alike(cluster, layers, 120);
+      PriceOtherNodes(alike.job.model, alike.job.work, true, "orrery", &cluster);
+    }
+    const SmallJob small(std::move(cluster), layers, 120);
+    Strategy layout = RandomLayout(nodes * gpus, &random);
+    DrawMicroBatch(120, &random, &layout);
+    if (CheckStrategy(small.job.model, small.job.work, layout))
+      layout.schedule = PipelineSchedule::k1F1B, layout.vpp = 1;
+    SCOPED_TRACE(fmt::format("cluster {}: {} nodes of {} GPUs, {} layers, {}", i, nodes, gpus,
+                             layers, DescribeLayout(layout)));
+    ExpectSameFromAnyLayers(small.job, layout, &random, &counts);
+  }
+  EXPECT_GT(counts.gains, 60);
+  EXPECT_GT(counts.splits, 30);
+  EXPECT_LT(counts.cut, 5);
+  std::printf(
+      "%d of %d gain, %d with other layers; %d not exact, the least at most %.2f times the "
+      "bound\n",
+      counts.gains, kClusters, counts.splits, counts.cut, counts.loosest);
 }
 
 // Tensor groups of 3, 5 and 6 that some stages or replicas have on one node, others on several.

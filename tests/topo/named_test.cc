@@ -169,6 +169,34 @@ TEST(NamedFabric, ComparesNumbersInNames) {
   EXPECT_FALSE(NaturallyLess("a", "a"));
 }
 
+TEST(NamedFabric, HostsAreNodesByNameToo) {
+  const TopologySpec spec = ParseTopology(TopologyText(1, 6, Interleaved()));
+  NamedNodes reader(spec.fabric);
+  int64_t first = 0, last = 0;
+  const auto read = [&](const char* text) {
+    return reader.Read(text, &first, &last) ? std::pair(first, last)
+                                            : std::pair(int64_t{-1}, int64_t{-1});
+  };
+  using Nodes = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(read("3"), Nodes(3, 3));
+  EXPECT_EQ(read("node10"), Nodes(4, 4));
+  EXPECT_EQ(read("node2..node10"), Nodes(2, 4));
+  EXPECT_EQ(read("1..node3"), Nodes(1, 3));
+  EXPECT_EQ(read("node12"), Nodes(-1, -1));
+  EXPECT_THAT(reader.why, HasSubstr("'node12' is neither a node's number nor a host"));
+  EXPECT_THAT(reader.hint, HasSubstr("did you mean 'node1"));
+  EXPECT_EQ(read("node10..node2"), Nodes(-1, -1));
+  EXPECT_THAT(reader.why, HasSubstr("begins with node 4 and ends with node 2"));
+  EXPECT_EQ(reader.InNumbers("node10,0..2,node3,node11"), "4,0..2,3,5");
+  EXPECT_EQ(reader.InNumbers("tp-cp-pp-dp:node10,node0..node3,5"), "tp-cp-pp-dp:4,0..3,5");
+  EXPECT_EQ(reader.InNumbers("tp-cp-pp-dp"), "tp-cp-pp-dp");
+  EXPECT_EQ(reader.InNumbers("node0,nod1"), std::nullopt);
+  EXPECT_THAT(HostsInOrder(spec.fabric, std::vector<int32_t>{4, 0}), "node10, node0");
+  NamedNodes unnamed{FabricSpec()};
+  EXPECT_FALSE(unnamed.Read("node0", &first, &last));
+  EXPECT_EQ(unnamed.why, "");
+}
+
 TEST(NamedFabric, ExplainsWrongListsOfHosts) {
   const std::string switches = "switches: [{name: s, hosts: [a, b]}]";
   EXPECT_THAT(ErrorOf("kind: named, hosts: [a, c], " + switches),

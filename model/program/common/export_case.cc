@@ -17,6 +17,8 @@ exchange::Case CaseOf(const report::Job& job, const Strategy& strategy, int64_t 
   layout.strategy = strategy;
   layout.nodes = nodes;
   layout.gpus_per_node = job.cluster.gpus_per_node;
+  const std::vector<std::string>& hosts = job.request.topology.fabric.hosts;
+  if (std::ssize(hosts) >= nodes) layout.hosts.assign(hosts.begin(), hosts.begin() + nodes);
   layout.framework = job.request.framework;
   layout.tp_overlap = FindFramework(job.request.framework).tp_overlap;
   for (const auto& [name, kernel] : kAttentionKernelNames) {

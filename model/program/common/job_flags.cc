@@ -107,7 +107,9 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&node_price, "--node-price", "PRICE",
                "price of a node, such as 13.1USD/h (default: the topology's)");
   flags->Value(&slow_node, "--slow-node", "NODE:FACTOR,...",
-               "kernels on these nodes take so many times as long: 3:1.2, 4..7:1.1");
+               "kernels on these nodes take so many times as long: 3:1.2, 4..7:1.1; numbers as "
+               "`plan topo` prints them (topologies/README.md), or hosts that have names: "
+               "gpu-b07:1.2");
 }
 
 }  // namespace orrery::cli

@@ -56,7 +56,8 @@ struct LayoutFlags {
   Flag cp, cp_method, cp_inner, zigzag;
 
   void Declare(FlagSet* flags, const char* group);
-  FixedAxes Read() const;  // throws InputError
+  // Throws InputError. `fabric`: whose hosts --placement may name; null: numbers alone.
+  FixedAxes Read(const FabricSpec* fabric = nullptr) const;
   bool searches_placement() const { return placement.given && placement.text == "search"; }
   bool any() const;
   std::vector<Flag*> All();

@@ -13,6 +13,7 @@
 #include "model/plan/ir/plan_facts.h"
 #include "model/program/common/adapter_flags.h"
 #include "model/program/common/release_facts.h"
+#include "model/program/common/slow_nodes.h"
 
 namespace orrery::cli {
 namespace {
@@ -106,7 +107,6 @@ void JobMaker::ReadPlain() {
   }
   request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
   request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
-  if (flags_.slow_node.given) slow_nodes_ = ReadSlowNodes(flags_.slow_node, &diagnostics_);
   diagnostics_.ThrowIfAny();
 }
 
@@ -257,7 +257,11 @@ void JobMaker::SetFramework() {
     CheckRecipe();
     job_.facts = ReleaseFacts(job_);
   }
-  PriceNodes(flags_, slow_nodes_, &job_);
+  std::vector<OtherNodes> slow;
+  if (flags_.slow_node.given)
+    slow = ReadSlowNodes(flags_.slow_node, request_.topology.fabric, &diagnostics_);
+  diagnostics_.ThrowIfAny();
+  PriceNodes(flags_, slow, &job_);
   const std::string name = SplitReference(request_.framework).name;
   if (const std::string release = report::ReleaseOf(job_); release != name)
     why += fmt::format("{}its release {} where attention is standard", why.empty() ? "" : "; ",

@@ -10,7 +10,6 @@
 #include "model/plan/ir/plan.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
-#include "model/program/common/slow_nodes.h"
 
 namespace orrery::cli {
 
@@ -71,9 +70,8 @@ class JobMaker {
   std::optional<bool> attention_;
   std::optional<double> dropout_;
   FrameworkMatch framework_{nullptr, nullptr};
-  std::vector<OtherNodes> slow_nodes_;  // by --slow-node
-  int64_t ranks_ = 0;                   // of a plan; 0: there is none
-  std::string recorded_;                // what a plan says of its framework, in words
+  int64_t ranks_ = 0;     // of a plan; 0: there is none
+  std::string recorded_;  // what a plan says of its framework, in words
 };
 
 }  // namespace orrery::cli

@@ -11,6 +11,7 @@
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/exchange/rules.h"
+#include "model/hardware/host_order.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
 
@@ -100,6 +101,26 @@ ContextLayout ContextLayoutOf(const FixedAxes& axes, const FrameworkPreset& pres
   return context;
 }
 
+// Null: the plain one, or it is searched.
+std::shared_ptr<const Placement> ReadOrder(const Flag& flag, bool searched,
+                                           const FabricSpec* fabric, Diagnostics* diagnostics) {
+  if (!flag.given || searched) return nullptr;
+  std::optional<std::string> text = flag.text;
+  if (fabric != nullptr) {
+    NamedNodes reader(*fabric);
+    text = reader.InNumbers(flag.text);
+    if (!text) {
+      diagnostics->Error(flag.where, reader.why, reader.hint);
+      return nullptr;
+    }
+  }
+  const std::optional<Placement> read = ReadPlacement(*text);
+  if (!read)
+    diagnostics->Error(flag.where, fmt::format("there is no placement '{}'", flag.text),
+                       fmt::format("search, or {}", kPlacementForms));
+  return read && !read->plain() ? std::make_shared<const Placement>(*read) : nullptr;
+}
+
 // Published schedules by other names, and those that no plan has, with the reason.
 struct OtherSchedule {
   std::string_view name;
@@ -187,11 +208,14 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
       &sequence_parallel, "--sequence-parallel", "[on|off]",
       "split norms and residuals along the sequence; unless told, as the framework does by itself",
       Words::kList, {"on", "off"});
-  flags->Value(&placement, "--placement", "ORDER|search",
-               "where ranks are: axes from the innermost (tp-cp-dp-pp, the default, or "
-               "tp-cp-pp-dp), nodes in the order of ranks (0..3,8..11,4..7), or both with a colon "
-               "between them (tp-cp-pp-dp:0..3,8..11,4..7); search: the fastest",
-               Words::kList, {"search", "tp-cp-dp-pp", "tp-cp-pp-dp"});
+  flags->Value(
+      &placement, "--placement", "ORDER|search",
+      "where ranks are: axes from the innermost (tp-cp-dp-pp, the default, or "
+      "tp-cp-pp-dp), nodes in the order of ranks (0..3,8..11,4..7), or both with a colon "
+      "between them (tp-cp-pp-dp:0..3,8..11,4..7); search: the fastest. Nodes are numbered "
+      "as `plan topo` prints them (topologies/README.md), and hosts with names go by "
+      "these, too (gpu-b,gpu-a,2..3)",
+      Words::kList, {"search", "tp-cp-dp-pp", "tp-cp-pp-dp"});
 }
 
 std::vector<Flag*> LayoutFlags::All() {
@@ -207,7 +231,7 @@ bool LayoutFlags::any() const {
   return std::any_of(all.begin(), all.end(), [](const Flag* flag) { return flag->given; });
 }
 
-FixedAxes LayoutFlags::Read() const {
+FixedAxes LayoutFlags::Read(const FabricSpec* fabric) const {
   Diagnostics diagnostics;
   FixedAxes axes;
   axes.tp = Small(tp, 1, kMostRanks, &diagnostics);
@@ -231,13 +255,7 @@ FixedAxes LayoutFlags::Read() const {
   axes.schedule = ReadSchedule(schedule, &diagnostics);
   axes.sequence_parallel = ReadOnOff(sequence_parallel, &diagnostics);
   axes.layout = ReadLayout(layout, &diagnostics);
-  if (placement.given && !searches_placement()) {
-    const std::optional<Placement> read = ReadPlacement(placement.text);
-    if (!read)
-      diagnostics.Error(placement.where, fmt::format("there is no placement '{}'", placement.text),
-                        fmt::format("search, or {}", kPlacementForms));
-    if (read && !read->plain()) axes.placement = std::make_shared<const Placement>(*read);
-  }
+  axes.placement = ReadOrder(placement, searches_placement(), fabric, &diagnostics);
   if (axes.layout && axes.pp) {
     const auto chunks = static_cast<int64_t>(axes.layout->size());
     const int64_t known = int64_t{1} * *axes.pp * axes.vpp.value_or(1);
@@ -280,7 +298,7 @@ void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const rep
 
 Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
                      std::optional<PlacementChoice>* choice, Engine engine) {
-  FixedAxes axes = flags.Read();
+  FixedAxes axes = flags.Read(&job.request.topology.fabric);
   if (!axes.tp) axes.tp = 1;
   const FrameworkPreset& preset = FindFramework(job.request.framework);
   if (!axes.sequence_parallel)
@@ -377,7 +395,8 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
   FollowFramework(job.profiles.framework, &strategy);
   if (axes.placement) {
     AtFlag(flags.placement, [&] {
-      CheckNodeOrder(axes.placement->nodes, job.cluster.nodes, job.cluster.domain_nodes);
+      CheckNodeOrder(axes.placement->nodes, job.cluster.nodes, job.cluster.domain_nodes,
+                     job.request.topology.fabric);
     });
     strategy.placement = axes.placement;
   }
@@ -385,7 +404,9 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
     PlacementOptions options;
     options.layers = axes.layout == nullptr;
     options.engine = engine;
-    PlacementChoice found = ChoosePlacement(JobOf(job.request, job.profiles), strategy, options);
+    const Job one = JobOf(job.request, job.profiles);
+    PlacementChoice found = ChoosePlacement(job.request, job.profiles, one.cluster.nodes,
+                                            one.work.global_batch, strategy, options);
     strategy = found.strategy;
     if (choice != nullptr) *choice = std::move(found);
   }

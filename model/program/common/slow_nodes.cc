@@ -16,17 +16,11 @@ namespace {
 
 constexpr double kMostSlower = 100;
 
-bool ReadOne(std::string_view item, OtherNodes* slow) {
+bool ReadOne(std::string_view item, NamedNodes* reader, OtherNodes* slow) {
   const std::size_t colon = std::min(item.find(':'), item.size());
-  const std::string_view nodes = item.substr(0, colon);
-  const std::size_t dots = nodes.find("..");
-  const bool range = dots != std::string_view::npos;
-  return colon < item.size() &&
-         ParseInteger(nodes.substr(0, dots), &slow->first) == NumberFault::kNone &&
-         ParseInteger(range ? nodes.substr(dots + 2) : nodes, &slow->last) == NumberFault::kNone &&
+  return colon < item.size() && reader->Read(item.substr(0, colon), &slow->first, &slow->last) &&
          ParseNumber(item.substr(colon + 1), &slow->slower) == NumberFault::kNone &&
-         slow->first >= 0 && slow->first <= slow->last && slow->slower >= 1 &&
-         slow->slower <= kMostSlower;
+         slow->first <= slow->last && slow->slower >= 1 && slow->slower <= kMostSlower;
 }
 
 // "node 3 (gpu-b07)", with the host where it has a name.
@@ -38,24 +32,30 @@ std::string NodesText(const OtherNodes& nodes, const TopologySpec& topology) {
 
 }  // namespace
 
-std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, Diagnostics* diagnostics) {
+std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, const FabricSpec& fabric,
+                                      Diagnostics* diagnostics) {
   std::vector<OtherNodes> all;
+  NamedNodes reader(fabric);
   const std::string_view text = flag.text;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view item = text.substr(begin, end - begin);
     begin = end + 1;
     OtherNodes slow;
-    if (ReadOne(item, &slow)) {
+    reader.why.clear();
+    if (ReadOne(item, &reader, &slow)) {
       const auto again = std::ranges::find_if(all, [&](const OtherNodes& other) {
         return slow.first <= other.last && other.first <= slow.last;
       });
+      const int64_t both = again == all.end() ? 0 : std::max(slow.first, again->first);
       if (again != all.end())
         diagnostics->Error(flag.where,
-                           fmt::format("--slow-node: node {} stands there twice",
-                                       std::max(slow.first, again->first)),
+                           fmt::format("--slow-node: node {}{} stands there twice", both,
+                                       HostsText(fabric, both, both)),
                            "each node once, with the factor of all that slows it down");
       all.push_back(slow);
+    } else if (!reader.why.empty()) {
+      diagnostics->Error(flag.where, "--slow-node: " + reader.why, reader.hint);
     } else if (slow.slower > 0 && slow.slower < 1) {
       diagnostics->Error(
           flag.where, fmt::format("--slow-node: '{}' makes the node faster than the others", item),
@@ -107,8 +107,11 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
   for (const OtherNodes& one : slow) {
     if (one.last >= nodes)
       throw InputError(
-          {{flags.slow_node.where, fmt::format("there is no node {} to slow down", one.last),
-            nodes == 1 ? "there is node 0 alone" : fmt::format("nodes 0 to {}", nodes - 1)}});
+          {{flags.slow_node.where,
+            fmt::format("there is no node {}{} to slow down", one.last,
+                        HostsText(topology.fabric, one.last, one.last)),
+            (nodes == 1 ? "there is node 0 alone" : fmt::format("nodes 0 to {}", nodes - 1)) +
+                HostsText(topology.fabric, 0, nodes - 1)}});
     if (one.slower == 1) {
       job->notes.push_back(
           fmt::format("{}: a factor of 1 changes nothing", NodesText(one, topology)));

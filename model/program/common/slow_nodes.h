@@ -8,8 +8,9 @@
 
 namespace orrery::cli {
 
-// "3:1.2,4..7:1.1"
-std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, Diagnostics* diagnostics);
+// "3:1.2,4..7:1.1", or "gpu-b07:1.2" where the fabric names its hosts.
+std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, const FabricSpec& fabric,
+                                      Diagnostics* diagnostics);
 
 // Sets the slowdown and the memory by node of the job's topology; notes both.
 // Throws InputError: nodes that the job does not have.

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "model/base/text.h"
+#include "model/hardware/host_order.h"
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/names.h"
 #include "model/program/common/table.h"
@@ -133,7 +134,8 @@ PlacedRanking RankPlaced(std::span<const PlacedRow> rows, std::size_t shown) {
   return ranking;
 }
 
-std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown) {
+std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown,
+                          const FabricSpec& fabric) {
   std::string text = "\nPlacement\n";
   if (rows[0].given)
     text += Dash(fmt::format("Given: --placement {}",
@@ -151,10 +153,14 @@ std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown) {
           Format(Seconds(choice.placed.time.total)), Format(Seconds(choice.plain.time.total)),
           100 * std::abs(choice.gain()), choice.gain() < 0 ? "more" : "less", engine));
     } else if (!what.empty()) {
-      text += Dash(fmt::format("{}{}: {} instead of {}, {:.1f} % less, {}{}", plan, what,
-                               Format(Seconds(choice.placed.time.total)),
-                               Format(Seconds(choice.plain.time.total)), 100 * choice.gain(),
-                               engine, PartsWords(choice)));
+      text += Dash(fmt::format(
+          "{}{}: {} instead of {}, {:.1f} % {}, {}{}", plan, what,
+          Format(Seconds(choice.placed.time.total)), Format(Seconds(choice.plain.time.total)),
+          100 * std::abs(choice.gain()),
+          choice.found.exceeded
+              ? (choice.gain() < 0 ? "more, but it fits in memory" : "less, and it fits in memory")
+              : "less",
+          engine, PartsWords(choice)));
     } else if (choice.refuted) {
       text += Dash(plan +
                    "the closed form prefers another order of ranks, but the simulation "
@@ -164,6 +170,13 @@ std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown) {
                                ? "no order of ranks is faster than the default"
                                : "no order of ranks was found that is faster than the default"));
     }
+  }
+  for (const PlacedRow& one : rows) {
+    const auto& placement = one.choice.strategy.placement;
+    if (!placement || placement->nodes.empty() || fabric.hosts.empty()) continue;
+    const std::string plan = shown > 0 ? fmt::format("Plan {}, hosts", one.row) : "Hosts";
+    text += Dash(fmt::format("{} in this order: {}", plan, HostsInOrder(fabric, placement->nodes)));
+    if (one.given) break;  // all have the same
   }
   if (shown > 0) text += Dash(RankPlaced(rows, shown).words);
   return rows[0].given ? text : text + Certainty(rows) + SplitsWords(rows);

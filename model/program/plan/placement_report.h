@@ -30,8 +30,9 @@ struct PlacedRanking {
 };
 PlacedRanking RankPlaced(std::span<const PlacedRow> rows, std::size_t shown);
 
-// One line per finding; `shown`: rows of the answer, 0: a single layout without a number.
-std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown);
+// One line per finding; `shown`: rows of the answer, 0: a single layout without a number. `fabric`: names hosts.
+std::string PlacementText(std::span<const PlacedRow> rows, std::size_t shown,
+                          const FabricSpec& fabric);
 // "with --placement tp-cp-pp-dp: 1.20 s instead of 1.44 s, simulated", of another row than the first with its layout;
 // "": the first in the default order is the best.
 std::string BestPlaced(std::span<const PlacedRow> rows);

@@ -73,7 +73,7 @@ Answer Report(const PredictFlags& flags, const report::Job& job,
   std::string text = report::PredictionText(job, prediction);
   if (choice) {
     const report::PlacedRow row{1, *choice};
-    text += report::PlacementText({&row, 1}, 0);
+    text += report::PlacementText({&row, 1}, 0, job.request.topology.fabric);
     json["placement"] = report::PlacementJson(*choice);
   }
   WriteBundle(flags.bundle, json);

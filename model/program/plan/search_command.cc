@@ -184,7 +184,9 @@ std::string OneText(const report::Compared& one, const LongRun& run) {
     words = {report::BestPlaced(one.placed),
              report::RankPlaced(one.placed, one.result.ranked.size()).words};
   return report::SearchText(one.job, one.result, words) + (fewer ? FewerNodesText(*fewer) : "") +
-         (one.placed.empty() ? "" : report::PlacementText(one.placed, one.result.ranked.size())) +
+         (one.placed.empty() ? ""
+                             : report::PlacementText(one.placed, one.result.ranked.size(),
+                                                     one.job.request.topology.fabric)) +
          (training ? report::TrainingText(one, run) : "");
 }
 

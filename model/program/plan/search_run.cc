@@ -78,7 +78,8 @@ std::vector<report::PlacedRow> PlaceRows(const LayoutFlags& layout, const report
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
     const PlacementOptions options = OptionsFor(job, candidate);
     return given ? GivenPlacement(twin, candidate, options)
-                 : ChoosePlacement(twin, candidate.strategy, options);
+                 : ChoosePlacement(job.request, job.profiles, candidate.nodes,
+                                   candidate.global_batch, candidate.strategy, options);
   };
   AtFlag(layout.placement, [&] {
     Progress progress;
@@ -140,7 +141,8 @@ void RequireNodeOrder(const LayoutFlags& layout, const report::Job& job) {
   AtFlag(layout.placement, [&] {
     for (const int64_t count : counts) {
       const ClusterSummary cluster = JobOf(job.request, job.profiles, count, 1).cluster;
-      CheckNodeOrder(given->nodes, cluster.nodes, cluster.domain_nodes);
+      CheckNodeOrder(given->nodes, cluster.nodes, cluster.domain_nodes,
+                     job.request.topology.fabric);
     }
   });
 }
@@ -151,7 +153,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
                           const SearchSettings& settings) {
   SearchOutcome outcome{flags.Resolve(), {}};
   report::Job& job = outcome.job;
-  job.request.fixed = layout.Read();
+  job.request.fixed = layout.Read(&job.request.topology.fabric);
   if (!job.request.fixed.schedule) job.request.fixed.schedules = settings.schedules;
   CheckStatedFacts(layout, job.request.fixed, job);
   RequireNodeOrder(layout, job);
