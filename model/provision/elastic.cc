@@ -193,7 +193,7 @@ StopLosses LossesOf(const ElasticModel& model, const ElasticTime& time) {
   const double stops = time.failures + time.interruptions;
   const Seconds replaced = model.Replaced() / model.Groups();
   StopLosses losses;
-  losses.period = model.step;
+  losses.each_deviation = model.step / std::sqrt(12.0);  // of the step under way
   losses.each = model.Each();
   if (!time.outcomes.empty()) {
     losses.outcomes = time.outcomes;

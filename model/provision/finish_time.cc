@@ -16,14 +16,18 @@ constexpr int kBisections = 60;
 
 double NormalBelow(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 
-// Numbers of stops with their probabilities, which add up to 1.
-std::vector<std::pair<double, double>> CountsOf(double mean, bool counted) {
+// Numbers of stops with their probabilities, which add up to 1, each from the two before it.
+std::vector<std::pair<double, double>> CountsOf(double mean, double repeats, bool counted) {
   if (!counted || mean <= 0) return {{mean, 1}};
   std::vector<std::pair<double, double>> counts;
-  double weight = std::exp(-mean), all = 0;
+  const double first = mean * (1 - repeats);
+  double weight = std::exp(-first), before = 0, all = 0;
   for (int k = 0; k < mean || weight >= kLeastWeight; ++k) {
     if (weight >= kLeastWeight) counts.emplace_back(k, weight), all += weight;
-    weight *= mean / (k + 1);
+    const double next = ((first * (1 - repeats) + 2 * repeats * k) * weight -
+                         repeats * repeats * (k - 1) * before) /
+                        (k + 1);
+    before = std::exchange(weight, next);
   }
   for (auto& [count, probability] : counts) probability /= all;
   return counts;
@@ -44,27 +48,28 @@ void FinishTime::AddRate(double weight, const StopLosses& losses) {
   double mean = losses.without.value + losses.waiting * longer + losses.others * each;
   for (const Outcome& outcome : losses.outcomes) mean += outcome.weight * outcome.time.value;
   const auto counts = [&](double expected, double cost) {
-    return expected <= kMostCounted &&
+    return expected * (1 - losses.repeats) <= kMostCounted &&
            cost * std::sqrt(expected) > kMatters * std::min(faster_, slower_) * mean;
   };
   const bool count_waiting = counts(losses.waiting, longer);
   const bool count_others = counts(losses.others, each);
   double variance = losses.deviation * losses.deviation;
-  if (!count_waiting) variance += losses.waiting * longer * longer;
-  if (!count_others) variance += losses.others * each * each;
-  const double uniform = losses.period.value * losses.period.value / 12;
+  const double uneven_counts = (1 + losses.repeats) / (1 - losses.repeats);
+  if (!count_waiting) variance += uneven_counts * losses.waiting * longer * longer;
+  if (!count_others) variance += uneven_counts * losses.others * each * each;
+  const double varies = losses.each_deviation.value * losses.each_deviation.value;
   const double uneven = losses.wait_deviation.value * losses.wait_deviation.value;
   const auto add = [&](double probability, double before, double more) {
-    for (const auto& [others, p_others] : CountsOf(losses.others, count_others)) {
+    for (const auto& [others, p_others] : CountsOf(losses.others, losses.repeats, count_others)) {
       if (probability * p_others < kLeastWeight) continue;
       Add(weight * probability * p_others, losses.without.value + before + others * each,
-          variance + more + others * uniform);
+          variance + more + others * varies);
     }
   };
   for (const Outcome& outcome : losses.outcomes) add(outcome.weight, outcome.time.value, 0);
   if (!losses.outcomes.empty()) return;
-  for (const auto& [waiting, p_waiting] : CountsOf(losses.waiting, count_waiting))
-    add(p_waiting, waiting * longer, waiting * (uniform + uneven));
+  for (const auto& [waiting, p_waiting] : CountsOf(losses.waiting, losses.repeats, count_waiting))
+    add(p_waiting, waiting * longer, waiting * (varies + uneven));
 }
 
 double FinishTime::Below(Seconds time) const {

@@ -2,8 +2,6 @@
 // Evaluates (topology, nodes) units in waves, skips what bounds rule out, keeps the frontier.
 #include "model/provision/frontier.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -16,6 +14,7 @@
 #include "model/base/parallel.h"
 #include "model/base/text.h"
 #include "model/provision/choices.h"
+#include "model/provision/chosen_rows.h"
 #include "model/provision/points.h"
 
 namespace orrery {
@@ -24,7 +23,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Units looked at before the frontier is drawn again: the same for any number of threads.
 constexpr std::size_t kWave = 4;
-constexpr double kSameTime = 1e-6;      // a second in two weeks is no choice
 constexpr double kLeastGoodput = 0.01;  // a run below it does not finish
 
 struct Unit {
@@ -67,7 +65,7 @@ class FrontierSearch {
       for (const std::size_t site : contradicted_) least_[site] = 0;  // its bound was none
       Evaluate(Pending());
       SettleOffers();
-      DrawFrontier();
+      DrawFrontier(&result_);
       Simulate();
       frontier_ = {};
       for (const Row& row : result_.rows) frontier_.Add(PointOf(row));
@@ -128,21 +126,31 @@ class FrontierSearch {
 
   // GPU seconds of a sequence at least; found once per topology.
   double LeastWork(std::size_t site, int64_t nodes) {
-    if (least_[site] < 0) {
+    if (least_[site] < 0)
       least_[site] = layouts_[site]->LeastGpuSeconds(nodes, &shapes_[0][kinds_[site]]);
-    }
     return least_[site];
+  }
+
+  // Seconds of a sequence at least: by the work, or more by what was looked for in vain.
+  double LeastSeconds(const Unit& unit) {
+    const auto none = none_below_.find({unit.site, unit.nodes});
+    const auto ranks = static_cast<double>(JobAt(unit.site, unit.nodes, 1).cluster.ranks());
+    const double by_work = LeastWork(unit.site, unit.nodes) / ranks;
+    return none != none_below_.end() ? std::max(by_work, none->second) : by_work;
   }
 
   // By number of spares; kept, for it is asked each time that the frontier has moved.
   const std::vector<LeastRun>& LeastOf(const Unit& unit, std::size_t quote) {
-    const double work = LeastWork(unit.site, unit.nodes);
+    const double seconds = LeastSeconds(unit);
     KnownBound& known = known_bounds_[{quote, unit.nodes}];
-    if (known.work == work) return known.runs;
-    const Job job = JobAt(unit.site, unit.nodes, 1);
-    const double per_token = work / static_cast<double>(job.cluster.ranks() * job.work.seq_len);
-    known = {work, BoundRuns(question_.conditions, job, per_token, quotes_[quote])};
+    if (known.seconds != seconds) known = {seconds, RunsOf(unit, quote, seconds)};
     return known.runs;
+  }
+
+  std::vector<LeastRun> RunsOf(const Unit& unit, std::size_t quote, double seconds) const {
+    const Job job = JobAt(unit.site, unit.nodes, 1);
+    return BoundRuns(question_.conditions, job, seconds / static_cast<double>(job.work.seq_len),
+                     quotes_[quote]);
   }
 
   bool RuledOut(const Unit& unit) {
@@ -177,13 +185,21 @@ class FrontierSearch {
     if (question_.progress) question_.progress(what, share);
   }
 
-  void EvaluateWave(const std::vector<const Unit*>& wave) {
-    std::vector<Found> found(wave.size());
+  // What `of` finds for each of `count`, on threads of their own.
+  template <typename Result, typename Of>
+  std::vector<Result> OnUnits(std::size_t count, const Of& of) {
+    std::vector<Result> found(count);
     std::atomic<std::size_t> at{0};
-    OnThreads(static_cast<int>(std::min(shapes_.size(), wave.size())), [&](int thread) {
-      for (std::size_t i = at++; i < wave.size(); i = at++)
-        found[i] = Best(*wave[i], static_cast<std::size_t>(thread));
+    OnThreads(static_cast<int>(std::min(shapes_.size(), count)), [&](int thread) {
+      for (std::size_t i = at++; i < count; i = at++)
+        found[i] = of(i, static_cast<std::size_t>(thread));
     });
+    return found;
+  }
+
+  void EvaluateWave(const std::vector<const Unit*>& wave) {
+    std::vector<Found> found = OnUnits<Found>(
+        wave.size(), [&](std::size_t i, std::size_t thread) { return Best(*wave[i], thread); });
     for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], std::move(found[i]));
   }
 
@@ -191,24 +207,13 @@ class FrontierSearch {
   // may be cheaper than what is known of it, the most promising of each offer at a time.
   void SettleOffers() {
     for (;;) {
-      // By cost, and of equal cost (terms are paid whatever a run takes) by time.
-      using Price = std::pair<double, double>;
-      constexpr Price kNone = {kInfinity, kInfinity};
-      std::vector<Price> cheapest(quotes_.size(), kNone);
-      for (const Row& row : result_.rows) {
-        if (InTime(row.run.time))
-          cheapest[row.quote] =
-              std::min(cheapest[row.quote], Price{row.run.cost.value, row.run.time.value});
-      }
-      std::vector<std::pair<Price, const Unit*>> next(quotes_.size(), {kNone, nullptr});
+      const std::vector<Price> cheapest = CheapestRuns(question_, result_.rows, quotes_.size());
+      std::vector<std::pair<Price, const Unit*>> next(quotes_.size(), {kNoPrice, nullptr});
       for (const Unit& unit : units_) {
         if (done_.contains({unit.site, unit.nodes})) continue;
         for (const std::size_t q : unit.quotes) {
-          for (const LeastRun& least : LeastOf(unit, q)) {
-            if (!InTime(least.time) || !InBudget(least.cost)) continue;
-            const Price price{least.cost.value, least.time.value};
-            if (price < std::min(cheapest[q], next[q].first)) next[q] = {price, &unit};
-          }
+          const Price price = LeastPrice(question_, LeastOf(unit, q));
+          if (price < std::min(cheapest[q], next[q].first)) next[q] = {price, &unit};
         }
       }
       std::set<const Unit*> wave;
@@ -216,19 +221,69 @@ class FrontierSearch {
         if (unit != nullptr) wave.insert(unit);
       }
       if (wave.empty()) return;
-      Say("comparing the other offers",
-          static_cast<double>(done_.size()) / static_cast<double>(units_.size()));
-      EvaluateWave({wave.begin(), wave.end()});
+      Say("comparing the other offers", static_cast<double>(done_.size() + none_below_.size()) /
+                                            static_cast<double>(units_.size()));
+      EvaluateWave(CheaperOnes({wave.begin(), wave.end()}, cheapest));
     }
+  }
+
+  // Those with a layout that may be cheaper than what is known of an offer. To see that there is none takes less time than to
+  // find the fastest; it is kept as a bound.
+  std::vector<const Unit*> CheaperOnes(const std::vector<const Unit*>& units,
+                                       const std::vector<Price>& cheapest) {
+    std::vector<double> below;
+    for (const Unit* unit : units) below.push_back(SecondsToBeat(*unit, cheapest));
+    const std::vector<char> any =
+        OnUnits<char>(units.size(), [&](std::size_t i, std::size_t thread) {
+          return below[i] == kInfinity || AnyBelow(*units[i], below[i], thread);
+        });
+    std::vector<const Unit*> cheaper;
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      if (any[i])
+        cheaper.push_back(units[i]);
+      else
+        none_below_[{units[i]->site, units[i]->nodes}] = below[i];
+    }
+    return cheaper;
+  }
+
+  // Seconds of a sequence from which on no run of the unit is cheaper than what is known of its offers; infinity: nothing is.
+  double SecondsToBeat(const Unit& unit, const std::vector<Price>& cheapest) {
+    constexpr double kNear = 1.002, kFar = 1e3;  // ratios
+    const auto cheaper = [&](double seconds) {
+      return std::ranges::any_of(unit.quotes, [&](std::size_t q) {
+        return LeastPrice(question_, RunsOf(unit, q, seconds)) < cheapest[q];
+      });
+    };
+    const double least = LeastSeconds(unit);
+    if (least <= 0 || cheaper(least * kFar)) return kInfinity;
+    double low = 1, high = kFar;
+    while (high > low * kNear) {
+      const double middle = std::sqrt(low * high);
+      (cheaper(least * middle) ? low : high) = middle;
+    }
+    return least * high;
+  }
+
+  bool AnyBelow(const Unit& unit, double below, std::size_t thread) {
+    return std::ranges::any_of(SearchedBatches(question_, sites_[unit.site]),
+                               [&](const BatchSpan& batches) {
+                                 const auto found = FindOn(unit, batches, thread, below);
+                                 return found && found->seconds < below;
+                               });
+  }
+
+  std::optional<FastestLayouts::Found> FindOn(const Unit& unit, const BatchSpan& batches,
+                                              std::size_t thread, double below = kInfinity) {
+    return layouts_[unit.site]->Find(unit.nodes, batches, &shapes_[thread][kinds_[unit.site]],
+                                     SearchInput(question_.conditions).reader, below);
   }
 
   Found Best(const Unit& unit, std::size_t thread) {
     Found found;
-    double least = std::numeric_limits<double>::infinity();
+    double least = kInfinity;
     for (const BatchSpan& batches : SearchedBatches(question_, sites_[unit.site])) {
-      auto best =
-          layouts_[unit.site]->Find(unit.nodes, batches, &shapes_[thread][kinds_[unit.site]],
-                                    SearchInput(question_.conditions).reader);
+      auto best = FindOn(unit, batches, thread);
       if (!best) continue;
       if (const double seconds = RunSeconds(question_, *best); seconds < least) {
         least = seconds;
@@ -243,12 +298,8 @@ class FrontierSearch {
     found.below_bound = work < least_[unit.site] * (1 - 1e-12);
     for (const std::size_t q : unit.quotes) {
       for (const int64_t spares : SpareCounts(question_.conditions, found.best->job, &quotes_[q])) {
-        Row row;
-        row.quote = q;
-        row.site = unit.site;
-        row.nodes = unit.nodes;
+        Row row{q, unit.site, unit.nodes, found.best->candidate, {}};
         row.run.spares = spares;
-        row.candidate = found.best->candidate;
         Renew(found.best->job, &row);
         found.rows.push_back(std::move(row));
       }
@@ -273,9 +324,9 @@ class FrontierSearch {
 
   void Finish() {
     DropSpares(question_, &result_.rows);
-    DrawFrontier();
+    DrawFrontier(&result_);
     AddIntervals();
-    Choose();
+    Choose(question_, &result_);
     for (std::size_t q = 0; q < quotes_.size(); ++q) {
       const bool any =
           std::ranges::any_of(result_.rows, [&](const Row& row) { return row.quote == q; });
@@ -297,23 +348,6 @@ class FrontierSearch {
     std::string& words = no_layout_[{site, nodes}];
     if (words.empty()) words = WhyNoLayout(question_, sites_[site], nodes);
     return words;
-  }
-
-  // Cheapest first; of equal cost the faster one.
-  void DrawFrontier() {
-    std::ranges::stable_sort(result_.rows, [](const Row& a, const Row& b) {
-      return std::pair(a.run.cost.value, a.run.time.value) <
-             std::pair(b.run.cost.value, b.run.time.value);
-    });
-    result_.frontier.clear();
-    double fastest = kInfinity;
-    for (std::size_t i = 0; i < result_.rows.size(); ++i) {
-      Row& row = result_.rows[i];
-      row.on_frontier = row.run.time.value < fastest * (1 - kSameTime);
-      if (!row.on_frontier) continue;
-      fastest = row.run.time.value;
-      result_.frontier.push_back(i);
-    }
   }
 
   Job JobOfRow(const Row& row) const {
@@ -351,7 +385,7 @@ class FrontierSearch {
         }
         again = true;
       }
-      DrawFrontier();
+      DrawFrontier(&result_);
     }
   }
 
@@ -377,31 +411,6 @@ class FrontierSearch {
     }
   }
 
-  bool InTime(Seconds time) const { return !question_.deadline || time <= *question_.deadline; }
-  bool InTime(const Row& row) const { return InTime(row.run.time); }
-  bool InBudget(Dollars cost) const { return !question_.budget || cost <= *question_.budget; }
-  bool InBudget(const Row& row) const { return InBudget(row.run.cost); }
-
-  void Choose() {
-    for (const std::size_t i : result_.frontier) {
-      const Row& row = result_.rows[i];
-      if (!result_.cheapest && InTime(row)) result_.cheapest = i;
-      if (!result_.sure && question_.deadline &&
-          row.run.ProbabilityWithin(*question_.deadline) >= kSure)
-        result_.sure = i;
-      if (InBudget(row)) result_.fastest = i;  // ever faster along the frontier
-    }
-    result_.feasible = std::ranges::any_of(result_.frontier, [&](std::size_t i) {
-      return InTime(result_.rows[i]) && InBudget(result_.rows[i]);
-    });
-    if (!result_.cheapest) return;
-    const Row& best = result_.rows[*result_.cheapest];
-    for (Row& row : result_.rows) {
-      row.tie = InTime(row) && row.run.low_cost <= best.run.high_cost &&
-                best.run.low_cost <= row.run.high_cost;
-    }
-  }
-
   const Question& question_;
   const std::vector<Quote>& quotes_;
   const std::vector<std::size_t>& site_of_;
@@ -412,13 +421,14 @@ class FrontierSearch {
   std::vector<std::unique_ptr<FastestLayouts>> layouts_;   // by site
   std::vector<double> least_;                              // by site; below 0: not found yet
   struct KnownBound {
-    double work = -1;  // GPU seconds of a sequence that it is for
+    double seconds = -1;  // of a sequence
     std::vector<LeastRun> runs;
   };
   std::map<std::pair<std::size_t, int64_t>, KnownBound> known_bounds_;  // by quote and nodes
   std::vector<Unit> units_;
   std::set<std::pair<std::size_t, int64_t>> done_;
   std::set<std::size_t> contradicted_;
+  std::map<std::pair<std::size_t, int64_t>, double> none_below_;  // seconds of a sequence, by unit
   std::map<std::size_t, RunEstimate> endless_;  // by quote: the best of runs below kLeastGoodput
   std::map<std::pair<std::size_t, std::vector<int64_t>>, std::string> no_layout_;
   Frontier frontier_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace orrery {
 namespace {
@@ -107,18 +108,94 @@ Seconds OptimalInterval(const StopModel& model, Seconds work) {
   return std::max(Seconds(least), ExactInterval(model.between, model.blocking));
 }
 
+namespace {
+
+// A share of lives, or what one takes.
+struct Moments {
+  double share, mean, variance;
+};
+
+// Of an exponential time of mean m that is at most `a`; by series where m and what is taken from it nearly cancel.
+Moments Within(double a, double m) {
+  const double z = a / m, y = z / 2;
+  Moments within{-std::expm1(-z), m - a / std::expm1(z), m * m};
+  if (z < 0.2) {
+    within.mean = a * (0.5 - z / 12 * (1 - z * z / 60 * (1 - z * z / 42)));
+    within.variance = a * a / 12 * (1 - y * y / 5 * (1 - 10 * y * y / 63 * (1 - 7 * y * y / 50)));
+  } else if (z < 700) {
+    const double half = a / 2 / std::sinh(y);
+    within.variance -= half * half;
+  }
+  return within;
+}
+
+// A - t Y of goodput.h, t = P/tau + `slower`; shares of stops with or without notice.
+std::vector<Moments> LivesOf(const StopModel& model, double tau, bool notice, double slower) {
+  const double m = model.between.value, b = model.blocking.value, w = model.background.value;
+  const Moments period = Within(tau + b, m);
+  const double alive = 1 - period.share,
+               each = slower * tau / period.share;  // of periods in a life
+  const double uneven = each * each * alive;
+  if (!notice) {
+    Moments none = Within(tau + b + w, m);
+    return {none, {1 - none.share, w + period.mean - each, period.variance + uneven}};
+  }
+  const double excess = b / tau + slower;  // t - 1
+  const Moments computing = Within(tau, m), blocked = Within(b, m);
+  return {{computing.share / period.share, -each * alive - excess * computing.mean,
+           uneven + excess * excess * computing.variance},
+          {(1 - computing.share) * blocked.share / period.share,
+           -each * alive + blocked.mean - excess * tau, uneven + blocked.variance}};
+}
+
+// Variance per second of work, V / E[Y].
+double VariancePerWork(const StopModel& model, double tau) {
+  const double m = model.between.value, x = model.wait.value, s = model.waits;
+  const Moments restart = Within(model.restart.value, m);
+  const double again = std::expm1(model.restart.value / m);
+  const double stop = model.detection.value + s * x + restart.mean;
+  const double down = model.detection.value + model.restart.value + again * stop;  // and X
+  struct Kind {
+    double share;
+    bool notice;
+    double down;
+  };
+  const Kind kinds[] = {{1 - model.with_notice - s, false, down},
+                        {s, false, down + x},
+                        {model.with_notice, true, down}};
+  const auto sum = [&](double slower, auto of) {
+    double all = 0;
+    for (const Kind& kind : kinds) {
+      for (const Moments& life : LivesOf(model, tau, kind.notice, slower))
+        all += kind.share * life.share * of(life.mean + kind.down, life.variance);
+    }
+    return all;
+  };
+  const double kept = Kept(model, tau);
+  const double slower = sum(0, [](double mean, double) { return mean; }) / kept;
+  const double lives =
+      sum(slower, [](double mean, double variance) { return variance + mean * mean; });
+  const double restarts =
+      again * (s * (1 - s) * x * x + restart.variance) + again * (1 + again) * stop * stop;
+  return (lives + restarts) / kept;
+}
+
+}  // namespace
+
 JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work) {
   JobTime time;
   time.mean = Seconds(work.value / Goodput(model, interval)) + model.background;
-  const double period = interval.value + model.blocking.value;
-  const double down = model.detection.value + model.restart.value;
-  const double lost = down + model.background.value + period / 2;
-  const double longer = lost + model.wait.value;
-  const double square =
-      (1 - model.with_notice - model.waits) * lost * lost + model.waits * longer * longer +
-      (1 - model.with_notice) * period * period / 12 + model.with_notice * down * down;
   time.stops = time.mean / (model.between + model.detection + model.MeanWait());
-  time.deviation = Seconds(std::sqrt(time.stops * square));
+  // Before the last write that is durable before the end.
+  const double behind = std::max(0.0, (work - model.background) / interval);
+  const double intervals = std::max(1.0, std::ceil(behind)) - 1;
+  const double last = work.value - intervals * interval.value;
+  StopModel unwritten = model;
+  unwritten.blocking = unwritten.background = Seconds(0);
+  double variance = last > 0 ? last * VariancePerWork(unwritten, last) : 0;
+  if (intervals > 0)
+    variance += intervals * interval.value * VariancePerWork(model, interval.value);
+  time.deviation = Seconds(std::sqrt(variance));
   return time;
 }
 

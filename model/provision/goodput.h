@@ -56,9 +56,19 @@ struct JobTime {
   Seconds mean, deviation;
   double stops = 0;  // expected
 };
-// mean T = work / goodput + w; stops S = T / (M + D + s X), for a job that is down cannot stop; deviation =
-// sqrt(S (L^2 + P^2/12)), P = tau + b, L = D + R + w + P/2, X more at stops that wait; D + R alone is lost at stops with
-// notice.
+// mean T = work / goodput + w; stops S = T / (M + D + s X), for a job that is down cannot stop.
+//
+// Deviation: lives from one restart to the next are alike, so that (Z seconds, Y of computing kept in each) the variance per
+// second of work is V / E[Y], V = E[(Z - t Y)^2], t = E[Z] / E[Y] = 1 / goodput (renewals with rewards: W. L. Smith, Proc. Royal
+// Society A 232 (1955) 6). With P = tau + b, x = exp(-P/M), and y(a) an exponential time that ended within a:
+//   Z = A + R + (D, X more with probability s) + K times (D, X or not, y(R));  A exponential, K geometric, mean exp(R/M) - 1
+//   without notice  A - t Y = y(P + w), or in exp(-(P + w)/M) of lives w + y(P) + N (P - t tau), N >= 1 geometric, mean 1/(1 - x)
+//   with notice     A - t Y = k (P - t tau) + r - t min(r, tau), r = y(P), k >= 0 geometric, mean x/(1 - x)
+// Without notice Y is whole intervals, and V tau / E[Y] is the variance of the time between two checkpoints: it holds for any
+// number of them and of stops. What remains behind the last write that is durable in time is a life without one: P = its work,
+// b = w = 0.
+// Range: against played runs (200 random settings, goodput 5 to 99 %, 0.1 to 1,000 stops) within 5 % and chance. The mean is that
+// of an endless job: of runs of one or two intervals that a write takes up it is up to a fifth off.
 JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work);
 
 // Fewest spare nodes such that more nodes are in repair with at most this probability (Poisson).

@@ -125,16 +125,25 @@ struct Played {
   StopLosses losses;
 };
 
-// So that the mean of what FinishTime makes of them is `played.time`.
+// So that mean and deviation of what FinishTime makes of them are those of `played`.
 StopLosses LossesOf(const StopModel& stops, const Played& played, Seconds work) {
   StopLosses losses;
-  losses.period = played.interval + stops.blocking;
-  losses.without = work * (losses.period / played.interval) + stops.background;
+  losses.without = work * ((played.interval + stops.blocking) / played.interval) + stops.background;
   losses.wait = stops.wait;
   losses.waiting = played.stops * stops.waits;
   losses.others = played.stops - losses.waiting;
-  const double lost = (played.time - losses.without).value / std::max(played.stops, 1e-300);
-  losses.each = Seconds(std::max(0.0, lost - stops.MeanWait().value));
+  const double count = std::max(played.stops, 1e-300);
+  const double lost = (played.time - losses.without).value / count;
+  const double each = std::max(0.0, lost - stops.MeanWait().value),
+               longer = each + stops.wait.value;
+  losses.each = Seconds(each);
+  // Lost work is uniform in a period; what varies beyond is the number of stops.
+  losses.each_deviation =
+      (played.interval + stops.blocking) * std::sqrt((1 - stops.with_notice) / 12);
+  const double counted = losses.waiting * longer * longer + losses.others * each * each;
+  const double luck = played.luck.value * played.luck.value -
+                      played.stops * losses.each_deviation.value * losses.each_deviation.value;
+  if (luck > counted) losses.repeats = (luck - counted) / (luck + counted);
   return losses;
 }
 

@@ -305,9 +305,12 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
           group.choice = static_cast<std::size_t>(&choice - schedules.data());
           group.base.schedule = choice.schedule;
           group.base.vpp = choice.vpp;
-          if (options.fits_in && visit.Beaten(GroupBound(visit, group.base))) {
-            visit.result.truncated = true;
-            continue;
+          if (options.fits_in) {
+            const double least = GroupBound(visit, group.base);
+            if (least >= options.any_shares_below || visit.Beaten(least)) {
+              visit.result.truncated = true;
+              continue;
+            }
           }
           if (choice.split == LayerSplit::kFitted)
             RunFitted(visit, group);

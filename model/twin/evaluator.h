@@ -62,6 +62,8 @@ struct EvaluateOptions {
   // Set: only what fits in so many bytes and has an objective below `below`; nothing else is looked for or counted.
   std::optional<double> fits_in;
   double below = std::numeric_limits<double>::infinity();
+  // With `fits_in`: only what may be below it once layers are moved between its stages, by a bound of any shares of them.
+  double any_shares_below = std::numeric_limits<double>::infinity();
 };
 
 // The objective of a step: smaller is better.

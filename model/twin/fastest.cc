@@ -128,10 +128,12 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
     std::vector<Known> fastest;  // in turn
     EvaluateOptions options;
     options.fits_in = fits_in;
-    options.below = below * (request_.shares ? kNear : 1);
+    options.any_shares_below = below;
+    double least = below * (request_.shares ? kNear : 1);  // known
     Queue queue = all;
-    for (int64_t i = 0; queue.Least() < options.below; ++i) {
+    for (int64_t i = 0; queue.Least() < std::min(least, below); ++i) {
       const Split split = queue.Next();
+      options.below = split.pp == 1 ? std::min(least, below) : least;  // without stages none move
       const auto taken = [&](const Entry& entry) {
         const double value = std::max(entry.rank.value, queue.Fed(split));
         if (value >= options.below) return true;  // so are those behind it
@@ -143,7 +145,7 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
         } else if (known != fits.end() && !known->second) {
           return false;
         }
-        best = {entry, split}, options.below = value;
+        best = {entry, split}, least = options.below = value;
         fastest.push_back({entry, split});
         return true;
       };
@@ -154,11 +156,12 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
     }
     if (!best) return std::nullopt;
     found.job.work.global_batch = best->split.global_batch();
-    found.seconds = options.below;
+    found.seconds = least;
     found.candidate = Complete(found.job, best->entry);
     if (found.candidate.memory->fits && !found.candidate.memory->nearly_full) {
-      constexpr std::size_t kLast = 3;
-      fastest.erase(fastest.begin(), fastest.end() - std::min(kLast, fastest.size()));
+      // With `below` those are missing that cannot be below it; none must go for another in their place.
+      const std::size_t last = below < kInfinity ? fastest.size() : 3;
+      fastest.erase(fastest.begin(), fastest.end() - std::min(last, fastest.size()));
       if (request_.shares) {
         if (evaluator.predictor().narrow())
           AddNearOnes(all, fits_in, found.seconds, &evaluator, &fastest);

@@ -33,7 +33,8 @@ class FastestLayouts {
   // range MicroBatchSizes() and, per layout, the most of them that a batch of the range has, and fewer where memory may gain.
   // nullopt: no layout is legal and fits with the margin.
   // `reader`: tokens/s that the input of each replica delivers; a layout takes at least as long as its replicas are fed.
-  // 0: no limit. `below`: seconds per sequence; nullopt also where no layout takes less, in less time than finding the fastest.
+  // 0: no limit. `below`: seconds per sequence; where no layout takes less, nullopt or one that takes more, in less time than
+  // finding the fastest.
   // Throws InputError: the topology does not have that many nodes.
   std::optional<Found> Find(int64_t nodes, const BatchSpan& batches, ShapeCache* shapes,
                             double reader = 0,

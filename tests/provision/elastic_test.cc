@@ -10,6 +10,7 @@
 
 #include "model/provision/failure_simulation.h"
 #include "model/provision/finish_time.h"
+#include "tests/provision/played_jobs.h"
 
 namespace orrery {
 namespace {
@@ -113,32 +114,9 @@ ElasticModel DrawElastic(Random* random) {
   return model;
 }
 
-struct PlayedJobs {
-  std::vector<double> seconds;  // ascending
-  double mean = 0, stops = 0, deviation = 0;
-  double fourths = 0;  // mean fourth power of what is off the mean
-  double At(double share) const {
-    return seconds[static_cast<std::size_t>(share * static_cast<double>(seconds.size()))];
-  }
-};
-
 PlayedJobs PlayJobs(const ElasticModel& model, Seconds work, int jobs, uint64_t seed = 5) {
-  Random random(seed);
-  PlayedJobs played;
-  for (int i = 0; i < jobs; ++i) {
-    const SimulatedJob job = SimulateElasticJob(model, work, &random);
-    played.seconds.push_back(job.time.value);
-    played.mean += job.time.value / jobs;
-    played.stops += static_cast<double>(job.stops) / jobs;
-  }
-  std::ranges::sort(played.seconds);
-  double squares = 0;
-  for (const double seconds : played.seconds) {
-    const double square = (seconds - played.mean) * (seconds - played.mean);
-    squares += square / jobs, played.fourths += square * square / jobs;
-  }
-  played.deviation = std::sqrt(squares);
-  return played;
+  return PlayAll(jobs, seed,
+                 [&](Random* random) { return SimulateElasticJob(model, work, random); });
 }
 
 // Up to what so many jobs leave to chance, where the distribution leaps between numbers of stops.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <tuple>
 
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
@@ -84,6 +85,15 @@ void ExpectSameFrontier(const Asked& setup) {
   EXPECT_EQ(fast.feasible, all.feasible);
   EXPECT_EQ(all.evaluated, all.units);
   EXPECT_LT(fast.evaluated, all.evaluated);
+  for (std::size_t q = 0; q < setup.quotes.size(); ++q) {  // rows are by cost
+    const auto first = [&](const Provisioned& answer) {
+      const auto row = std::ranges::find(answer.rows, q, &Row::quote);
+      return row == answer.rows.end()
+                 ? std::tuple(0.0, 0.0, int64_t{0})
+                 : std::tuple(row->run.cost.value, row->run.time.value, row->nodes);
+    };
+    EXPECT_EQ(first(fast), first(all)) << setup.quotes[q].Name();
+  }
   for (const std::size_t i : all.frontier) {  // no row of all dominates one of the frontier
     for (const Row& other : all.rows)
       EXPECT_FALSE(other.run.time < all.rows[i].run.time && other.run.cost < all.rows[i].run.cost);

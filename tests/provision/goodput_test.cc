@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "model/base/csv.h"
 #include "model/provision/failure_simulation.h"
+#include "tests/provision/played_jobs.h"
 
 namespace orrery {
 namespace {
@@ -126,21 +129,19 @@ void CompareWithSimulation(int settings, int64_t stops) {
 
 TEST(Goodput, AgreesWithASimulation) { CompareWithSimulation(200, 100'000); }
 
-// Event by event, on a code path of its own; the mean of many finite jobs.
+// Event by event, on a code path of its own; many finite jobs.
+PlayedJobs PlayJobs(const StopModel& model, Seconds interval, Seconds work, int jobs,
+                    uint64_t seed) {
+  return PlayAll(jobs, seed,
+                 [&](Random* random) { return SimulateJob(model, interval, work, random); });
+}
+
 void CompareJobs(const StopModel& model, double work, int runs) {
-  Random random(7);
   const Seconds interval = OptimalInterval(model);
-  double sum = 0, squares = 0;
-  for (int i = 0; i < runs; ++i) {
-    const double time = SimulateJob(model, interval, Seconds(work), &random).time.value;
-    sum += time;
-    squares += time * time;
-  }
-  const double mean = sum / runs;
-  const double deviation = std::sqrt(std::max(0.0, squares / runs - mean * mean));
+  const PlayedJobs jobs = PlayJobs(model, interval, Seconds(work), runs, 7);
   const JobTime expected = TimeOf(model, interval, Seconds(work));
-  EXPECT_NEAR(mean / expected.mean.value, 1, 0.01);
-  EXPECT_NEAR(deviation / expected.deviation.value, 1, 0.15);
+  EXPECT_NEAR(jobs.mean / expected.mean.value, 1, 0.01);
+  EXPECT_NEAR(jobs.deviation / expected.deviation.value, 1, 0.15);
 }
 
 TEST(Goodput, AFiniteJobTakesAsLongAsPlayed) {
@@ -153,6 +154,41 @@ TEST(Goodput, AFiniteJobTakesAsLongAsPlayed) {
   waiting.wait = Seconds(43200);
   CompareJobs(waiting, 60 * 86400.0, 1500);
   CompareJobs(Model(43.9 * 86400, 5, 60, 86520, 480), 22.5 * 86400.0, 2000);  // rare, long waits
+}
+
+// Of any goodput from 5 to 99 %, from a part of one interval to hundreds, from no stop in most runs to many.
+TEST(Goodput, ARunVariesAsMuchAsPlayed) {
+  constexpr int kSettings = 200, kRuns = 4000;
+  Random random(17);
+  double largest = 0, least = 1, most = 0;
+  for (int i = 0; i < kSettings;) {
+    StopModel model = DrawModel(&random);
+    if (random.Uniform() <
+        0.5) {  // hard times: stops within a few writes, restarts or days of repair
+      const double longest = std::max({model.blocking, model.background, model.restart}).value;
+      model.between = Seconds(longest * std::pow(10, 2 * random.Uniform() - 0.5));
+    }
+    const Seconds interval(IntervalOf(model, &random));
+    const double goodput = Goodput(model, interval);
+    if (goodput < 0.05 || goodput > 0.99) continue;
+    const Seconds work = interval * std::pow(300, random.Uniform() * 1.2 - 0.2);
+    const JobTime expected = TimeOf(model, interval, work);
+    // A few jobs in all that stop say nothing of how much they vary.
+    if (expected.stops < 0.1 || expected.stops > 1000) continue;
+    const PlayedJobs jobs = PlayJobs(model, interval, work, kRuns, 1000 + i);
+    const double ratio = expected.deviation.value / jobs.deviation;
+    EXPECT_NEAR(ratio, 1, 0.05 + 4 * jobs.Chance())
+        << i << ": M " << model.between.value << " b " << model.blocking.value << " w "
+        << model.background.value << " D " << model.detection.value << " R " << model.restart.value
+        << " notice " << model.with_notice << " waits " << model.waits << " X " << model.wait.value
+        << " tau " << interval.value << " work " << work.value << " goodput " << goodput
+        << " stops " << expected.stops << " mean " << expected.mean.value / jobs.mean;
+    largest = std::max(largest, std::abs(ratio - 1));
+    least = std::min(least, goodput), most = std::max(most, goodput);
+    ++i;
+  }
+  std::printf("%d settings of goodput %.2f to %.2f: largest difference of the deviation %.1f %%\n",
+              kSettings, least, most, 100 * largest);
 }
 
 TEST(Goodput, TheSameSeedGivesTheSameNumbersOnEveryMachine) {

@@ -85,19 +85,27 @@ TEST(LongRun, TheIntervalHoldsEightOfTenSimulatedRuns) {
     int64_t nodes, spares;
     double step_seconds, tokens;
     const char* recovery;
+    double rate = 0, detection_days = 0, restart_days = 0;  // 0: the defaults
   };
   for (const Setting& of :
        {Setting{64, 0, 0.9, 3e11, "automatic"}, Setting{8, 0, 2, 2e10, "automatic"},
         Setting{16, 0, 4, 8e11, "automatic"}, Setting{128, 2, 9, 1.4e12, "automatic"},
         Setting{48, 1, 5, 1e12, "manual"}, Setting{1024, 9, 2, 2e12, "automatic"},
         Setting{4, 0, 60, 5e11, "elastic"}, Setting{8, 1, 60, 1e12, "elastic"},
-        Setting{64, 0, 0.9, 3e11, "elastic"}, Setting{128, 2, 9, 1.4e12, "elastic"}}) {
+        Setting{64, 0, 0.9, 3e11, "elastic"}, Setting{128, 2, 9, 1.4e12, "elastic"},
+        Setting{16, 0, 4, 1.5e12, "automatic", 40, 5, 2},
+        Setting{1, 2, 90, 1e12, "automatic", 40, 30, 30}}) {
     SCOPED_TRACE(fmt::format("{} nodes, {}", of.nodes, of.recovery));
     const auto made = CaseOf("llama3-8b", "dgx-h100", of.nodes, of.step_seconds, 512, 8192);
     made->prediction.time.low = made->prediction.time.high = of.step_seconds;
     Conditions conditions = DefaultConditions();
     conditions.tokens = of.tokens;
     conditions.recovery = LoadRecovery(of.recovery);
+    if (of.rate > 0) {
+      conditions.failures.rate.value = of.rate;
+      conditions.recovery.detection = Seconds(of.detection_days * 86400);
+      conditions.recovery.restart = Seconds(of.restart_days * 86400);
+    }
     conditions.failures.rate.low = conditions.failures.rate.high = conditions.failures.rate.value;
     conditions.run.straggler.low = conditions.run.straggler.high = conditions.run.straggler.value;
     const RunEstimate run =

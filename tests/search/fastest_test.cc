@@ -72,6 +72,28 @@ TEST_P(FastestTest, IsTheFirstRowOfTheSearch) {
               1e3 * searched, 1e3 * bounded);
 }
 
+// Also where moving layers between stages makes the fastest: it is found below a little more than its time, nothing is below that.
+TEST_P(FastestTest, IsFoundBelowALimitIfItTakesLess) {
+  SearchRequest request = RequestOf(GetParam());
+  request.shares = true;
+  const Profiles profiles = LoadProfiles(request);
+  const FastestLayouts fastest(request, profiles);
+  ShapeCache shapes;
+  for (const int64_t nodes : GetParam().nodes) {
+    const BatchSpan batches{GetParam().batches.front(), GetParam().batches.back() * 3 / 2};
+    const auto found = fastest.Find(nodes, batches, &shapes);
+    if (!found) continue;
+    for (const double ratio : {0.8, 0.97, 1.0, 1.0001, 1.03, 1.3}) {
+      const double below = found->seconds * ratio;
+      const auto limited = fastest.Find(nodes, batches, &shapes, 0, below);
+      EXPECT_EQ(limited && limited->seconds<below, ratio> 1) << nodes << " nodes, " << ratio;
+      if (ratio > 1 && limited) {
+        EXPECT_LE(limited->seconds, found->seconds) << nodes << " nodes, " << ratio;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Questions, FastestTest,
     testing::Values(
