@@ -15,6 +15,11 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kSumRounding = 1e-9;  // sums of the same prices in another order
 
+CommAxis AxisOf(const ir::Plan& plan, const Line& line) {
+  return line.axis >= 0 ? AxisOfTransfer(plan, line.axis)
+                        : AxisOfGroup(plan, plan.groups[At(line.group)]);
+}
+
 class Account {
  public:
   Account(const SimulatedRun& run, std::size_t rank)
@@ -29,11 +34,7 @@ class Account {
       for (std::size_t i = 1; i < order.size(); ++i) before_[At(order[i])] = order[i - 1];
     }
     LinkPredecessors();
-    for (const LineMessages& line : run.tasks.lines) {
-      axes_.push_back(line.line.axis >= 0
-                          ? AxisOfTransfer(run.plan, line.line.axis)
-                          : AxisOfGroup(run.plan, run.plan.groups[At(line.line.group)]));
-    }
+    for (const LineMessages& line : run.tasks.lines) axes_.push_back(AxisOf(run.plan, line.line));
   }
 
   Breakdown Fill(double fixed) {
@@ -324,21 +325,54 @@ double KernelSeconds(const StageTasks& stage) {
   return sum;
 }
 
+// Seconds of the messages of a rank inside of layers, each once: more where its group is on several nodes.
+class LayerMessages {
+ public:
+  explicit LayerMessages(const SimulatedRun& run) : table_(run.meetings) {
+    for (std::size_t line = 0; line < run.tasks.lines.size(); ++line) {
+      const CommAxis axis = AxisOf(run.plan, run.tasks.lines[line].line);
+      if (axis == CommAxis::kTensor || axis == CommAxis::kContext)
+        lines_.push_back({2 * line, run.tasks.lines[line].messages.size()});
+    }
+  }
+  double Of(std::size_t rank) const {
+    double seconds = 0;
+    for (const auto& [line, messages] : lines_) {
+      const int32_t meeting = table_.of[line][rank];
+      if (meeting < 0) continue;
+      const auto first = At(table_.meetings[At(meeting)].first_exchange);
+      for (std::size_t m = 0; m < messages; ++m) seconds += table_.exchanges[first + m].price;
+    }
+    return seconds;
+  }
+
+ private:
+  struct LineOf {
+    std::size_t line, messages;
+  };
+  const MeetingTable& table_;
+  std::vector<LineOf> lines_;
+};
+
+bool Longer(double one, double other) { return one > other * (1 + kSumRounding); }
+
 }  // namespace
 
 std::size_t BusiestRank(const SimulatedRun& run) {
   std::vector<double> of_stage;
   for (const StageTasks& stage : run.tasks.stages) of_stage.push_back(KernelSeconds(stage));
+  const LayerMessages messages(run);
   std::size_t busiest = 0;
-  double most = -1;
+  double most = -1, longest = -1;
   for (std::size_t r = 0; r < run.result.ranks.size(); ++r) {
     const int64_t rank = run.result.ranks[r];
     const auto stage = At(run.plan.mesh.Coords(rank)[At(run.plan.mesh.program_axis)]);
     const double slow =
         At(rank) < run.perturbation.slowdown.size() ? run.perturbation.slowdown[At(rank)] : 1.0;
     const double seconds = slow * of_stage[stage];
-    if (seconds <= most * (1 + kSumRounding)) continue;
-    most = seconds;
+    const double in_layers = messages.Of(r);
+    if (!Longer(seconds, most) && (Longer(most, seconds) || !Longer(in_layers, longest))) continue;
+    most = seconds, longest = in_layers;
     busiest = r;
   }
   return busiest;
