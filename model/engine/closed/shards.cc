@@ -43,6 +43,7 @@ Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& 
     left -= slowed;
     exposed.seconds += (1 - rate) * slowed;
     exposed.beside_host += (1 - rate) * slowed;
+    exposed.slowed += (1 - rate) * slowed;
     exposed.tails += (1 - rate) * std::min(tail, slowed);
     tail -= std::min(tail, free + std::max(slowed, kernels));
   };
@@ -168,9 +169,11 @@ void Fold::PriceLayer() {
         if (part.message_put_off) part.message = 0, part.of_sequences = part.of_layer = false;
       }
       beside_gradients_.Add(kind.share, Shown(gathered_backward_.device, left, gather_, {}));
+      beside_first_ = beside_gradients_;
       continue;
     }
     beside_backward_.Add(kind.share, beside(gather_, scatter_));
+    beside_first_.Add(kind.share, beside(gather_, {}));
     beside_ends_.Add(kind.share, beside(gather_, {}));
     beside_ends_.Add(kind.share, beside({}, scatter_));
   }

@@ -15,7 +15,7 @@ double ShardsShown(const PassWork& pass, double lead, bool late) {
   double ahead = 1;
   const double behind = pass.host - pass.device();
   if (behind > 0) ahead = std::clamp((lead + pass.front) / (behind + pass.front), 0.0, 1.0);
-  return ahead * pass.shards.seconds + (1 - ahead) * pass.shards.beside_host;
+  return ahead * pass.shards.seconds + (1 - ahead) * pass.BesideHost();
 }
 
 }  // namespace

@@ -53,9 +53,7 @@ class Account {
   }
 
   const Exchange& ExchangeOf(const Task& task) const {
-    const int32_t m = run_.meetings.of[At(2 * task.line + task.receives)][rank_];
-    const Meeting& meeting = run_.meetings.meetings[At(m)];
-    return run_.meetings.exchanges[At(meeting.first_exchange + task.message)];
+    return run_.meetings.exchanges[At(MeetingOf(task).first_exchange + task.message)];
   }
   bool Travels(int32_t id) const {
     const Task& task = tasks_[At(id)];
@@ -121,40 +119,58 @@ class Account {
            ComputeFactor(run_.perturbation, run_.meetings.ranks[rank_], id);
   }
 
-  // Where a kernel runs beside messages, the one that slows it most takes its share of the time.
+  // Seconds of a kernel's span in which the same message slows it most; -1: none does.
+  struct Piece {
+    double seconds = 0;
+    int32_t message = -1;
+  };
+  double SlowdownOf(const Piece& piece) const {
+    return piece.message >= 0 ? ExchangeOf(tasks_[At(piece.message)]).slowdown : 0.0;
+  }
+
+  // Of the kernels one after the other: `next` message, those under way.
+  std::vector<Piece> PiecesOf(const TaskSpan& span, std::size_t* next,
+                              std::vector<int32_t>* under_way) const {
+    std::vector<Piece> pieces;
+    for (double now = span.start; now < span.end;) {
+      std::erase_if(*under_way, [&](int32_t id) { return spans_[At(id)].end <= now; });
+      while (*next < messages_.size() && spans_[At(messages_[*next])].met <= now) {
+        const int32_t id = messages_[(*next)++];
+        if (spans_[At(id)].end > now && ExchangeOf(tasks_[At(id)]).slowdown > 0)
+          under_way->push_back(id);
+      }
+      double until = span.end;
+      if (*next < messages_.size()) until = std::min(until, spans_[At(messages_[*next])].met);
+      Piece piece;
+      for (const int32_t id : *under_way) {
+        until = std::min(until, spans_[At(id)].end);
+        if (piece.message < 0 || SlowdownOf({0, id}) > SlowdownOf(piece)) piece.message = id;
+      }
+      piece.seconds = until - now;
+      pieces.push_back(piece);
+      if (until <= now) break;
+      now = until;
+    }
+    return pieces;
+  }
+
+  // Where a kernel runs beside messages, the one that slows it most takes its share of the time. Kernels of a task that a late
+  // host issues have gaps, and lose nothing in them: they are taken for even.
   void BookSlowdowns() {
     std::vector<int32_t> under_way;
     std::size_t next = 0;
     for (const int32_t kernel : kernels_) {
       const TaskSpan& span = spans_[At(kernel)];
-      double now = span.start;
-      double left = OwnSeconds(kernel);  // behind them the device idles: nothing is lost there
-      while (now < span.end && left > 0) {
-        std::erase_if(under_way, [&](int32_t id) { return spans_[At(id)].end <= now; });
-        while (next < messages_.size() && spans_[At(messages_[next])].met <= now) {
-          const int32_t id = messages_[next++];
-          if (spans_[At(id)].end > now && ExchangeOf(tasks_[At(id)]).slowdown > 0)
-            under_way.push_back(id);
-        }
-        double until = span.end;
-        if (next < messages_.size()) until = std::min(until, spans_[At(messages_[next])].met);
-        int32_t slowest = -1;
-        for (const int32_t id : under_way) {
-          until = std::min(until, spans_[At(id)].end);
-          if (slowest < 0 ||
-              ExchangeOf(tasks_[At(id)]).slowdown > ExchangeOf(tasks_[At(slowest)]).slowdown)
-            slowest = id;
-        }
-        const double slowdown = slowest >= 0 ? ExchangeOf(tasks_[At(slowest)]).slowdown : 0.0;
-        if (slowdown < 1) until = std::min(until, now + left / (1 - slowdown));
-        left -= (until - now) * (1 - slowdown);
-        if (slowest >= 0) {
-          const double lost = (until - now) * slowdown;
-          Expose(slowest, lost);
-          slowed_[At(kernel)] += lost;
-        }
-        if (until <= now) break;
-        now = until;
+      const std::vector<Piece> pieces = PiecesOf(span, &next, &under_way);
+      double most = 0;
+      for (const Piece& piece : pieces) most += piece.seconds * SlowdownOf(piece);
+      const double own = OwnSeconds(kernel), left = span.end - span.start - most;
+      const double busy = left > own ? own / left : 1;
+      for (const Piece& piece : pieces) {
+        if (piece.message < 0) continue;
+        const double lost = busy * piece.seconds * SlowdownOf(piece);
+        Expose(piece.message, lost);
+        slowed_[At(kernel)] += lost;
       }
     }
   }
@@ -222,7 +238,7 @@ class Account {
           return std::min(until, span.end);
         }
         // Its partners are not there yet, or its communicator is busy.
-        const int32_t other = UnderWay(now);
+        const int32_t other = UnderWay(now, Communicator(task));
         cause_ = other >= 0 ? Cause::kMessage : Cause::kBubble;
         message_ = other;
         until = std::min(until, span.met);
@@ -256,13 +272,21 @@ class Account {
     return opens < 0 || opens == task ? -1 : ReleasedBy(opens);
   }
 
-  // Any message in flight on this rank, -1: none.
-  int32_t UnderWay(double now) const {
+  const Meeting& MeetingOf(const Task& task) const {
+    return run_.meetings.meetings[At(run_.meetings.of[At(2 * task.line + task.receives)][rank_])];
+  }
+  int32_t Communicator(int32_t id) const { return MeetingOf(tasks_[At(id)]).communicator; }
+
+  // Any message in flight on this rank, one that holds `communicator` before all others; -1: none.
+  int32_t UnderWay(double now, int32_t communicator = -1) const {
+    int32_t any = -1;
     for (const int32_t id : messages_) {
-      if (spans_[At(id)].met > now) return -1;
-      if (spans_[At(id)].end > now) return id;
+      if (spans_[At(id)].met > now) break;
+      if (spans_[At(id)].end <= now) continue;
+      if (communicator < 0 || Communicator(id) == communicator) return id;
+      if (any < 0) any = id;
     }
-    return -1;
+    return any;
   }
 
   void BookCause(double seconds) {
