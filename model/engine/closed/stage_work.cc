@@ -102,6 +102,10 @@ Work Fold::WorkOf(const Stage& stage) const {
     gradients.host += t.backward.host + Hooks(t.gathered_backward) +
                       IssueEndScatters(units, table_.embedding_tail);
   }
+  if (table_.relative_parameters > 0) {
+    work.forward.host += IssueGathers(1);
+    work.backward.host += IssueGathers(1) + IssueEndScatters(1, {});
+  }
   if (stage.last) {
     const LayerTime& t = table_.head;
     work.head.kernels = t.forward.busy() + t.backward.busy() + head_extra_;
