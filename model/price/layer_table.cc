@@ -255,6 +255,7 @@ void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOp
     table->coded_parameters =
         static_cast<double>(CodedParameters(model)) * (1 - table->plain) / table->layers / ranks;
   table->two_stacks = model.decoder_layers > 0;
+  table->relative_parameters = static_cast<double>(count.relative_bias) / ranks;
   table->first_unread = model.family == Family::kMlp;
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }

@@ -93,8 +93,9 @@ struct LayerTable {
   bool tied = false;
   // A plain MLP: nobody wants its input's gradient, so backward does not read the first layer's weights.
   bool first_unread = false;
-  bool two_stacks = false;    // an encoder and a decoder, each behind an embedding of its own
-  double boundary_bytes = 0;  // per rank, between two stages
+  bool two_stacks = false;         // an encoder and a decoder, each behind an embedding of its own
+  double relative_parameters = 0;  // T5: of both stacks, a unit beside those of layers
+  double boundary_bytes = 0;       // per rank, between two stages
   // Where ranks of a layer send a part each: the gather in front of a pass, the kernel that cuts behind one.
   PassTime boundary_forward, boundary_backward;
   double boundary_cut = 0;

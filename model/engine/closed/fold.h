@@ -33,6 +33,7 @@ struct LayerPrices {
   Beside scatter_, scatter_embedding_, scatter_head_;
   // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
   Exposed beside_forward_, beside_backward_, beside_ends_;
+  Exposed beside_first_;  // of the backward pass of its last layer, the gather alone
   // Ranks that shard weights are those that share sequences, with one communicator for both: a collective of a pass waits for
   // the gathers, scatters and reductions that came before it, so that only kernels in front of the first one hide those.
   bool one_communicator_ = false;
@@ -246,6 +247,7 @@ class Fold : private LayerPrices {
   };
   Early EarlyForward() const;
   Early EarlyBackward(double layers) const;
+  void SecondOf(const Early& forward, const Early& backward, PassSeconds* pass) const;
   double SavedOnTheWay() const;
   bool FindHeaviest(Work* work);
   int Watched() const;  // the stage of the breakdown
@@ -292,6 +294,7 @@ class Fold : private LayerPrices {
   Reduced ReducedBehindWalk() const;
   double LeastReduced() const;
   double TrainedOfChunk(int place) const;
+  std::pair<double, double> HeadOf(int place) const;
   double Rate() const;
   struct Reducing {
     double from = 0,

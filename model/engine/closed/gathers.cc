@@ -35,7 +35,7 @@ double Fold::LateInWalk(const NextGathers& own, int chunks) const {
   const bool copies = table_.tied && !outline_.order.in_a_v;  // of the table, on the last stage
   const double head =
       table_.TrainedOfEnds(table_.head_parameters) * outline_.weight_bytes + (copies ? ends : 0.0);
-  const double beside = BesideGathers();
+  const double kernels = BesideGathers(), issued = table_.layer.forward.host;
   const int stages = walked_ ? outline_.stages : 1;
   double late = 0;
   for (int stage = 0; stage < stages; ++stage) {
@@ -46,6 +46,8 @@ double Fold::LateInWalk(const NextGathers& own, int chunks) const {
       const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, chunk);
       const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
       const double start = walked_ ? form_.clock.FirstPass(place) : 0.0;
+      // A host that waits, or begins, issues a layer's kernels no faster.
+      const double beside = form_.host_waits || place == 0 ? std::max(kernels, issued) : kernels;
       if (place == 0) late = std::max(late, ready - start);  // the embedding
       if (layers > 0) {
         late = std::max(late, ready + layer - start);

@@ -77,7 +77,10 @@ class GraphMaker {
     const PassCall call = state.next;
     const int place = Place(stage, call.chunk), forth = call.kind == PassCall::kForward ? 1 : -1;
     const bool receives = HasNeighbour(place, call.kind, -1);
-    const int sender = receives ? Number(place - forth, call.kind, call.micro_batch) : 0;
+    const bool head = call.kind == PassCall::kBackward && place + 1 == key_.stages * key_.chunks;
+    const int sender = receives ? Number(place - forth, call.kind, call.micro_batch)
+                       : head   ? Number(place, PassCall::kForward, call.micro_batch)
+                                : 0;
     // What the second pass before it sent has arrived: it has two slots.
     const bool waits = HasNeighbour(place, call.kind, 1) && call.micro_batch >= 2;
     const int sent = waits ? Number(place + forth, call.kind, call.micro_batch - 2) : 0;

@@ -20,11 +20,12 @@ struct PassGraph {
     bool receives = false, loads = false;
     bool first = false;  // forward pass of the first micro-batch
     bool last = false;   // backward pass of the last one
-    int sender = 0;      // the pass that makes what it receives
-    int before = 0;      // the pass of its stage and kind before it: messages arrive in order
-    int received = 0;    // the pass that ends with the slot of what it receives free
-    int next = -1;       // work of the stage's next pass, where that receives a tensor
-    int sent = 0;        // the pass of the receiver that takes what the slot of what it sends held
+    // The pass that makes what it receives; of the head, whose layers may be none, the pass that receives its tensor.
+    int sender = 0;
+    int before = 0;    // the pass of its stage and kind before it: messages arrive in order
+    int received = 0;  // the pass that ends with the slot of what it receives free
+    int next = -1;     // work of the stage's next pass, where that receives a tensor
+    int sent = 0;      // the pass of the receiver that takes what the slot of what it sends held
   };
   std::vector<Pass> passes;
   // By stage and kind, in order.

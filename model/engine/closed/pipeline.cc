@@ -8,7 +8,7 @@
 namespace orrery::closed {
 namespace {
 
-constexpr double kMostPasses = 4096;  // of all stages: more of them would slow a search
+constexpr double kMostPasses = 6144;  // of all stages: more of them would slow a search
 constexpr double kFewRounds = 2;      // of micro-batches, one for each stage
 
 }  // namespace

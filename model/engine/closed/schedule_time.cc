@@ -45,7 +45,7 @@ bool ScheduleClock::Walk(double latest) {
   for (std::size_t k = 1; k < graph_->passes.size(); ++k) {
     const PassGraph::Pass& pass = graph_->passes[k];
     StageClock& clock = stages_[pass.stage];
-    double arrival = 0;
+    double arrival = arrived_[pass.receives ? 0 : pass.sender], saved = 0;
     if (pass.receives) {
       arrival = std::max(std::max(left_[pass.sender], clock.issued),
                          std::max(arrived_[pass.before], done_[pass.received])) +
@@ -56,7 +56,12 @@ bool ScheduleClock::Walk(double latest) {
     if (pass.first) device += times_.passes[pass.work / 3].first;
     if (pass.last) device += times_.passes[pass.work / 3].last;
     double host = work.host, behind = work.behind;
-    const bool waits = times_.host_waits && (pass.loads || pass.receives);
+    // Without layers the head is the first to want the tensor.
+    const bool passes_on = pass.receives && device <= 0 && !times_.order.in_a_v;
+    const bool heads =
+        !pass.receives && pass.sender > 0 && !times_.order.in_a_v &&
+        works_[static_cast<std::size_t>(graph_->passes[pass.sender].work)].device <= 0;
+    const bool waits = times_.host_waits && (pass.loads || heads || (pass.receives && !passes_on));
     if (work.early > 0 && pass.receives) {
       const double issued = work.early_host;
       const double ahead = kAhead ? rings_[pass.stage].ahead : 0;
@@ -79,18 +84,24 @@ bool ScheduleClock::Walk(double latest) {
       behind -= std::max(work.early, issued);
       if (kAhead)
         rings_[pass.stage].gathered = begin + std::max(0.0, gathers_[pass.work].gather - ahead);
+      if (work.second > 0 && arrival > clock.free) {
+        saved = work.Saved(arrival - clock.free);
+        device -= saved, behind -= saved;
+      }
     }
-    const double start = std::max(std::max(clock.free, arrival), clock.issued);
+    const double awaited = passes_on ? 0 : arrival;
+    const double start = std::max(std::max(clock.free, awaited), clock.issued);
     if (pass.first) first_[pass.work / 3] = start;
     const double begun = waits ? start : clock.issued;
     clock.issued = begun + host;
     const double ran = std::max(clock.issued, begun + behind);
     double end = std::max(std::max(start + device, ran), arrived_[pass.sent]);
     if (kParts && pass.stage == times_.watched) {
-      const double came = std::clamp(arrival, clock.free, start);
+      const double came = std::clamp(awaited, clock.free, start);
       if (came > clock.free) {
-        const double sent = pass.receives ? arrival - hops_[pass.hop] : came;
-        gaps_.push_back({clock.free, came, false, std::clamp(sent, clock.free, came)});
+        const PassGraph::Pass& receiver = pass.receives ? pass : graph_->passes[pass.sender];
+        const double sent = std::clamp(arrival - hops_[receiver.hop], clock.free, came);
+        gaps_.push_back({std::min(clock.free + saved, sent), came, false, sent});
       }
       if (start > came) gaps_.push_back({came, start, true, start});
       const double issued = std::clamp(ran, start + device, end);
@@ -103,7 +114,8 @@ bool ScheduleClock::Walk(double latest) {
     latest_[pass.work] = {start, end};
     done_[k] = end;
     left_[k] = std::max(std::max(start + device, ran) + lost - work.after, arrived_[pass.sent]);
-    arrived_[k] = arrival;
+    if (passes_on) left_[k] = std::max(left_[k], arrival);
+    arrived_[k] = pass.receives ? arrival : 0;
     if (!kParts) {
       double& rest = rest_[pass.stage];
       rest -= kAhead ? LeastDevice(pass.work) : work.device;
@@ -124,7 +136,10 @@ void ScheduleClock::FindWorks() {
                pass.early[kind],
                pass.early_host[kind],
                pass.gathered[kind],
-               kind == PassCall::kBackward ? pass.after : 0.0};
+               kind == PassCall::kBackward ? pass.after : 0.0,
+               pass.second[kind],
+               pass.second_shown[kind],
+               pass.second_lost};
   }
   gathers_.clear();
   const bool ahead = std::ranges::any_of(
@@ -163,23 +178,24 @@ double ScheduleClock::FindRest(double most) {
     }
   }
   double round = rest_[times_.watched] / walked;  // of one micro-batch in it
-  for (int stage = 0; times_.order.fills_bubble && stage < p; ++stage)
+  for (int stage = 0; (times_.order.fills_bubble || HalfStands()) && stage < p; ++stage)
     round = std::max(round, rest_[stage] / walked);
   if (!times_.order.fills_bubble && !times_.order.in_a_v) {
     double behind = 0;
     for (int stage = 1; stage < p; ++stage) {
       const WorkTimes& next = works_[3 * (stage - 1) + PassCall::kBackward];
       const double after = works_[3 * stage + PassCall::kBackward].after;
-      behind += std::max(0.0, hops_[2 * stage - 1] + next.device - next.early - after);
+      behind += std::max(
+          0.0, hops_[2 * stage - 1] + next.device - next.early - next.second_shown - after);
       rest_[stage] += behind;
     }
   }
   return most - (times_.micro_batches - walked) * round;
 }
 
-// Of a V twice where not all is walked; the second time leaves what callers ask for.
+// Twice where half stands for others and not all is walked; the second time leaves what callers ask for.
 bool ScheduleClock::Run(double most) {
-  half_ = times_.order.in_a_v && times_.micro_batches > batches();
+  half_ = HalfStands() && times_.micro_batches > batches();
   if (half_) {
     const bool ended = RunBatches(most);
     if (ended) before_ = Whole();
@@ -291,13 +307,13 @@ ScheduleTime ScheduleClock::Account() const {
   const int ahead = graph_->ahead[times_.watched];
   const int last = std::max(round, static_cast<int>(passes.size()) - 1 - ahead);
   ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
-  if (times_.order.in_a_v) {
+  if (HalfStands()) {
     const double rounds = std::ceil(batches() / 2) / p;
     for (double ScheduleTime::*const part : {&ScheduleTime::seconds, &ScheduleTime::pipeline,
                                              &ScheduleTime::bubble, &ScheduleTime::host})
       one.*part = std::max(0.0, all.*part - before_.*part) / rounds;
   }
-  if (times_.order.fills_bubble) {
+  if (times_.order.fills_bubble || HalfStands()) {
     // Weight gradients that are put off in this round are not put off for ever: a round takes no less than the busiest
     // stage has to do in it.
     for (int stage = 0; stage < p; ++stage) one.seconds = std::max(one.seconds, BusyOf(stage) * p);

@@ -7,11 +7,14 @@
 //   E(k) = max(C(k-1), H(k)) + early            but for what wants no tensor: then S(k) = max(E(k), A(k)), less of both
 //   A(k) = max(C of the sender, R(k), A(k-1)) + transfer; of a gradient, C less what the sender scatters behind it
 //   R(k) = H(k)                                 the receive is posted
+// A pass of no layers keeps no device waiting: of the last stage's layers, if there are none, the head waits for the tensor.
+// What a pass gathers for its second layer travels while it waits for its tensor, too: of a late one only the rest is left.
 //   H(k) = H(k-1) + host                        the host has issued pass k-1; where it waits: S(k-1) + host
 // Slots: a stage keeps two tensors that it sends, and two gradients that it receives, of each chunk.
 // Steps of more than four times as many micro-batches as stages repeat a round of the steady state; what a round of
-// stages takes there stands for the others. In a V, whose rounds differ for long, many are walked, and the others take what
-// these take more than half as many: of 16 stages the rounds in the middle are up to a tenth longer than later ones.
+// stages takes there stands for the others. In a V, whose rounds differ for long, and where forward passes all run first, many are
+// walked, and the others take what these take more than half as many: in a V of 16 stages the rounds in the middle are up to a
+// tenth longer than later ones.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +42,10 @@ struct PassSeconds {
   std::array<double, 3> gather{}, layer{};
   double gather_lost = 0;
   std::array<int, 3> first_slot{-1, -1, -1}, last_slot{-1, -1, -1};
+  // Weights of the second layer, gathered while the pass waits for its tensor: of each kind seconds, what they add to the first
+  // layer's where the tensor is early; what a second of them costs its kernels.
+  std::array<double, 3> second{}, second_shown{};
+  double second_lost = 0;
   double first = 0;  // more of the first micro-batch's forward pass on the device
   double last = 0;   // more of the last micro-batch's backward pass
   // Of the backward pass, behind the gradient that it passes on: the last scatter.
@@ -98,12 +105,13 @@ class ScheduleClock {
   }
   // The same of the first so many seconds.
   ScheduleTime IdleUntil(double to) const { return Between(0, to, true); }
-  // Micro-batches that are walked: where forward passes all run first, no round could stand for the others. In a V rounds
-  // differ for long (v_order.cc: of 4 stages they repeat from the 14th micro-batch on and each three, of 8 from the 71st), so
-  // that as many of them are walked as cost allows.
+  // Micro-batches that are walked: where forward passes all run first, no round could stand for the others, but twice as many take
+  // twice as long. In a V rounds differ for long (v_order.cc: of 4 stages they repeat from the 14th micro-batch on and each three,
+  // of 8 from the 71st). So of both as many are walked as cost allows.
   static double Walked(const PassRules& order, int stages, double micro_batches) {
-    if (order.forward_first) return micro_batches;
-    const int rounds = order.in_a_v ? std::max(kRounds, kMostInV / (stages * stages)) : kRounds;
+    int rounds = kRounds;
+    if (order.in_a_v) rounds = std::max(kRounds, kMostInV / (stages * stages));
+    if (order.forward_first) rounds = std::max(kRounds, kMostFirst / (stages * stages));
     return std::min(micro_batches, 1.0 * rounds * stages);
   }
 
@@ -112,8 +120,10 @@ class ScheduleClock {
     const double walked = Walked(times_.order, times_.stages, times_.micro_batches);
     return half_ ? std::floor(walked / 2) : walked;
   }
-  static constexpr int kRounds = 4;      // of stages; the last of them stands for the others,
-  static constexpr int kMostInV = 1024;  // in a V their second half; micro-batches x stages
+  static constexpr int kRounds = 4;        // of stages; the last of them stands for the others,
+  static constexpr int kMostInV = 1024;    // in a V their second half; micro-batches x stages
+  static constexpr int kMostFirst = 2048;  // likewise, where forward passes run first
+  bool HalfStands() const { return times_.order.in_a_v || times_.order.forward_first; }
 
   struct Gap {
     double from = 0, to = 0;
@@ -151,7 +161,7 @@ class ScheduleClock {
   PipelineTimes asked_, times_;
   ScheduleTime time_;
   bool parts_ = false;  // time_ has them, or is to have them
-  bool half_ = false;   // of a V: half as many micro-batches are walked, which took
+  bool half_ = false;   // HalfStands(): half as many micro-batches are walked, which took
   ScheduleTime before_;
   PassGraphs graphs_;
   const PassGraph* graph_ = nullptr;
@@ -159,6 +169,12 @@ class ScheduleClock {
   std::vector<Ring> rings_;
   struct WorkTimes {
     double device = 0, host = 0, behind = 0, early = 0, early_host = 0, gathered = 0, after = 0;
+    double second = 0, second_shown = 0, second_lost = 0;
+    // Of a second layer's gather that has travelled for so long: seconds that the pass takes less.
+    double Saved(double waited) const {
+      const double gone = std::min(waited, second);
+      return std::max(0.0, std::min(gone, second_shown - second_lost * (second - gone)));
+    }
   };
   struct GatherTimes {
     double gather = 0, lost = 0, layer = 0;

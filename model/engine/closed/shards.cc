@@ -43,6 +43,7 @@ Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& 
     left -= slowed;
     exposed.seconds += (1 - rate) * slowed;
     exposed.beside_host += (1 - rate) * slowed;
+    exposed.slowed += (1 - rate) * slowed;
     exposed.tails += (1 - rate) * std::min(tail, slowed);
     tail -= std::min(tail, free + std::max(slowed, kernels));
   };
@@ -168,9 +169,11 @@ void Fold::PriceLayer() {
         if (part.message_put_off) part.message = 0, part.of_sequences = part.of_layer = false;
       }
       beside_gradients_.Add(kind.share, Shown(gathered_backward_.device, left, gather_, {}));
+      beside_first_ = beside_gradients_;
       continue;
     }
     beside_backward_.Add(kind.share, beside(gather_, scatter_));
+    beside_first_.Add(kind.share, beside(gather_, {}));
     beside_ends_.Add(kind.share, beside(gather_, {}));
     beside_ends_.Add(kind.share, beside({}, scatter_));
   }
@@ -222,9 +225,22 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
     head.Add(1, Alone(scatter_head_));
   }
   work->last.Add(std::max(0.0, v - first), Alone(scatter_));
+  // Of a gather beside a pass of a layer and the gather of the next one: what it adds.
+  const auto beyond = [&](double kernels, const Beside& gather) {
+    Exposed more = Shown(kernels, gather_ + gather, none);
+    more.Add(-1, Shown(kernels, gather_, none));
+    return more;
+  };
+  if (table_.relative_parameters > 0) {  // whose gradients are ready behind all layers
+    const Beside relative = fetches_ ? Gather(table_.relative_parameters) : none;
+    forward.Add(1, beyond(forward_, relative));
+    backward.Add(1, beyond(backward_, relative));
+    if (scatters_ && !table_.frozen) work->last.Add(1, Alone(Scatter(table_.relative_parameters)));
+  }
   if (table_.two_stacks) {  // the encoder's norm and the decoder's embedding
     const Beside norm = Gather(table_.final_norm_parameters);
     forward.Add(1, Alone(gather_table_ + (outline_.gathers_weights ? norm : Beside{})));
+    if (fetches_) backward.Add(1, beyond(backward_, norm));
     if (!table_.frozen) {
       work->last.Add(
           1, Alone(Scatter(table_.table_parameters) + Scatter(table_.final_norm_parameters)));

@@ -15,7 +15,7 @@ double ShardsShown(const PassWork& pass, double lead, bool late) {
   double ahead = 1;
   const double behind = pass.host - pass.device();
   if (behind > 0) ahead = std::clamp((lead + pass.front) / (behind + pass.front), 0.0, 1.0);
-  return ahead * pass.shards.seconds + (1 - ahead) * pass.shards.beside_host;
+  return ahead * pass.shards.seconds + (1 - ahead) * pass.BesideHost();
 }
 
 }  // namespace
@@ -101,6 +101,10 @@ Work Fold::WorkOf(const Stage& stage) const {
     work.forward.host += t.forward.host + Hooks(t.gathered_forward) + IssueGathers(units);
     gradients.host += t.backward.host + Hooks(t.gathered_backward) +
                       IssueEndScatters(units, table_.embedding_tail);
+  }
+  if (table_.relative_parameters > 0) {
+    work.forward.host += IssueGathers(1);
+    work.backward.host += IssueGathers(1) + IssueEndScatters(1, {});
   }
   if (stage.last) {
     const LayerTime& t = table_.head;

@@ -207,6 +207,16 @@ double Fold::TrainedOfChunk(int place) const {
          (last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
 }
 
+// Of a chunk: the head's parameters, whose gradients are ready in front of all layers, and its seconds in the backward pass.
+std::pair<double, double> Fold::HeadOf(int place) const {
+  if (place + 1 != static_cast<int>(outline_.layout->size())) return {0, 0};
+  const bool again = table_.tied && !outline_.order.in_a_v;
+  const double trained = table_.TrainedOfEnds(table_.head_parameters) +
+                         (again ? table_.TrainedOfEnds(table_.embedding_parameters) : 0.0);
+  const double kernels = table_.head.forward.busy() + table_.head.backward.busy() + head_extra_;
+  return {trained, outline_.order.fills_bubble ? 0.0 : kernels};
+}
+
 // Seconds of reductions that a second of a backward pass has room for. Gathers of the same pass come first on the links of
 // reductions inside a sharding group: a layer takes both one after the other, or the reductions of both levels. What groups
 // reduce between them has a stream of its own.
@@ -224,7 +234,7 @@ double Fold::Rate() const {
 }
 
 // When a stage has reduced its gradients, in seconds behind the end of all passes. Chunk by chunk: the first layer's
-// gradients are there when the last micro-batch's pass has left it, the last one's (and the embedding's) when that pass
+// gradients are there when the last micro-batch's pass has left it (the head's before), the last one's (and the embedding's) when that pass
 // ends; the share that the framework waits for follows all passes.
 Fold::Reducing Fold::ReducingOf(int stage) const {
   const With messages(*this, stage);
@@ -270,9 +280,12 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
   for (const auto& [place, pass, of_chunk] : chunks) {
     const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
     const double rows = place == 0 ? table_.TrainedOfEnds(table_.embedding_parameters) : 0.0;
-    const double last = std::min(of_chunk, table_.TrainedOfLayer() + rows);
-    now = std::max(now, pass.from + (pass.to - pass.from) / std::max(1.0, layers));
-    now = travel(now, beside * (of_chunk - last));
+    const auto [head, in_head] = HeadOf(place);
+    const double from = pass.from + std::min(in_head, pass.to - pass.from);
+    const double last = std::min(of_chunk - head, table_.TrainedOfLayer() + rows);
+    if (head > 0) now = travel(std::max(now, from), beside * head);
+    now = std::max(now, from + (pass.to - from) / std::max(1.0, layers));
+    now = travel(now, beside * (of_chunk - head - last));
     now = travel(std::max(now, pass.to), beside * last);
   }
   reducing.to = std::max(now, end) + (reduction - beside * trained);

@@ -44,6 +44,16 @@ double Fold::SavedOnTheWay() const {
                     layers * table_.layer.backward.host));
 }
 
+// What a pass gathers for its second layer; what it recomputes ahead of a gradient is beside it.
+void Fold::SecondOf(const Early& forward, const Early& backward, PassSeconds* pass) const {
+  const double all = gather_.seconds + gather_.copies, lost = gather_.Lost() / all;
+  const double left = std::max(0.0, all - (backward.device - forward.device));
+  const double shown = std::max(0.0, beside_first_.seconds - lost * (all - left));
+  pass->second = {all, left, 0};
+  pass->second_shown = {beside_forward_.seconds, left > 0 ? shown : 0.0, 0};
+  pass->second_lost = lost;
+}
+
 PassSeconds Fold::PassOf(const Stage& chunk) const {
   Work work = WorkOf(chunk);
   if (!form_.host_waits) FollowHost(chunk, &work);  // formulas have no use for it there
@@ -60,6 +70,7 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   if (!outline_.order.fills_bubble) pass.after = work.last.seconds;
   const Early forward = EarlyForward();
   Early backward = EarlyBackward(chunk.layers);
+  if (fetches_ && outline_.gather_overlaps && chunk.layers > 1) SecondOf(forward, backward, &pass);
   backward.device += work.backward.copies;  // which wait for no tensor
   pass.early = {std::min(forward.device, pass.device[0]),
                 std::min(backward.device, pass.device[1])};
@@ -98,7 +109,18 @@ int Fold::Watched() const {
   if (here_.first) return 0;
   const bool ends = here_.last || (outline_.order.in_a_v && here_.layers == outline_.last_layers &&
                                    outline_.last_layers > outline_.middle_layers);
-  return ends ? outline_.stages - 1 : outline_.fullest;
+  if (ends) return outline_.stages - 1;
+  // Of equals one whose layers span nodes.
+  const auto layers_of = [&](int stage) {
+    int layers = 0;
+    for (int chunk = 0; chunk < outline_.chunks; ++chunk)
+      layers += (*outline_.layout)[static_cast<std::size_t>(
+          VirtualStage(outline_.order.in_a_v, outline_.stages, stage, chunk))];
+    return layers;
+  };
+  for (int stage = 1; StagesUnlike() && stage + 1 < outline_.stages; ++stage)
+    if (!OnNode(stage) && layers_of(stage) == layers_of(outline_.fullest)) return stage;
+  return outline_.fullest;
 }
 
 void Fold::WatchHeaviest(Work* work, StepTime* time) {
@@ -247,7 +269,10 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   times.inside = inside_;
   times.between = between_;
   watched_ = times.watched = Watched();
-  if (most >= kForEver) FindSlowestWay(&times, kForEver);
+  if (most >= kForEver) {
+    FindSlowestWay(&times, kForEver);
+    watched_ = times.watched = Watched();  // of that replica
+  }
   if (parts && OnNode(watched_)) {
     const Fold own = AllOnNode(data_->Of(watched_));
     work = own.WorkOf(here_);
@@ -315,6 +340,8 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
     way += layout.front() * put_off_ - std::min(p, M_) * (last.weight.device() + last.last.seconds);
   }
   way += table_.embedding.backward.busy() + 2 * WayOfStages();
+  // A gather of the last stage may go by before its first tensor comes; on the first one it shows.
+  if (fetches_ && layout.front() < 2) way -= beside_forward_.seconds;
   // Of which gathers are no part.
   if (table_.recomputed > 0 && table_.boundary_cut == 0)
     way -= (p - 1) * table_.layer.leading.busy() / table_.recomputed;

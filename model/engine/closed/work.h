@@ -36,14 +36,15 @@ inline Beside Combined(const Beside& gather, const Beside& scatter) {
           std::min(scatter.tail, gather.seconds)};
 }
 
-// What messages add to kernels: seconds, and those of them that are left where the host is later than all of it. Of both
-// what copies from the host take, and tails.
+// What messages add to kernels: seconds, and those of them that are left where the host is later than all of it, of which
+// kernels lose so much that run meanwhile. Of both what copies from the host take, and tails.
 struct Exposed {
-  double seconds = 0, beside_host = 0, copies = 0, tails = 0;
+  double seconds = 0, beside_host = 0, slowed = 0, copies = 0, tails = 0;
 
   void Add(double count, const Exposed& other) {
     seconds += count * other.seconds;
     beside_host += count * other.beside_host;
+    slowed += count * other.slowed;
     copies += count * other.copies;
     tails += count * other.tails;
   }
@@ -52,7 +53,7 @@ struct Exposed {
 // Kernels wait for all of it.
 inline Exposed Alone(const Beside& messages) {
   const double all = messages.All();
-  return {all, all, messages.copies, messages.tail_alone()};
+  return {all, all, 0, messages.copies, messages.tail_alone()};
 }
 
 // Kernels beside messages that slow them down, see closed_form.h.
@@ -60,9 +61,9 @@ inline Exposed Cover(double kernels, const Beside& messages, bool overlaps) {
   if (!overlaps) return Alone(messages);
   const double all = messages.All(), lost = messages.Lost();
   const double through = all - lost;  // kernels that run meanwhile
-  if (through <= kernels) return {lost, lost};
-  const double exposed = all - kernels;
-  return {exposed, through > 0 ? kernels / through * lost : 0.0,
+  if (through <= kernels) return {lost, lost, lost};
+  const double exposed = all - kernels, slowed = through > 0 ? kernels / through * lost : 0.0;
+  return {exposed, slowed, slowed,
           std::max(0.0, exposed - messages.seconds - messages.tail_alone())};
 }
 
@@ -86,6 +87,12 @@ struct PassWork {
   // Seconds of them in front of the first kernel of a layer: meanwhile the host gets ahead.
   double front = 0;
   double device() const { return kernels + shards.seconds + copies; }
+  // Of `shards`, what is left where the host is late: kernels then run for a part of the time that a message takes.
+  double BesideHost() const {
+    const double left = host - shards.slowed;
+    const double busy = left > kernels ? kernels / left : 1;
+    return shards.beside_host - (1 - busy) * shards.slowed;
+  }
 };
 // One micro-batch on one stage: forward, head and backward passes in this order, then the last scatters. Where the
 // schedule puts gradients of weights off they are a pass of their own, and are scattered there.
@@ -127,9 +134,8 @@ inline Turn OnDevice(const Work& w) {
                           w.weight.shards.seconds + w.last.seconds};
 }
 inline Turn OnHost(const Work& w) {
-  return {w.host(), w.forward.shards.beside_host + w.head.shards.beside_host +
-                        w.backward.shards.beside_host + w.weight.shards.beside_host +
-                        w.last.beside_host};
+  return {w.host(), w.forward.BesideHost() + w.head.BesideHost() + w.backward.BesideHost() +
+                        w.weight.BesideHost() + w.last.beside_host};
 }
 // Both, one pass behind the other. `lead`: seconds by which the host is ahead of the device when it begins.
 Turn BehindHost(const Work& w, double lead = 0);

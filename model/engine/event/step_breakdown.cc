@@ -15,6 +15,11 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kSumRounding = 1e-9;  // sums of the same prices in another order
 
+CommAxis AxisOf(const ir::Plan& plan, const Line& line) {
+  return line.axis >= 0 ? AxisOfTransfer(plan, line.axis)
+                        : AxisOfGroup(plan, plan.groups[At(line.group)]);
+}
+
 class Account {
  public:
   Account(const SimulatedRun& run, std::size_t rank)
@@ -29,11 +34,7 @@ class Account {
       for (std::size_t i = 1; i < order.size(); ++i) before_[At(order[i])] = order[i - 1];
     }
     LinkPredecessors();
-    for (const LineMessages& line : run.tasks.lines) {
-      axes_.push_back(line.line.axis >= 0
-                          ? AxisOfTransfer(run.plan, line.line.axis)
-                          : AxisOfGroup(run.plan, run.plan.groups[At(line.line.group)]));
-    }
+    for (const LineMessages& line : run.tasks.lines) axes_.push_back(AxisOf(run.plan, line.line));
   }
 
   Breakdown Fill(double fixed) {
@@ -52,9 +53,7 @@ class Account {
   }
 
   const Exchange& ExchangeOf(const Task& task) const {
-    const int32_t m = run_.meetings.of[At(2 * task.line + task.receives)][rank_];
-    const Meeting& meeting = run_.meetings.meetings[At(m)];
-    return run_.meetings.exchanges[At(meeting.first_exchange + task.message)];
+    return run_.meetings.exchanges[At(MeetingOf(task).first_exchange + task.message)];
   }
   bool Travels(int32_t id) const {
     const Task& task = tasks_[At(id)];
@@ -120,40 +119,58 @@ class Account {
            ComputeFactor(run_.perturbation, run_.meetings.ranks[rank_], id);
   }
 
-  // Where a kernel runs beside messages, the one that slows it most takes its share of the time.
+  // Seconds of a kernel's span in which the same message slows it most; -1: none does.
+  struct Piece {
+    double seconds = 0;
+    int32_t message = -1;
+  };
+  double SlowdownOf(const Piece& piece) const {
+    return piece.message >= 0 ? ExchangeOf(tasks_[At(piece.message)]).slowdown : 0.0;
+  }
+
+  // Of the kernels one after the other: `next` message, those under way.
+  std::vector<Piece> PiecesOf(const TaskSpan& span, std::size_t* next,
+                              std::vector<int32_t>* under_way) const {
+    std::vector<Piece> pieces;
+    for (double now = span.start; now < span.end;) {
+      std::erase_if(*under_way, [&](int32_t id) { return spans_[At(id)].end <= now; });
+      while (*next < messages_.size() && spans_[At(messages_[*next])].met <= now) {
+        const int32_t id = messages_[(*next)++];
+        if (spans_[At(id)].end > now && ExchangeOf(tasks_[At(id)]).slowdown > 0)
+          under_way->push_back(id);
+      }
+      double until = span.end;
+      if (*next < messages_.size()) until = std::min(until, spans_[At(messages_[*next])].met);
+      Piece piece;
+      for (const int32_t id : *under_way) {
+        until = std::min(until, spans_[At(id)].end);
+        if (piece.message < 0 || SlowdownOf({0, id}) > SlowdownOf(piece)) piece.message = id;
+      }
+      piece.seconds = until - now;
+      pieces.push_back(piece);
+      if (until <= now) break;
+      now = until;
+    }
+    return pieces;
+  }
+
+  // Where a kernel runs beside messages, the one that slows it most takes its share of the time. Kernels of a task that a late
+  // host issues have gaps, and lose nothing in them: they are taken for even.
   void BookSlowdowns() {
     std::vector<int32_t> under_way;
     std::size_t next = 0;
     for (const int32_t kernel : kernels_) {
       const TaskSpan& span = spans_[At(kernel)];
-      double now = span.start;
-      double left = OwnSeconds(kernel);  // behind them the device idles: nothing is lost there
-      while (now < span.end && left > 0) {
-        std::erase_if(under_way, [&](int32_t id) { return spans_[At(id)].end <= now; });
-        while (next < messages_.size() && spans_[At(messages_[next])].met <= now) {
-          const int32_t id = messages_[next++];
-          if (spans_[At(id)].end > now && ExchangeOf(tasks_[At(id)]).slowdown > 0)
-            under_way.push_back(id);
-        }
-        double until = span.end;
-        if (next < messages_.size()) until = std::min(until, spans_[At(messages_[next])].met);
-        int32_t slowest = -1;
-        for (const int32_t id : under_way) {
-          until = std::min(until, spans_[At(id)].end);
-          if (slowest < 0 ||
-              ExchangeOf(tasks_[At(id)]).slowdown > ExchangeOf(tasks_[At(slowest)]).slowdown)
-            slowest = id;
-        }
-        const double slowdown = slowest >= 0 ? ExchangeOf(tasks_[At(slowest)]).slowdown : 0.0;
-        if (slowdown < 1) until = std::min(until, now + left / (1 - slowdown));
-        left -= (until - now) * (1 - slowdown);
-        if (slowest >= 0) {
-          const double lost = (until - now) * slowdown;
-          Expose(slowest, lost);
-          slowed_[At(kernel)] += lost;
-        }
-        if (until <= now) break;
-        now = until;
+      const std::vector<Piece> pieces = PiecesOf(span, &next, &under_way);
+      double most = 0;
+      for (const Piece& piece : pieces) most += piece.seconds * SlowdownOf(piece);
+      const double own = OwnSeconds(kernel), left = span.end - span.start - most;
+      const double busy = left > own ? own / left : 1;
+      for (const Piece& piece : pieces) {
+        if (piece.message < 0) continue;
+        const double lost = busy * piece.seconds * SlowdownOf(piece);
+        Expose(piece.message, lost);
+        slowed_[At(kernel)] += lost;
       }
     }
   }
@@ -221,7 +238,7 @@ class Account {
           return std::min(until, span.end);
         }
         // Its partners are not there yet, or its communicator is busy.
-        const int32_t other = UnderWay(now);
+        const int32_t other = UnderWay(now, Communicator(task));
         cause_ = other >= 0 ? Cause::kMessage : Cause::kBubble;
         message_ = other;
         until = std::min(until, span.met);
@@ -255,13 +272,21 @@ class Account {
     return opens < 0 || opens == task ? -1 : ReleasedBy(opens);
   }
 
-  // Any message in flight on this rank, -1: none.
-  int32_t UnderWay(double now) const {
+  const Meeting& MeetingOf(const Task& task) const {
+    return run_.meetings.meetings[At(run_.meetings.of[At(2 * task.line + task.receives)][rank_])];
+  }
+  int32_t Communicator(int32_t id) const { return MeetingOf(tasks_[At(id)]).communicator; }
+
+  // Any message in flight on this rank, one that holds `communicator` before all others; -1: none.
+  int32_t UnderWay(double now, int32_t communicator = -1) const {
+    int32_t any = -1;
     for (const int32_t id : messages_) {
-      if (spans_[At(id)].met > now) return -1;
-      if (spans_[At(id)].end > now) return id;
+      if (spans_[At(id)].met > now) break;
+      if (spans_[At(id)].end <= now) continue;
+      if (communicator < 0 || Communicator(id) == communicator) return id;
+      if (any < 0) any = id;
     }
-    return -1;
+    return any;
   }
 
   void BookCause(double seconds) {
@@ -324,21 +349,54 @@ double KernelSeconds(const StageTasks& stage) {
   return sum;
 }
 
+// Seconds of the messages of a rank inside of layers, each once: more where its group is on several nodes.
+class LayerMessages {
+ public:
+  explicit LayerMessages(const SimulatedRun& run) : table_(run.meetings) {
+    for (std::size_t line = 0; line < run.tasks.lines.size(); ++line) {
+      const CommAxis axis = AxisOf(run.plan, run.tasks.lines[line].line);
+      if (axis == CommAxis::kTensor || axis == CommAxis::kContext)
+        lines_.push_back({2 * line, run.tasks.lines[line].messages.size()});
+    }
+  }
+  double Of(std::size_t rank) const {
+    double seconds = 0;
+    for (const auto& [line, messages] : lines_) {
+      const int32_t meeting = table_.of[line][rank];
+      if (meeting < 0) continue;
+      const auto first = At(table_.meetings[At(meeting)].first_exchange);
+      for (std::size_t m = 0; m < messages; ++m) seconds += table_.exchanges[first + m].price;
+    }
+    return seconds;
+  }
+
+ private:
+  struct LineOf {
+    std::size_t line, messages;
+  };
+  const MeetingTable& table_;
+  std::vector<LineOf> lines_;
+};
+
+bool Longer(double one, double other) { return one > other * (1 + kSumRounding); }
+
 }  // namespace
 
 std::size_t BusiestRank(const SimulatedRun& run) {
   std::vector<double> of_stage;
   for (const StageTasks& stage : run.tasks.stages) of_stage.push_back(KernelSeconds(stage));
+  const LayerMessages messages(run);
   std::size_t busiest = 0;
-  double most = -1;
+  double most = -1, longest = -1;
   for (std::size_t r = 0; r < run.result.ranks.size(); ++r) {
     const int64_t rank = run.result.ranks[r];
     const auto stage = At(run.plan.mesh.Coords(rank)[At(run.plan.mesh.program_axis)]);
     const double slow =
         At(rank) < run.perturbation.slowdown.size() ? run.perturbation.slowdown[At(rank)] : 1.0;
     const double seconds = slow * of_stage[stage];
-    if (seconds <= most * (1 + kSumRounding)) continue;
-    most = seconds;
+    const double in_layers = messages.Of(r);
+    if (!Longer(seconds, most) && (Longer(most, seconds) || !Longer(in_layers, longest))) continue;
+    most = seconds, longest = in_layers;
     busiest = r;
   }
   return busiest;

@@ -26,7 +26,8 @@ struct SimulatedRun {
   const Perturbation& perturbation;
 };
 
-// Index into StepResult::ranks of the rank whose kernels take longest, the first of equals.
+// Index into StepResult::ranks of the rank whose kernels take longest; of equals, whose messages inside of layers do; of these
+// the first. A rank whose group is on one node waits for those of other groups: it would show as a bubble what they wait for.
 std::size_t BusiestRank(const SimulatedRun& run);
 
 // Of that rank. `fixed`: seconds per step outside of the plan.
