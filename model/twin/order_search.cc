@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
 #include <tuple>
 
@@ -16,6 +17,7 @@ namespace {
 constexpr double kAnyTime = std::numeric_limits<double>::infinity();
 constexpr int kMostExchanged = 96;      // nodes of which pairs are exchanged
 constexpr std::size_t kMostKept = 6;    // orders near the best
+constexpr int kMostShuffled = 12;       // orders that no rule makes
 constexpr std::size_t kMostStarts = 8;  // orders with layers, the fastest ones
 
 // The orders of nodes under one variant.
@@ -185,6 +187,22 @@ class OrderSearch {
     std::ranges::stable_sort(starts, {}, [](const Joint& one) { return one.split.seconds; });
     starts.resize(std::min(starts.size(), kMostStarts));
     for (Joint& start : starts) Alternate(std::move(start));
+    if (orders.size() > 1) Shuffled();
+  }
+
+  // Orders that no rule makes, while steps are left: what starts by rule find may depend on which nodes count as alike.
+  void Shuffled() {
+    std::mt19937 random(1);
+    std::vector<int32_t> order = given_;
+    for (int start = 0; start < kMostShuffled && splits_.MayClimb(); ++start) {
+      for (std::size_t n = order.size(); n > 1; --n) std::swap(order[n - 1], order[random() % n]);
+      const SlowStages slow = SlowUnder(order);
+      const Stretches stretches = StretchesUnder(order);
+      for (const LayersOfChunks& layers : splits_.Starts(slow)) {
+        const double seconds = splits_.SecondsOf(stretches, slow, layers, kAnyTime, order);
+        if (seconds < kAnyTime) Alternate({order, {seconds, layers, false}});
+      }
+    }
   }
 
   void Alternate(Joint one) {
