@@ -54,6 +54,12 @@ TEST(PassGraph, HoldsEachPassOnceBehindAllThatItWaitsFor) {
 }
 
 // Narayanan et al. 2021: (m + p - 1) passes forth and back; each of v chunks takes a v-th.
+// A micro-batch alone, as `--window microstep` prices it: fewer than take turns in a chunk.
+TEST(PassGraph, InterleavedChunksOfOneMicroBatchFollowEachOther) {
+  const PassGraph graph = MakePassGraph({RulesOf(PipelineSchedule::kInterleaved), 2, 4, 1});
+  EXPECT_EQ(graph.passes.size(), 1U + 2 * 4 * 2);
+}
+
 TEST(PassGraph, TimesOfPlainSchedulesAreThoseOfTheirPapers) {
   for (const int chunks : {1, 2, 4}) {
     ScheduleClock clock;

@@ -40,7 +40,8 @@ PassRules RulesOf(PipelineSchedule schedule) {
 }
 
 PassOrder::PassOrder(const PassRules& rules, int stages, int stage, int chunks, int micro_batches)
-    : stages_(stages),
+    // So many micro-batches take turns in a chunk: fewer where there are no more (a micro-batch alone).
+    : stages_(rules.interleaved ? std::min(stages, micro_batches) : stages),
       stage_(stage),
       chunks_(chunks),
       total_(micro_batches * chunks),
