@@ -320,12 +320,16 @@ class ScriptReader {
   }
 
   void Pbs(const Setting& setting) {
+    if (setting.value.find('+') != std::string::npos) {  // chunks of several kinds
+      Nodes(setting.value.substr(7), setting.where);
+      return;
+    }
     std::string rest = setting.value.substr(7) + ":";
     bool first = true;
     for (std::size_t colon = rest.find(':'); colon != std::string::npos; colon = rest.find(':')) {
       const std::string part = rest.substr(0, colon);
       rest.erase(0, colon + 1);
-      if (first || part.find('+') != std::string::npos) Nodes(part, setting.where);
+      if (first) Nodes(part, setting.where);
       if (part.starts_with("ngpus=") && IsWhole(part.substr(6)))
         Add("GPUS_PER_NODE", part.substr(6), setting.where);
       first = false;

@@ -63,6 +63,11 @@ class Follower : private ShellExpander {
         integer = Declares();
         continue;
       }
+      if (first && integer && bare && NameLength(plain) == plain.size()) {  // declare -i NAME
+        integers_.insert(plain);
+        ++at_;
+        continue;
+      }
       if (first && Assignment(integer)) continue;
       first = false;
       if (branches_.Skips()) {

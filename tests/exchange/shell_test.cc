@@ -193,7 +193,9 @@ TEST(Shell, RefusesAnInnerShellWhoseOptionsAreLines) {
   EXPECT_THAT(ErrorOf([] { Last("A=\"--tp 2\n--pp 4\"\nsrun bash -c \"python a.py $A\"\n"); }),
               testing::AllOf(testing::HasSubstr("x.sh:3:14"),
                              testing::HasSubstr("bash -c begins with '--pp'")));
-  EXPECT_THAT(Last("A=\"--tp 2 \\\n--pp 4\"\nbash -c \"python a.py $A\""),
+  const ShellScript joined =
+      ReadShell(SourceOf("x.sh", "A=\"--tp 2 \\\n--pp 4\"\nbash -c \"python a.py $A\""));
+  EXPECT_THAT(Texts(joined.commands.front()),
               ElementsAre("python", "a.py", "--tp", "2", "--pp", "4"));
 }
 
