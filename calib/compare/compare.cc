@@ -304,8 +304,8 @@ double StepOf(const TrainingLog& log, const measured::StepSize& size) {
 void CheckPlans(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
   if (!predicted.own)
     RefuseLog(predicted.source, "the first file is no prediction of this program",
-              "plan simulate ... --json FILE or --trace FILE writes one; the measured file is the "
-              "second");
+              "plan simulate ... --json FILE or --trace FILE writes one, of a launch script with "
+              "--from SCRIPT; the measured file is the second");
   c->on_trust = !measured.own;
   if (c->on_trust) return;
   for (const TrainingLog* log : {&predicted, &measured}) {

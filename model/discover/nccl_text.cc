@@ -16,21 +16,25 @@ namespace {
 
 constexpr std::string_view kInfo = "NCCL INFO ";
 
-// "node0" of "node0:4021:4088 [0] NCCL INFO ...", also behind "[1,0]<stdout>:" or "3: ".
+// "node0" of "node0:4021:4088 [0] NCCL INFO ...": NCCL's own front stands last, whatever srun ("3: "), torchrun
+// ("[default0]:"), mpirun ("[1,0]<stdout>:"), syslog or a clock put before it.
 std::string HostOf(std::string_view head) {
-  const std::vector<std::string> words = WordsOf(head);
-  for (const std::string& word : words) {
-    std::string_view text = word;
-    if (const std::size_t tag = text.rfind(">:"); tag != std::string_view::npos)
-      text.remove_prefix(tag + 2);
-    const std::size_t last = text.rfind(':');
-    if (last == std::string_view::npos || last == 0) continue;
-    const std::size_t middle = text.rfind(':', last - 1);
-    if (middle == std::string_view::npos || middle == 0) continue;
-    if (WholeOf(text.substr(last + 1)) && WholeOf(text.substr(middle + 1, last - middle - 1)))
-      return std::string(text.substr(0, middle));
+  std::vector<std::string> words = WordsOf(head);
+  if (!words.empty() && words.back().starts_with('[') && words.back().ends_with(']'))
+    words.pop_back();  // the GPU
+  if (words.empty()) return "";
+  std::string_view text = words.back();
+  for (const std::string_view tag : {">:", "]:"}) {
+    if (const std::size_t at = text.rfind(tag); at != std::string_view::npos)
+      text.remove_prefix(at + tag.size());
   }
-  return "";
+  const std::size_t last = text.rfind(':');
+  if (last == std::string_view::npos || last == 0) return "";
+  const std::size_t middle = text.rfind(':', last - 1);
+  if (middle == std::string_view::npos || middle == 0 || !WholeOf(text.substr(last + 1)) ||
+      !WholeOf(text.substr(middle + 1, last - middle - 1)))
+    return "";
+  return std::string(text.substr(0, middle));
 }
 
 class NcclText {

@@ -20,6 +20,7 @@ struct Document {
   std::vector<std::string> notes;
   Settings files = {};                            // configurations that a command names
   std::map<std::string, SourcePtr> written = {};  // texts of `files` that the script itself writes
+  Settings counts = {};  // of nodes and processes: those that are not understood, with the reason
   Settings unread = {};  // words that only a shell knows, each with the reason
 };
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 
+#include "model/exchange/command_settings.h"
 #include "model/exchange/import_steps.h"
 #include "model/exchange/model_arguments.h"
 #include "model/exchange/rules.h"
@@ -30,6 +31,7 @@ class Importer {
   Imported Run(std::vector<SourcePtr> sources, const OpenNamed& open) {
     for (const SourcePtr& source : sources) Sort(ReadDocument(source));
     TakeFiles(&sources, open);
+    out_.no_nodes = UnknownNodes(counts_, launch_, records_, targets_);
     AddGiven();
     if (targets_.empty() && records_.empty() && !launch_.empty()) {
       SettingIndex launch(launch_);
@@ -63,6 +65,7 @@ class Importer {
     for (const Setting& file : document.files) files_.push_back(file);
     written_.merge(document.written);
     for (Setting& word : document.unread) unread_.push_back(std::move(word));
+    for (Setting& count : document.counts) counts_.push_back(std::move(count));
     for (Setting& setting : document.settings) {
       const bool launch = setting.key == "NNODES" || setting.key == "GPUS_PER_NODE" ||
                           setting.key == "PLACES" || setting.key == "WORLD";
@@ -106,14 +109,11 @@ class Importer {
 
   // accelerate starts its processes on one machine unless it is told otherwise.
   void CountMachines() {
-    const auto has = [](const Settings& all, const char* key) {
-      return std::ranges::find(all, key, &Setting::key) != all.end();
-    };
     const auto accelerate = targets_.find(kAccelerate);
-    if (accelerate == targets_.end() || has(launch_, "NNODES")) return;
+    if (accelerate == targets_.end() || Has(launch_, {"NNODES"})) return;
     Settings& own = accelerate->second;
     const auto processes = std::ranges::find(own, "num_processes", &Setting::key);
-    if (processes == own.end() || has(own, "num_machines")) return;
+    if (processes == own.end() || Has(own, {"num_machines"})) return;
     const auto nodes = given_.find("nodes");
     const Setting count = nodes == given_.end() ? Setting{"num_machines", "1", processes->where, ""}
                                                 : Setting{"num_machines", nodes->second.text,
@@ -353,8 +353,9 @@ class Importer {
                          fmt::format("tp {} x pp {}{} does not divide {} nodes of {} GPUs", tp, pp,
                                      cp > 1 ? fmt::format(" x cp {}", cp) : "", nodes, gpus),
                          ""}});
-    if (batch == 0 || micro == 0) return;
     const int64_t ranks = nodes * gpus / tp / pp / cp;
+    if (batch == 0 || micro == 0) return;
+    if (NumberOf(values, "dp", ranks) != ranks) return;  // degrees of another cluster
     if (batch % (micro * ranks) == 0) return;
     throw InputError(
         {{values.at("global_batch").where,
@@ -430,7 +431,7 @@ class Importer {
   }
 
   std::map<Target, Settings> targets_;
-  Settings launch_, records_, files_, unread_;
+  Settings launch_, records_, files_, unread_, counts_;
   std::map<std::string, SourcePtr> written_;  // by scripts, under the names that they have there
   std::unique_ptr<Setting> flavor_;           // that no registry has
   std::optional<OpenBatch> steps_;

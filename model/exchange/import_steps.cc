@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "model/base/edit_distance.h"
+#include "model/exchange/command_settings.h"
 #include "model/exchange/rules.h"
 #include "model/plan/lower/names.h"
 
@@ -151,6 +152,16 @@ std::string FactWords(std::string words) {
     begin = end + 2;
   }
   return facts;
+}
+
+std::optional<Setting> UnknownNodes(const Settings& counts, const Settings& launch,
+                                    const Settings& records,
+                                    const std::map<Target, Settings>& targets) {
+  const auto own = targets.find(kAccelerate);
+  if (counts.empty() || Has(launch, {"NNODES", "WORLD"}) || Has(records, {"field.nodes"}) ||
+      (own != targets.end() && Has(own->second, {"num_machines"})))
+    return std::nullopt;
+  return counts.front();
 }
 
 void CheckMachines(const SettingIndex& index, const Values& given) {

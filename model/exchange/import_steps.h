@@ -2,6 +2,8 @@
 // Steps of an import that need nothing but their arguments.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,10 @@ std::string FactWords(std::string words);
 
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
 std::string UnitsNote(const SettingIndex& index, const Values& values);
+// A number of nodes that nobody can read, unless another line or file says it.
+std::optional<Setting> UnknownNodes(const Settings& counts, const Settings& launch,
+                                    const Settings& records,
+                                    const std::map<Target, Settings>& targets);
 // Throws InputError: processes that machines do not share out evenly. A topology's GPUs per node hide that from the fields.
 void CheckMachines(const SettingIndex& index, const Values& given);
 // Accumulation of Accelerate's and the Trainer's whose global batch is unknown.

@@ -231,7 +231,7 @@ class LaunchReader {
   void Take(const std::string& key, const Option& option) {
     if (key == "HOSTS") {
       const auto [hosts, slots] = HostsOf(option.value);
-      if (!option.unresolved.empty() || hosts == 0) return;
+      if (option.unresolved.empty() && hosts == 0) return;
       Add("NNODES", std::to_string(hosts), option);
       if (slots > 0) each_ = Option{"", std::to_string(slots), option.where, ""};
       return;
@@ -250,8 +250,10 @@ class LaunchReader {
   }
 
   void Add(const std::string& key, const std::string& value, const Option& option) {
-    if (option.unresolved.empty() && !IsWhole(value)) return;
-    says_.settings.push_back({key, value, option.where, option.unresolved, true});
+    Setting setting{key, value, option.where, option.unresolved, true};
+    if (setting.unresolved.empty() && key == "NNODES") setting = NodesOf(std::move(setting));
+    if (setting.unresolved.empty() && !IsWhole(setting.value)) return;
+    says_.settings.push_back(std::move(setting));
   }
 
   // Processes of MPI or Slurm. Of Slurm's several tasks alone are ranks: one a node is an agent.
@@ -264,7 +266,11 @@ class LaunchReader {
     const int64_t all = whole(tasks_), each = whole(each_);
     if (each > 1 || (each == 1 && !slurm)) Add("RANKS", std::to_string(each), *each_);
     const auto nodes = std::ranges::find(says_.settings, "NNODES", &Setting::key);
-    if (all == 0) return;
+    if (all == 0) {
+      if (tasks_ && !tasks_->unresolved.empty() && nodes == says_.settings.end())
+        Add("NNODES", "", *tasks_);
+      return;
+    }
     if (each > 0 && all % each == 0) {
       if (nodes == says_.settings.end()) Add("NNODES", std::to_string(all / each), *tasks_);
       return;
@@ -301,6 +307,24 @@ bool IsWhole(const std::string& text) {
   return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
 }
 
+Setting NodesOf(Setting count) {
+  if (IsWhole(count.value)) return count;
+  // Elastic jobs: least:most of torchrun, least-most of Slurm.
+  const std::size_t sign = count.value.find_first_of(":-");
+  const std::string least = count.value.substr(0, sign),
+                    most = sign == std::string::npos ? "" : count.value.substr(sign + 1);
+  if (IsWhole(least) && least == most) {
+    count.value = least;
+  } else if (IsWhole(least) && IsWhole(most)) {
+    count.unresolved = fmt::format("'{}' is a range of nodes", count.value);
+  } else if (count.value.find('$') != std::string::npos) {
+    count.unresolved = fmt::format("'{}' is expanded by nobody here", count.value);
+  } else {
+    count.unresolved = fmt::format("'{}' is no number of nodes", count.value);
+  }
+  return count;
+}
+
 std::size_t ProgramOf(const Words& words) {
   const auto value = [&](std::size_t i) { return i > 0 && TakesValue(words[i - 1].text); };
   // Behind a program -m is an option of its own.
@@ -317,7 +341,7 @@ std::size_t ProgramOf(const Words& words) {
   }
   // A program that a variable names stands before the first option behind the launcher's, or before a file of arguments.
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-    if (words[i].unresolved.empty() || value(i)) continue;
+    if (words[i].unresolved.empty() || value(i) || words[i].text.ends_with('=')) continue;
     if (IsOption(words[i + 1].text) || IsArgumentsFile(words[i + 1].text)) return i;
   }
   return words.size();

@@ -174,7 +174,15 @@ void RefuseClusterFile(const SourcePtr& source) {
         "plan discover " + source->name + " --out cluster.yaml, then --topology cluster.yaml"}});
 }
 
-Document ReadDocument(const SourcePtr& source) {
+namespace {
+
+// A file of `plan export` around train.sh, by the line that all of them have.
+bool IsAroundTrainScript(const Source& source) {
+  return source.text.find("# Predict again: plan predict ") != std::string::npos &&
+         !source.name.ends_with("train.sh");
+}
+
+Document ReadByContent(const SourcePtr& source) {
   const std::string_view text = source->text;
   const auto named = [&](const char* ending) { return source->name.ends_with(ending); };
   const std::size_t first = text.find_first_not_of(" \t\r\n");
@@ -205,6 +213,21 @@ Document ReadDocument(const SourcePtr& source) {
   if (named(".toml")) return ReadToml(source);
   if (named(".json") || named(".yaml") || named(".yml")) return ReadTree(source);
   return ReadScript(source);
+}
+
+}  // namespace
+
+Document ReadDocument(const SourcePtr& source) {
+  try {
+    return ReadByContent(source);
+  } catch (const InputError&) {
+    if (!IsAroundTrainScript(*source)) throw;
+    throw InputError({{{source, 1, 1},
+                       fmt::format("{} was written by plan export and starts train.sh, which holds "
+                                   "the layout",
+                                   source->name),
+                       "--from train.sh, or --from plan.json, in the same folder"}});
+  }
 }
 
 }  // namespace orrery::exchange

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/command_settings.h"
 #include "model/exchange/document.h"
 #include "model/exchange/launch_words.h"
 #include "model/exchange/shell.h"
@@ -25,123 +26,6 @@ constexpr std::pair<const char*, const char*> kLaunchVariables[] = {
     {"NUM_GPUS_PER_NODE", "GPUS_PER_NODE"},
     {"NGPU", "GPUS_PER_NODE"},
 };
-
-// Switches of Megatron and its kin: what a variable behind one holds is no value of it.
-bool TakesNothing(const std::string& key) {
-  static constexpr std::string_view kFronts[] = {"no-",
-                                                 "use-",
-                                                 "disable-",
-                                                 "overlap-",
-                                                 "untie-",
-                                                 "enable-",
-                                                 "log-",
-                                                 "deepspeed-",
-                                                 "recompute-activations",
-                                                 "checkpoint-activations"};
-  static constexpr std::string_view kWhole[] = {
-      "bf16",      "fp16",         "swiglu",          "sequence-parallel", "group-query-attention",
-      "mock-data", "squared-relu", "tp-comm-overlap", "qk-layernorm"};
-  return std::ranges::find(kWhole, key) != std::end(kWhole) ||
-         (key.find('_') == std::string::npos &&
-          std::ranges::any_of(kFronts,
-                              [&](std::string_view front) { return key.starts_with(front); }));
-}
-
-bool IsTruth(const std::string& text) {
-  return text == "True" || text == "False" || text == "true" || text == "false";
-}
-
-// Options of a command: --key value, --key=value, --switch, and KEY=VALUE. `lost`: words that only a shell knows and that
-// are no value of an option.
-Settings OptionsOf(std::span<const Word> words, Words* lost = nullptr) {
-  Settings settings;
-  bool takes = false;  // the last setting may still take words
-  for (const Word& word : words) {
-    if (!word.unresolved.empty() && word.text.empty()) {
-      if (takes && settings.back().value.empty()) {
-        settings.back().unresolved = word.unresolved;
-        takes = false;
-      } else if (lost != nullptr) {
-        lost->push_back(word);
-      }
-      continue;
-    }
-    if (IsOption(word.text)) {
-      std::string key = word.text.substr(word.text.find_first_not_of('-'));
-      const std::size_t equals = key.find('=');
-      std::string value = equals == std::string::npos ? "" : key.substr(equals + 1);
-      settings.push_back(
-          {key.substr(0, equals), std::move(value), word.where, word.unresolved, true});
-      const Word* next = &word + 1 < words.data() + words.size() ? &word + 1 : nullptr;
-      takes = equals == std::string::npos &&
-              (!TakesNothing(key) || (next != nullptr && IsTruth(next->text)));
-      continue;
-    }
-    if (takes) {
-      Setting& last = settings.back();
-      last.value += (last.value.empty() ? "" : " ") + word.text;
-      if (last.unresolved.empty()) last.unresolved = word.unresolved;
-      continue;
-    }
-    const std::size_t equals = word.text.find('=');
-    if (equals != std::string::npos && equals > 0) {
-      std::string key = word.text.substr(word.text[0] == '+' ? 1 : 0, equals);
-      key.resize(word.text[0] == '+' ? equals - 1 : equals);
-      settings.push_back({key, word.text.substr(equals + 1), word.where, word.unresolved, true});
-    }
-  }
-  return settings;
-}
-
-// A training command takes KEY=VALUE words between options, too.
-Settings SettingsOf(const Words& words, std::size_t program, Words* lost) {
-  Settings settings;
-  const auto rest = std::span(words).subspan(std::min(program + 1, words.size()));
-  bool option = false;
-  Words plain;
-  for (const Word& word : rest) {
-    const bool assigns =
-        !option && !IsOption(word.text) && word.text.find('=') != std::string::npos;
-    if (assigns) {
-      for (Setting& setting : OptionsOf(std::span(&word, 1))) settings.push_back(setting);
-      continue;
-    }
-    option = IsOption(word.text);
-    plain.push_back(word);
-  }
-  // mpirun's "-x NAME", once per variable, is nothing that a program is given.
-  for (Setting& setting : OptionsOf(plain, lost)) {
-    if (setting.key != "x") settings.push_back(std::move(setting));
-  }
-  return settings;
-}
-
-bool Has(const Settings& settings, std::initializer_list<const char*> keys) {
-  return std::ranges::any_of(settings, [&](const Setting& setting) {
-    return std::ranges::any_of(keys, [&](const char* key) { return setting.key == key; });
-  });
-}
-bool HasPart(const Settings& settings, const char* part) {
-  return std::ranges::any_of(settings,
-                             [&](const Setting& setting) { return setting.key.starts_with(part); });
-}
-
-std::optional<Target> TargetOf(const Settings& settings) {
-  if (Has(settings, {"tensor-model-parallel-size", "pipeline-model-parallel-size", "hidden-size",
-                     "num-attention-heads", "micro-batch-size", "model-parallel-size"}))
-    return kMegatron;
-  if (HasPart(settings, "model.tensor_model_parallel") || HasPart(settings, "train.micro_batch") ||
-      HasPart(settings, "ddp."))
-    return kBridge;
-  if (Has(settings, {"per_device_train_batch_size", "gradient_accumulation_steps", "num_processes",
-                     "num_machines"}))
-    return kAccelerate;
-  if (Has(settings, {"module"}) && Has(settings, {"config"})) return kTitan;  // since 2026
-  for (const char* section :
-       {"parallelism.", "experimental.", "training.", "job.config_file", "model.flavor"})
-    if (HasPart(settings, section)) return kTitanToml;
-  return std::nullopt;
-}
 
 // Files that a training command reads its settings from.
 constexpr const char* kConfigurations[] = {"config_file",
@@ -162,6 +46,7 @@ class ScriptReader {
   Document Read() {
     FindCommand();
     for (const Word& comment : script_.comments) Directive(comment);
+    CountTasks();
     // As many tasks as GPUs, where nothing else counts those.
     if (tasks_ && !Has(document_.settings, {"GPUS_PER_NODE", "num_processes"}))
       Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
@@ -179,9 +64,13 @@ class ScriptReader {
           "{}: what this branch adds to {} is ignored, since the branch may not be taken",
           Place(branch.where), branch.text));
     for (const auto& [key, setting] : unknown_) {
-      if (!Has(document_.settings, {key.c_str()})) Lost({"", setting.where, setting.unresolved});
+      if (Has(document_.settings, {key.c_str()})) continue;
+      if (key == "NNODES" || key.starts_with("num_"))
+        document_.counts.push_back(setting);
+      else
+        Lost({"", setting.where, setting.unresolved});
     }
-    if (document_.settings.empty()) {
+    if (document_.settings.empty() && document_.counts.empty()) {
       RefuseClusterFile(document_.source);
       throw InputError({{{document_.source, 1, 1},
                          fmt::format("{}: no training command and no size of a job is found",
@@ -269,6 +158,7 @@ class ScriptReader {
   void Launch(std::span<const Word> words) {
     LaunchSays says = LaunchOf(words);
     if (says.accelerate && !document_.target) document_.target = kAccelerate;
+    agents_ = says.torch || says.accelerate || says.deepspeed;
     const bool hosts = std::ranges::any_of(
         words, [](const Word& word) { return word.text.starts_with("--hostfile"); });
     if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
@@ -332,7 +222,17 @@ class ScriptReader {
       unknown_.emplace(key, Setting{key, "", word.where, word.unresolved});
     } else if (IsWhole(word.text)) {
       Add(key, word.text, word.where);
+    } else if (std::string_view(key) == "NNODES" && !word.text.empty()) {
+      Nodes(word.text, word.where);
     }
+  }
+
+  void Nodes(const std::string& count, const Location& where) {
+    Setting setting = NodesOf({"NNODES", count, where, ""});
+    if (setting.unresolved.empty())
+      Add("NNODES", setting.value, where);
+    else
+      unknown_.emplace("NNODES", std::move(setting));
   }
 
   // "SBATCH --nodes=4" and "PBS -l select=4:ncpus=8:ngpus=8".
@@ -368,8 +268,11 @@ class ScriptReader {
 
   void Slurm(const Setting& setting) {
     if (setting.key == "nodes" || setting.key == "N") {
-      if (IsWhole(setting.value)) Add("NNODES", setting.value, setting.where);
+      Nodes(setting.value, setting.where);
+    } else if (setting.key == "ntasks" || setting.key == "n") {
+      if (IsWhole(setting.value)) all_ = setting;
     } else if (setting.key == "ntasks-per-node") {
+      if (IsWhole(setting.value)) each_ = setting;
       if (IsWhole(setting.value) && setting.value != "1") tasks_ = setting;
     } else if (setting.key == "gpus-per-node" || setting.key == "gres") {
       const std::size_t colon = setting.value.rfind(':');
@@ -384,13 +287,49 @@ class ScriptReader {
     }
   }
 
+  // Slurm's tasks of the whole job, where no line has a number of nodes: with those of a node, or as ranks on its GPUs.
+  void CountTasks() {
+    if (!all_ || Has(document_.settings, {"NNODES", "WORLD", "num_machines"})) return;
+    const auto gpus = std::ranges::find(document_.settings, "GPUS_PER_NODE", &Setting::key);
+    const Setting* each = each_                                         ? &*each_
+                          : agents_ || gpus == document_.settings.end() ? nullptr
+                                                                        : &*gpus;
+    int64_t all = 0, one = 0;
+    (void)ParseInteger(all_->value, &all);
+    if (each == nullptr || ParseInteger(each->value, &one) != NumberFault::kNone || one <= 0 ||
+        all % one != 0) {
+      if (!agents_ && all > 1) Add("WORLD", all_->value, all_->where);
+      return;
+    }
+    const int64_t nodes = all / one;
+    if (const auto range = unknown_.find("NNODES"); range != unknown_.end()) {
+      const std::string& text = range->second.value;
+      const std::size_t sign = text.find('-');
+      int64_t least = 0, most = 0;
+      if (sign != std::string::npos &&
+          ParseInteger(text.substr(0, sign), &least) == NumberFault::kNone &&
+          ParseInteger(text.substr(sign + 1), &most) == NumberFault::kNone &&
+          (nodes < least || nodes > most))
+        throw InputError({{range->second.where,
+                           fmt::format("{} to {} nodes here, and {} tasks with {} on each node are "
+                                       "{} nodes ({})",
+                                       least, most, all, one, nodes, Place(all_->where)),
+                           "keep one of them"}});
+    }
+    Add("NNODES", std::to_string(nodes), all_->where);
+  }
+
   void Pbs(const Setting& setting) {
+    if (setting.value.find('+') != std::string::npos) {  // chunks of several kinds
+      Nodes(setting.value.substr(7), setting.where);
+      return;
+    }
     std::string rest = setting.value.substr(7) + ":";
     bool first = true;
     for (std::size_t colon = rest.find(':'); colon != std::string::npos; colon = rest.find(':')) {
       const std::string part = rest.substr(0, colon);
       rest.erase(0, colon + 1);
-      if (first && IsWhole(part)) Add("NNODES", part, setting.where);
+      if (first) Nodes(part, setting.where);
       if (part.starts_with("ngpus=") && IsWhole(part.substr(6)))
         Add("GPUS_PER_NODE", part.substr(6), setting.where);
       first = false;
@@ -401,7 +340,9 @@ class ScriptReader {
   std::size_t command_ = 0;  // the place of the training command
   Document document_;
   std::map<std::string, Setting> unknown_;  // of launchers: by key, with the reason
-  std::optional<Setting> tasks_;            // of Slurm, on each node
+  std::optional<Setting> tasks_;            // of Slurm, on each node: ranks
+  std::optional<Setting> all_, each_;       // likewise: of the job, and on each node if it is one
+  bool agents_ = false;                     // a task starts the ranks of its node
   std::optional<Location>
       one_;  // where a launcher starts ranks, of one node unless others are named
 };

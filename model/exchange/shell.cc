@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows the assignments of a script and expands its commands.
+// Follows the commands of a script and what they assign.
 #include "model/exchange/shell.h"
 
 #include <fmt/format.h>
@@ -13,42 +13,42 @@
 #include "model/base/plain_text.h"
 #include "model/exchange/shell_arithmetic.h"
 #include "model/exchange/shell_branches.h"
-#include "model/exchange/shell_commands.h"
 #include "model/exchange/shell_effects.h"
+#include "model/exchange/shell_expander.h"
 #include "model/exchange/shell_lexer.h"
 #include "model/exchange/shell_words.h"
 
 namespace orrery::exchange {
 namespace {
 
-constexpr std::size_t kMostWords = 1'000'000;  // after expansion: arrays in arrays grow fast
-constexpr int kDeepest = 32;
 constexpr int kMostInner = 64;  // scripts in bash -c
+constexpr std::size_t kMostNested = 16;
+constexpr int kMostCalls = 4096;  // of functions
 
 const std::set<std::string, std::less<>> kDeclarers = {"export", "declare", "local", "readonly",
                                                        "typeset"};
 
-class Follower {
+class Follower : private ShellExpander {
  public:
   // `path`: of the script itself; "": nobody knows.
   Follower(const Lexed& lexed, std::string path)
-      : tokens_(lexed.tokens), documents_(lexed.documents), path_(std::move(path)) {}
+      : ShellExpander(std::move(path)), tokens_(lexed.tokens), documents_(lexed.documents) {}
 
   ShellScript Run() {
     if (!path_.empty()) SetOwnPaths(path_, &script_);
     while (at_ < tokens_.size()) Command();
+    // What nobody calls here may be called elsewhere: with which words is not known.
+    for (std::size_t i = 0; i < bodies_.size(); ++i) {
+      if (!bodies_[i].called) RunBody(i, std::nullopt, {});
+    }
     return std::move(script_);
   }
 
  private:
-  struct Part {  // of an expansion
-    Words words;
-    bool several = false;  // an array: each word stands for itself
-  };
-
   void Command() {
+    if (Defines()) return;
     Words words;
-    bool first = true;
+    bool first = true, integer = false;
     while (at_ < tokens_.size() && tokens_[at_].word()) {
       const Token& token = tokens_[at_];
       const std::string plain = token.Plain();
@@ -59,13 +59,23 @@ class Follower {
         continue;
       }
       if (first && bare && kDeclarers.contains(plain)) {
+        local_ = plain == "local" && arguments_;
+        integer = Declares();
+        continue;
+      }
+      if (first && integer && bare && NameLength(plain) == plain.size()) {  // declare -i NAME
+        integers_.insert(plain);
         ++at_;
         continue;
       }
-      if (first && Assignment()) continue;
+      if (first && Assignment(integer)) continue;
       first = false;
       if (branches_.Skips()) {
         ++at_;
+        continue;
+      }
+      if (words.empty() && bare && (plain == kArithmetic || plain == "let")) {
+        Calculations(&words);
         continue;
       }
       if (RunsShell(words)) {
@@ -75,12 +85,126 @@ class Follower {
       for (Word& word : Expand(token)) words.push_back(std::move(word));
       ++at_;
     }
+    local_ = false;
     branches_.Ran(words);
+    if (!words.empty() && Call(words)) return;
     if (!words.empty()) {
       of_command_ = words;
       script_.commands.push_back(std::move(words));
     }
     Operator();
+  }
+
+  // NAME () { ... } and function NAME { ... }: kept until it is called.
+  bool Defines() {
+    std::size_t at = at_;
+    const auto is = [&](std::string_view op) {
+      return at < tokens_.size() && tokens_[at].op == op;
+    };
+    const auto word = [&] { return at < tokens_.size() ? tokens_[at].Plain() : std::string(); };
+    const bool keyword = word() == "function";
+    if (keyword) ++at;
+    const std::string name = word();
+    if (name.empty() || name.find_first_of("{}=$") != std::string::npos) return false;
+    ++at;
+    if (is("(")) {
+      ++at;
+      if (!is(")")) return false;
+      ++at;
+    } else if (!keyword) {
+      return false;
+    }
+    while (is("\n")) ++at;
+    if (word() != "{") return false;
+    const std::size_t end = EndOfBlock(tokens_, at + 1);
+    if (end == 0) return false;
+    at_ = end + 1;
+    if (branches_.Skips()) return true;
+    functions_[name] = bodies_.size();
+    bodies_.push_back({at + 1, end, false});
+    return true;
+  }
+
+  // What the command's function does with its words. False: it is none.
+  bool Call(const Words& words) {
+    if (arguments_ && words[0].text == "shift" && words.size() < 3) {
+      Shift(words);
+      return false;
+    }
+    if (!calls_.empty() && words[0].text == "return") {
+      if (branches_.Unknown())
+        branches_.Doubt();
+      else
+        at_ = bodies_[calls_.back()].end;
+      return at_ == bodies_[calls_.back()].end;
+    }
+    const auto found = functions_.find(words[0].text);
+    if (found == functions_.end() || calls_.size() >= kMostNested || ++called_ > kMostCalls ||
+        std::ranges::find(calls_, found->second) != calls_.end())
+      return false;
+    bodies_[found->second].called = true;
+    // Where it hands its words on, they are no command of their own.
+    RunBody(found->second, Words(words.begin() + 1, words.end()), branches_);
+    Operator();
+    return true;
+  }
+
+  void Shift(const Words& words) {
+    int64_t count = 1;
+    if (words.size() == 2 && ParseInteger(words[1].text, &count) != NumberFault::kNone) count = -1;
+    if (branches_.Unknown() || count < 0 || count > static_cast<int64_t>(arguments_->size())) {
+      for (Word& word : *arguments_) word = {"", words[0].where, "arguments are shifted"};
+    } else {
+      arguments_->erase(arguments_->begin(), arguments_->begin() + count);
+    }
+  }
+
+  // No arguments: nobody knows whether it is called.
+  void RunBody(std::size_t which, std::optional<Words> arguments, ShellBranches around) {
+    const Body body = bodies_[which];
+    const std::size_t behind = at_;
+    const bool unsure = !arguments;
+    calls_.push_back(which);
+    std::swap(arguments_, arguments);
+    auto locals = std::exchange(locals_, {});
+    branches_ = around;
+    branches_.Enter(unsure);
+    for (at_ = body.begin; at_ < body.end;) Command();
+    for (auto& [name, value] : locals_) {
+      if (value)
+        script_.variables[name] = std::move(*value);
+      else
+        script_.variables.erase(name);
+    }
+    locals_ = std::move(locals);
+    std::swap(arguments_, arguments);
+    branches_ = std::move(around);
+    calls_.pop_back();
+    at_ = behind;
+  }
+
+  // Options of export, declare and their kin: whether they make integers (-i).
+  bool Declares() {
+    bool integer = false;
+    for (++at_; at_ < tokens_.size() && tokens_[at_].word(); ++at_) {
+      const std::string option = tokens_[at_].Plain();
+      if (!option.starts_with('-') && !option.starts_with('+')) break;
+      integer |= option.starts_with('-') && option.find('i') != std::string::npos;
+    }
+    return integer;
+  }
+
+  // ((TEXT)) and let TEXT ...: the variables that they assign, and the value as a word of the command.
+  void Calculations(Words* words) {
+    words->push_back({tokens_[at_].Plain(), tokens_[at_].where, ""});
+    for (++at_; at_ < tokens_.size() && tokens_[at_].word(); ++at_) {
+      const Token& token = tokens_[at_];
+      const bool raw = words->front().text == kArithmetic;
+      const auto value = Evaluate(raw ? token.Plain() : Joined(token).text, token.where);
+      Word word{"", token.where, value ? "" : "it needs a shell"};
+      if (value) word.text = std::to_string(*value);
+      words->push_back(std::move(word));
+    }
   }
 
   // NAME in WORDS behind "for": of several words nobody knows which is meant.
@@ -135,6 +259,15 @@ class Follower {
     follower.script_.variables = script_.variables;
     ShellScript script = follower.Run();
     inner_ = follower.inner_;
+    for (const Words& command : script.commands) {
+      if (text.text.find('\n') != std::string::npos && command[0].text.starts_with("--"))
+        throw InputError(
+            {{text.where,
+              fmt::format("a line of the text of bash -c begins with '{}': the shell would take it "
+                          "for a command",
+                          command[0].text.substr(0, 64)),
+              "arguments on one line, or a backslash at the end of each"}});
+    }
     Append(std::move(script), front, &script_);
   }
 
@@ -179,7 +312,7 @@ class Follower {
   }
 
   // NAME=..., NAME+=... or NAME=( ... ) at the front of a command.
-  bool Assignment() {
+  bool Assignment(bool integer = false) {
     const Token& token = tokens_[at_];
     if (token.pieces.empty() || token.pieces[0].quote != Piece::kNone) return false;
     const std::string_view text = token.pieces[0].text;
@@ -200,7 +333,19 @@ class Follower {
       value.words = {Joined(rest)};
       ++at_;
     }
-    Store(std::string(text.substr(0, name)), std::move(value), more, token.where);
+    const std::string variable(text.substr(0, name));
+    if (local_ && !locals_.contains(variable)) {
+      const auto before = script_.variables.find(variable);
+      locals_[variable] = before == script_.variables.end() ? std::optional<ShellVariable>()
+                                                            : std::optional(before->second);
+    }
+    if (integer) integers_.insert(variable);
+    if (!list && integers_.contains(variable)) {
+      const std::string sum = more ? variable + "+(" + value.words[0].text + ")" : "";
+      Evaluate(variable + "=" + (more ? sum : value.words[0].text), token.where);
+    } else {
+      Store(variable, std::move(value), more, token.where);
+    }
     return true;
   }
 
@@ -218,227 +363,23 @@ class Follower {
     return words;
   }
 
-  void Store(const std::string& name, ShellVariable value, bool more, const Location& where) {
-    StoreVariable(branches_, name, std::move(value), more, where, &script_);
-  }
-
-  // The word as one, as an assignment takes it.
-  Word Joined(const Token& token) {
-    Word word{"", token.where, ""};
-    for (const Piece& piece : token.pieces) {
-      Token one = token;
-      one.pieces = {piece};
-      if (piece.quote == Piece::kNone) one.pieces[0].quote = Piece::kDouble;
-      const Words words = Expand(one, true);
-      for (std::size_t i = 0; i < words.size(); ++i) {
-        word.text += (i > 0 ? " " : "") + words[i].text;
-        if (word.unresolved.empty()) word.unresolved = words[i].unresolved;
-      }
-    }
-    return word;
-  }
-
-  // A word of the script as the words that it stands for.
-  Words Expand(const Token& token, bool keep_holes = false) {
-    WordBuilder builder(token, keep_holes);
-    builder.reason = hole_;
-    for (const Piece& piece : token.pieces) {
-      if (piece.quote != Piece::kNone) builder.begun = true;
-      if (piece.quote == Piece::kSingle) {
-        builder.Add(piece.text, false);
-      } else {
-        ExpandPiece(piece, &builder);
-      }
-    }
-    builder.End();
-    total_ += builder.words.size();
-    if (total_ > kMostWords) throw InputError({{token.where, "too many words", ""}});
-    return std::move(builder.words);
-  }
-
-  void ExpandPiece(const Piece& piece, WordBuilder* builder) {
-    const bool quoted = piece.quote != Piece::kNone;
-    const std::string_view text = piece.text;
-    bool empty_list = false;
-    for (std::size_t at = 0; at < text.size();) {
-      if (text[at] == '\1') {
-        builder->Add(text.substr(at + 1, 1), false);
-        at += 2;
-        continue;
-      }
-      if (text[at] != '$' && text[at] != '`') {
-        builder->Add(text.substr(at++, 1), false);
-        continue;
-      }
-      std::size_t length = 0;
-      const Part part = ExpandAt(text.substr(at), builder->token.where, &length);
-      at += std::max<std::size_t>(1, length);
-      for (std::size_t i = 0; i < part.words.size(); ++i) {
-        if (i > 0) builder->End();
-        builder->AddWord(part.words[i], !quoted);
-        if (part.several && quoted) builder->begun = true;
-      }
-      empty_list = part.several && part.words.empty();
-    }
-    if (empty_list && builder->current.text.empty()) builder->begun = false;
-  }
-
-  static Part Unknown(const Location& where, std::string why) {
-    return {{{"", where, std::move(why)}}, false};
-  }
-
-  // "$...": the words and how much of the text they took.
-  Part ExpandAt(std::string_view text, const Location& where, std::size_t* length) {
-    if (text[0] == '`') {
-      *length = std::min(text.find('`', 1), text.size() - 1) + 1;
-      return Printed(text.substr(1, *length > 2 ? *length - 2 : 0), where);
-    }
-    if (text.starts_with("$((")) {
-      *length = std::min(text.find("))"), text.size() - 2) + 2;
-      const std::string_view inside = text.substr(3, *length > 5 ? *length - 5 : 0);
-      const auto value =
-          Calculate(inside, [this](const std::string& name) { return WholeOf(name); });
-      if (!value) return Unknown(where, fmt::format("$(({})) needs a shell", inside));
-      return {{{std::to_string(*value), where, ""}}, false};
-    }
-    if (text.starts_with("$(")) {
-      *length = Closed(text, 1);
-      return Printed(text.substr(2, *length > 3 ? *length - 3 : 0), where);
-    }
-    if (text.starts_with("${")) {
-      *length = Closed(text, 1);
-      return Braced(text.substr(2, *length - 3), where);
-    }
-    const std::size_t name = NameLength(text.substr(1));
-    if (name == 0) {
-      const bool special = text.size() > 1 && std::string_view("@*0123456789?#!$").find(text[1]) !=
-                                                  std::string_view::npos;
-      *length = special ? 2 : 1;
-      if (!special) return {{{"$", where, ""}}, false};
-      if (text[1] == '@' || text[1] == '*') return {{}, true};  // nobody gives arguments here
-      if (text[1] == '0' && !path_.empty()) return {{{path_, where, ""}}, false};
-      return Unknown(where, fmt::format("${} comes from the command line", text[1]));
-    }
-    *length = 1 + name;
-    return ValueOf(std::string(text.substr(1, name)), false, where);
-  }
-
-  static std::size_t Closed(std::string_view text, std::size_t at) {
-    return std::min(EndOfExpansion(text, at), text.size());
-  }
-
-  Part Braced(std::string_view inside, const Location& where) {
-    std::size_t name = NameLength(inside);
-    if (name == 0 && !inside.empty() && inside[0] >= '1' && inside[0] <= '9') name = 1;
-    if (name == 0 && inside.starts_with('0') && !path_.empty()) {
-      const Part own = {{{path_, where, ""}}, false};
-      if (inside == "0") return own;
-      if (inside == "0%/*" || inside == "0##*/")
-        return Part{{PartOfPath(own.words, inside.substr(1), where)}, false};
-    }
-    if (name == 0)
-      return inside == "@" || inside == "*"
-                 ? Part{{}, true}
-                 : Unknown(where, fmt::format("${{{}}} needs a shell", inside));
-    const std::string key(inside.substr(0, name));
-    std::string_view rest = inside.substr(name);
-    if (rest.starts_with("[0]")) rest.remove_prefix(3);  // as without it
-    const bool list = rest.starts_with("[@]") || rest.starts_with("[*]");
-    if (list) rest.remove_prefix(3);
-    if (rest.empty()) return ValueOf(key, list, where);
-    const bool colon = rest[0] == ':';
-    const char op = rest.size() > (colon ? 1u : 0u) ? rest[colon ? 1 : 0] : ' ';
-    if (op == '-' || op == '=') {
-      const auto known = script_.variables.find(key);
-      if (known != script_.variables.end() && !known->second.words.empty() &&
-          (!known->second.words[0].text.empty() || !known->second.words[0].unresolved.empty()))
-        return ValueOf(key, list, where);
-      Part part = Default(std::string(rest.substr(colon ? 2 : 1)), where);
-      if (op == '=') Store(key, {part.words, false}, false, where);  // : "${TP:=2}"
-      return part;
-    }
-    if (op == '+') return {{}, true};  // the environment is empty
-    if (rest == "%/*" || rest == "##*/")
-      return {{PartOfPath(ValueOf(key, list, where).words, rest, where)}, false};
-    return Unknown(where, fmt::format("${{{}}} needs a shell", inside));
-  }
-
-  // $(...) of commands that name files.
-  Part Printed(std::string_view inside, const Location& where) {
-    const Part unknown = Unknown(where, "a command prints it");
-    if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
-    if (auto document = PrintedDocument(inside)) {
-      Part part{{Joined({{std::move(*document)}, "", where, -1})}, false};
-      --nested_;
-      return part;
-    }
-    std::vector<exchange::Command> commands(1);
-    const auto source =
-        std::make_shared<const Source>(Source{where.source->name, std::string(inside)});
-    std::vector<Token> tokens = LexShell(source).tokens;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      Token& token = tokens[i];
-      token.where = where;
-      if (token.word()) {
-        const Word word = Joined(token);
-        if (!word.unresolved.empty()) return --nested_, unknown;
-        commands.back().push_back(word.text);
-      } else if (token.op[0] == '>' || token.op[0] == '<') {
-        ++i;  // the file behind it
-      } else if (token.op == "&&" || token.op == ";" || token.op == "\n") {
-        if (!commands.back().empty()) commands.emplace_back();
-      } else if (token.op != "&" || i + 1 == tokens.size() || tokens[i + 1].op != ">") {
-        return --nested_, unknown;
-      }
-    }
-    --nested_;
-    if (commands.back().empty()) commands.pop_back();
-    const std::optional<std::string> text = PrintedBy(commands);
-    return text ? Part{{{*text, where, ""}}, false} : unknown;
-  }
-
-  // What stands behind :-, quotes and expansions in it.
-  Part Default(const std::string& text, const Location& where) {
-    if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
-    const auto source = std::make_shared<const Source>(Source{where.source->name, text});
-    Part part;
-    for (Token& token : LexShell(source).tokens) {
-      token.where = where;
-      if (token.word()) part.words.push_back(Joined(token));
-    }
-    --nested_;
-    return part;
-  }
-
-  Part ValueOf(const std::string& name, bool list, const Location& where) const {
-    const auto at = script_.variables.find(name);
-    if (at == script_.variables.end())
-      return Unknown(where, fmt::format("${} is not set in this file", name));
-    if (list) return {at->second.words, true};
-    if (at->second.words.empty()) return {};
-    return {{at->second.words.front()}, false};
-  }
-
-  std::optional<int64_t> WholeOf(const std::string& name) const {
-    const auto at = script_.variables.find(name);
-    int64_t number = 0;
-    if (at == script_.variables.end() || at->second.words.empty() ||
-        !at->second.words[0].unresolved.empty() ||
-        ParseInteger(at->second.words[0].text, &number) != NumberFault::kNone)
-      return std::nullopt;
-    return number;
-  }
-
   const std::vector<Token>& tokens_;
   const std::vector<HereDocument>& documents_;
-  std::size_t at_ = 0, total_ = 0;
-  int nested_ = 0, inner_ = 0;
-  std::string path_;
-  ShellBranches branches_;
-  std::string hole_;  // why parts of this script's text are not known
-  ShellScript script_;
+  std::size_t at_ = 0;
+  int inner_ = 0;
   Words of_command_;  // that is read, and where it reads and writes
   Redirects redirects_;
+  struct Body {  // of a function, by its tokens
+    std::size_t begin = 0, end = 0;
+    bool called = false;
+  };
+  std::vector<Body> bodies_;
+  std::map<std::string, std::size_t> functions_;
+  std::vector<std::size_t> calls_;  // in each other
+  int called_ = 0;
+  bool local_ = false;                                          // behind `local`
+  std::map<std::string, std::optional<ShellVariable>> locals_;  // of the function, before it
+  std::set<std::string> integers_;  // of declare -i: what they are given is calculated
 };
 
 }  // namespace

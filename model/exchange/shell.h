@@ -2,7 +2,7 @@
 // Reads shell scripts without running them: assignments, arrays, plain expansions and integer arithmetic are followed, and
 // what only a shell could know is marked with the reason.
 //
-// Followed: NAME=word, NAME+=word, NAME=(...), export and its kin, $NAME, ${NAME}, ${NAME:-word}, ${NAME[@]}, $((...)),
+// Followed: NAME=word, NAME+=word, NAME=(...), export and its kin, $NAME, ${NAME}, ${NAME:-word}, ${NAME[@]}, ${#NAME[@]}, $((...)), ((...)), let, declare -i,
 // quotes, continued lines, here-documents (what cat and tee write of them, what read takes), loops over known words that only
 // assign, and the script's own folder ($0, BASH_SOURCE and the commands around
 // them). A branch behind a test of known words is taken or left out; what another branch, a loop or a function sets is unknown,

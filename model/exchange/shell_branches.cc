@@ -6,6 +6,7 @@
 #include <set>
 
 #include "model/exchange/shell_commands.h"
+#include "model/exchange/shell_lexer.h"
 
 namespace orrery::exchange {
 namespace {
@@ -39,8 +40,13 @@ bool ShellBranches::Keyword(const std::string& word) {
     Then(inner);
   } else if (word == "else" && inner != nullptr) {
     Else(inner);
+  } else if (word == "{" && closed_ && !blocks_.empty() && blocks_.back().function) {
+    // function NAME () {
   } else if (kOpeners.contains(word)) {
     Block block;
+    block.function = word == "function" || (word == "{" && closed_);
+    // { ... } of no function runs as what stands around it.
+    if (word == "{" && !closed_ && run_ == Is::kYes) block.now = Is::kYes;
     block.loop = word == "for" || word == "while" || word == "until" || word == "select";
     if (run_ == Is::kNo) block.now = Is::kNo;
     blocks_.push_back(block);
@@ -97,7 +103,7 @@ void ShellBranches::Ran(const Words& words) {
   if (holds && negated_) holds = !*holds;
   negated_ = false;
   const std::string& name = test.front();
-  tested_ = name == "[" || name == "[[" || name == "test";
+  tested_ = name == "[" || name == "[[" || name == "test" || name == kArithmetic;
   result_ = !holds ? (tested_ ? Is::kUnknown : Is::kYes) : *holds ? Is::kYes : Is::kNo;
   if (!blocks_.empty() && blocks_.back().condition) {
     ++blocks_.back().commands;
@@ -106,6 +112,7 @@ void ShellBranches::Ran(const Words& words) {
 }
 
 void ShellBranches::Operator(const std::string& op) {
+  closed_ = op == ")" || (closed_ && op == "\n");
   if (op == "&&") {
     run_ = result_;
   } else if (op == "||") {
@@ -116,6 +123,21 @@ void ShellBranches::Operator(const std::string& op) {
   } else if (op == ";" || op == "\n" || op == "&" || op == ";;") {
     run_ = result_ = Is::kYes;
     tested_ = false;
+  }
+}
+
+void ShellBranches::Enter(bool unsure) {
+  Block block;
+  block.function = unsure;
+  block.now = Skips() ? Is::kNo : unsure || Unknown() ? Is::kUnknown : Is::kYes;
+  blocks_.push_back(block);
+  run_ = result_ = Is::kYes;
+  tested_ = negated_ = closed_ = false;
+}
+
+void ShellBranches::Doubt() {
+  for (Block& block : blocks_) {
+    if (block.now == Is::kYes) block.now = Is::kUnknown;
   }
 }
 
@@ -130,5 +152,6 @@ bool ShellBranches::Unknown() const {
 }
 
 bool ShellBranches::InLoop() const { return std::ranges::any_of(blocks_, &Block::loop); }
+bool ShellBranches::InFunction() const { return std::ranges::any_of(blocks_, &Block::function); }
 
 }  // namespace orrery::exchange

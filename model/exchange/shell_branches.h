@@ -17,15 +17,22 @@ class ShellBranches {
   void Ran(const Words& words);
   void Operator(const std::string& op);
 
-  bool Skips() const;    // the command that is read is not run
-  bool Unknown() const;  // nobody knows whether it is
-  bool InLoop() const;   // it may be run several times
+  // The body of a function that is called here, or that nobody calls (`unsure`).
+  void Enter(bool unsure);
+  // What follows in it may not run: an arm that may be taken leaves it.
+  void Doubt();
+
+  bool Skips() const;       // the command that is read is not run
+  bool Unknown() const;     // nobody knows whether it is
+  bool InLoop() const;      // it may be run several times
+  bool InFunction() const;  // it runs where the function is called
 
  private:
   enum class Is : unsigned char { kYes, kNo, kUnknown };
   struct Block {
     bool tests = false;  // "if": arms with conditions
     bool loop = false;
+    bool function = false;
     bool condition = false;  // one of them is read
     Is now = Is::kUnknown;   // whether this arm runs
     bool taken = false;      // an arm before it ran
@@ -42,6 +49,7 @@ class ShellBranches {
   Is run_ = Is::kYes;     // by && and ||
   Is result_ = Is::kYes;  // of the command before
   bool tested_ = false;   // it was a test
+  bool closed_ = false;   // ")" stands before: of NAME ()
   bool negated_ = false;  // "!" in front of the command
 };
 

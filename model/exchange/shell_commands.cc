@@ -7,6 +7,8 @@
 #include <span>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/shell_arithmetic.h"
+#include "model/exchange/shell_lexer.h"
 
 namespace orrery::exchange {
 namespace {
@@ -93,6 +95,11 @@ std::optional<std::string> PrintedBy(const std::vector<Command>& commands) {
       return PathOf(command, {"-e", "-m", "-s"}, folder);
     } else if (name == "readlink") {
       return command.size() > 2 ? PathOf(command, {"-f", "-e", "-m"}, folder) : std::nullopt;
+    } else if (name == "expr") {
+      std::string text;
+      for (std::size_t word = 1; word < command.size(); ++word) text += command[word] + " ";
+      const auto value = Calculate(text, [](const std::string&) { return std::nullopt; });
+      return value ? std::optional(std::to_string(*value)) : std::nullopt;
     } else if (name == "echo") {
       const std::optional<Command> words = Operands(command, {"-n"});
       std::string text;
@@ -114,6 +121,12 @@ std::optional<bool> Holds(const Command& test) {
   if (name == "!") {
     const std::optional<bool> rest = Holds(Command(words.begin(), words.end()));
     return rest ? std::optional(!*rest) : std::nullopt;
+  }
+  if (name == kArithmetic) {  // its value stands behind it
+    int64_t value = 0;
+    return words.size() == 1 && ParseInteger(words[0], &value) == NumberFault::kNone
+               ? std::optional(value != 0)
+               : std::nullopt;
   }
   if (name == "[" || name == "[[") {
     if (words.empty() || words.back() != (name == "[" ? "]" : "]]")) return std::nullopt;

@@ -19,14 +19,15 @@ namespace {
 namespace fs = std::filesystem;
 
 // A value that a loop or a branch that may not be taken sets.
-void StoreUnknown(bool loop, const std::string& name, const ShellVariable& value, bool more,
-                  const Location& where, ShellScript* script) {
+void StoreUnknown(const ShellBranches& branches, const std::string& name,
+                  const ShellVariable& value, bool more, const Location& where,
+                  ShellScript* script) {
   ShellVariable& variable = script->variables[name];
   const bool known = !variable.words.empty() || variable.array;
   const bool single = known && value.words.size() == 1 && variable.words.size() == 1 &&
                       value.words[0].unresolved.empty() && variable.words[0].unresolved.empty();
   if (single && !more && value.words[0].text == variable.words[0].text) return;
-  if (loop) {
+  if (branches.InLoop()) {
     const Word lost{"", where, fmt::format("{} is set in a loop", name)};
     if (known && more && variable.array) {
       variable.words.push_back(lost);
@@ -38,7 +39,8 @@ void StoreUnknown(bool loop, const std::string& name, const ShellVariable& value
     }
     return;
   }
-  const std::string why = fmt::format("{} is set in a branch", name);
+  const std::string why =
+      fmt::format("{} is set in a {}", name, branches.InFunction() ? "function" : "branch");
   // ARGS="$ARGS --more"
   more = more || (single && !variable.array && !variable.words[0].text.empty() &&
                   value.words[0].text.starts_with(variable.words[0].text + " "));
@@ -128,6 +130,24 @@ std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at) {
   return 0;
 }
 
+std::size_t EndOfBlock(const std::vector<Token>& tokens, std::size_t at) {
+  int depth = 1;
+  bool first = true;  // of a command
+  for (; at < tokens.size(); ++at) {
+    const Token& token = tokens[at];
+    if (!token.word()) {
+      first = !token.op.starts_with('<') && !token.op.starts_with('>');
+      continue;
+    }
+    const std::string plain = token.Plain();
+    if (first && plain == "{") ++depth;
+    if (first && plain == "}" && --depth == 0) return at;
+    first = first && (plain == "{" || plain == "}" || plain == "then" || plain == "else" ||
+                      plain == "do" || plain == "!");
+  }
+  return 0;
+}
+
 Word PartOfPath(const Words& whole, std::string_view cut, const Location& where) {
   if (whole.size() != 1 || !whole[0].unresolved.empty()) return {"", where, "a shell cuts it"};
   const std::string& text = whole[0].text;
@@ -139,7 +159,7 @@ Word PartOfPath(const Words& whole, std::string_view cut, const Location& where)
 void StoreVariable(const ShellBranches& branches, const std::string& name, ShellVariable value,
                    bool more, const Location& where, ShellScript* script) {
   if (branches.Skips()) return;
-  if (branches.Unknown()) return StoreUnknown(branches.InLoop(), name, value, more, where, script);
+  if (branches.Unknown()) return StoreUnknown(branches, name, value, more, where, script);
   ShellVariable& variable = script->variables[name];
   if (!more || (variable.words.empty() && !variable.array)) {
     variable = std::move(value);

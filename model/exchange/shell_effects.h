@@ -34,6 +34,9 @@ bool RunsShell(const Words& words);
 // Of "; do NAME=...; done" from there: where "done" stands; 0: the loop holds other commands.
 std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at);
 
+// Where the block that begins there ends: its "}"; 0: nowhere.
+std::size_t EndOfBlock(const std::vector<Token>& tokens, std::size_t at);
+
 // ${NAME%/*} and ${NAME##*/}
 Word PartOfPath(const Words& whole, std::string_view cut, const Location& where);
 

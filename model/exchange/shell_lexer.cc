@@ -65,8 +65,24 @@ class Lexer {
       return Next();
     }
     if (c == '#') return Comment();
+    if (c == '(' && Arithmetic()) return;
     if (kOperators.find(c) != std::string_view::npos) return Operator();
     Word();
+  }
+
+  // ((...)): the words "((" and what stands inside, as it is written.
+  bool Arithmetic() {
+    if (Here(1) != '(') return false;
+    const std::size_t end = EndOfExpansion(text_, at_), inner = EndOfExpansion(text_, at_ + 1);
+    if (end == std::string::npos || inner + 1 != end) return false;
+    Token mark, inside;
+    mark.where = inside.where = Where();
+    mark.pieces.push_back({std::string(kArithmetic), Piece::kNone});
+    inside.pieces.push_back({text_.substr(at_ + 2, inner - at_ - 3), Piece::kSingle});
+    while (at_ < end) Next();
+    out_.tokens.push_back(std::move(mark));
+    out_.tokens.push_back(std::move(inside));
+    return true;
   }
 
   void Comment() {

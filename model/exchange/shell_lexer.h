@@ -11,6 +11,9 @@
 
 namespace orrery::exchange {
 
+// The word in front of the text of ((...)); no word of a script is like it.
+inline constexpr std::string_view kArithmetic = "((";
+
 // A stretch of a word: '...' stands for itself, "..." is expanded and never split.
 struct Piece {
   enum Quote : unsigned char { kNone, kSingle, kDouble };

@@ -37,7 +37,10 @@ struct WordBuilder {
   void End() {
     if (current.text.find(kHole) != std::string::npos) {
       if (current.unresolved.empty()) current.unresolved = reason;
-      if (!keeps_holes) current.text.clear();
+      // Of an option or NAME= it is the value that is lost.
+      const std::size_t equals = current.text.find('=');
+      const bool named = equals < current.text.find(kHole);
+      if (!keeps_holes) current.text.resize(named ? equals + 1 : 0);
     }
     if (begun) words.push_back(current);
     current = {"", token.where, ""};
@@ -60,8 +63,9 @@ struct WordBuilder {
   void AddWord(const Word& word, bool split) {
     origin = word.where;
     if (!word.unresolved.empty()) reason = word.unresolved;
-    const bool hole = word.text.empty() && !word.unresolved.empty();
-    Add(hole ? std::string_view(&kHole, 1) : std::string_view(word.text), split);
+    Add(word.text, split);
+    if (!word.unresolved.empty() && word.text.find(kHole) == std::string::npos)
+      Add(std::string_view(&kHole, 1), split);
     origin = {};
   }
 };

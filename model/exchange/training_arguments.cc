@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrainingArguments as a call in a Python program: keywords with literal values. Nothing of it is run.
+// TrainingArguments as a call in a Python program: keywords whose values are literals or constants. Nothing of it is run.
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
+#include <optional>
 
+#include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/exchange/document.h"
+#include "model/exchange/shell_arithmetic.h"
 
 namespace orrery::exchange {
 namespace {
@@ -26,10 +30,52 @@ std::size_t CallIn(std::string_view text) {
   return std::string_view::npos;
 }
 
+// NAME = LITERAL at the beginning of a line, of names that no other line sets.
+std::map<std::string, std::string> ConstantsOf(std::string_view text) {
+  std::map<std::string, int> set;
+  std::map<std::string, std::string> values;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin), code = Trim(line);
+    begin = end + 1;
+    const std::string name(code.substr(0, NameLength(code)));
+    const std::string_view rest = Trim(code.substr(name.size()));
+    const std::size_t equals = rest.find('=');
+    if (name.empty() || equals == std::string_view::npos || equals > 3 ||
+        rest.substr(equals).starts_with("==") ||
+        rest.substr(0, equals).find_first_not_of("+-*/%|&^<>") != std::string_view::npos)
+      continue;
+    ++set[name];
+    std::string_view value = rest.substr(equals + 1);
+    if (value.find_first_of("\"'") == std::string_view::npos)
+      value = value.substr(0, value.find('#'));
+    if (equals == 0 && line.starts_with(name)) values[name] = PythonLiteral(value);
+  }
+  std::erase_if(values, [&](const auto& row) { return row.second.empty() || set[row.first] > 1; });
+  return values;
+}
+
+// Whole numbers of constants: "128 // (BS * 8)"; "": something else.
+std::string Calculated(std::string text, const std::map<std::string, std::string>& constants) {
+  for (std::size_t at = 0; (at = text.find('/', at)) != std::string::npos; ++at) {
+    if (!text.substr(at).starts_with("//")) return "";  // no whole number
+    text.erase(at, 1);
+  }
+  const auto value = Calculate(text, [&](const std::string& name) -> std::optional<int64_t> {
+    const auto known = constants.find(name);
+    int64_t number = 0;
+    if (known == constants.end() || ParseInteger(known->second, &number) != NumberFault::kNone)
+      return std::nullopt;
+    return number;
+  });
+  return value && *value >= 0 ? std::to_string(*value) : "";
+}
+
 // Cuts the arguments of a call at its commas: brackets, quotes and comments are stepped over.
 class Arguments {
  public:
-  Arguments(const SourcePtr& source, std::size_t begin) : source_(source), at_(begin) {
+  Arguments(const SourcePtr& source, std::size_t begin)
+      : source_(source), constants_(ConstantsOf(source->text)), at_(begin) {
     line_ = 1 + static_cast<int>(
                     std::count(source->text.begin(),
                                source->text.begin() + static_cast<std::ptrdiff_t>(begin), '\n'));
@@ -82,6 +128,10 @@ class Arguments {
     if (equals == std::string::npos || argument.compare(equals, 2, "==") == 0) return;
     const std::string name(Trim(std::string_view(argument).substr(0, equals)));
     std::string value = PythonLiteral(std::string_view(argument).substr(equals + 1));
+    const std::string code(Trim(std::string_view(argument).substr(equals + 1)));
+    if (const auto known = constants_.find(code); value.empty() && known != constants_.end())
+      value = known->second;
+    if (value.empty()) value = Calculated(code, constants_);
     if (value == "None" || name.empty()) return;
     if (value == "True" || value == "False") value = value == "True" ? "true" : "false";
     const char* const why = value.empty() ? "its value is computed" : "";
@@ -89,6 +139,7 @@ class Arguments {
   }
 
   const SourcePtr& source_;
+  const std::map<std::string, std::string> constants_;  // of the program, by name
   std::size_t at_;
   int line_ = 1;
 };

@@ -10,6 +10,20 @@
 #include "runtime/health/health.h"
 
 namespace orrery::check {
+namespace {
+
+// Their messages do not cross the network.
+std::ptrdiff_t PairsOfOneHost(const Health& health) {
+  const auto host = [&](int64_t rank) -> const std::string& {
+    return health.nodes[static_cast<std::size_t>(rank)].host;
+  };
+  return std::ranges::count_if(health.pairs, [&](const PairHealth& pair) {
+    return std::max(pair.a, pair.b) < static_cast<int64_t>(health.nodes.size()) &&
+           host(pair.a) == host(pair.b);
+  });
+}
+
+}  // namespace
 
 std::string HealthText(const Health& health, const Bounds& bounds) {
   std::string text = fmt::format(
@@ -33,6 +47,10 @@ std::string HealthText(const Health& health, const Bounds& bounds) {
                         Format(BytesPerSecond(low.rate)), low.a, low.b,
                         Format(BytesPerSecond(high.rate)), high.a, high.b);
   }
+  if (const auto inside = PairsOfOneHost(health); bounds.network > 0 && inside > 0)
+    text +=
+        fmt::format("  {} pair{} of ranks on one host: not compared with the topology's network\n",
+                    inside, inside == 1 ? "" : "s");
   for (const Finding& finding : health.findings) text += "  outside " + finding.text + "\n";
   return text + (health.findings.empty()
                      ? "all inside\n"
@@ -62,6 +80,7 @@ nlohmann::ordered_json HealthJson(const Health& health, const Bounds& bounds) {
           {"topology", bounds.topology},
           {"least_network_bytes_per_s", bounds.network},
           {"tolerance", bounds.tolerance},
+          {"pairs_of_one_host", PairsOfOneHost(health)},
           {"nodes", nodes},
           {"pairs", pairs},
           {"findings", findings}};

@@ -41,6 +41,19 @@ TEST(Check, EqualNodesAreHealthy) {
   EXPECT_THAT(HealthText(health, {}), HasSubstr("all inside"));
 }
 
+// Ranks of one host do not cross the network that a topology describes.
+TEST(Check, SaysWhichPairsTheTopologyIsNotComparedWith) {
+  Health health = Equal();
+  for (NodeHealth& node : health.nodes) node.host = "node0";
+  Bounds bounds;
+  bounds.network = 5e10;
+  Judge(bounds, &health);
+  EXPECT_THAT(HealthText(health, bounds),
+              HasSubstr("6 pairs of ranks on one host: not compared with the topology's network"));
+  EXPECT_EQ(HealthJson(health, bounds)["pairs_of_one_host"], 6);
+  EXPECT_EQ(HealthText(Equal(), bounds).find("one host"), std::string::npos);
+}
+
 TEST(Check, NamesTheSlowNodeAndWhatIsSlow) {
   for (double NodeHealth::*rate : {&NodeHealth::compute, &NodeHealth::memory, &NodeHealth::disk}) {
     Health health = Equal();

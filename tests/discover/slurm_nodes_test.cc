@@ -156,6 +156,23 @@ TEST(Discover, RefusesALogWhoseNodesDiffer) {
               HasSubstr("12 ranks on 2 nodes, 8 of them on this one"));
 }
 
+// Of syslog, clocks, srun, mpirun and torchrun: the host is in NCCL's own front.
+TEST(Discover, FindsHostsBehindAnyPrefix) {
+  for (const char* prefix :
+       {"", "Mar 12 10:02:08 ", "Mar 12 10:02:08 login prog[77]: ", "2024-01-01 10:00:00 [0]: ",
+        "[default0]:", "[rank3]: ", "3: ", "[1,0]<stdout>:", "[pod/a/b] ", "10:02:08:1:2: "}) {
+    std::string text;
+    for (int rank = 0; rank < 16; ++rank)
+      text += fmt::format(
+          "{}node{:02}:10{}:2000 [{}] NCCL INFO comm 0x55 rank {} nranks 16 "
+          "cudaDev {} busId 7000 - Init START\n",
+          prefix, rank / 8, rank, rank % 8, rank, rank % 8);
+    const Discovered made = Discover({Made("x.log", text)}, {"", "h100-sxm5-80gb", std::nullopt});
+    EXPECT_EQ(fmt::format("{} x {}", made.spec.nodes, made.spec.node.gpus), "2 x 8") << prefix;
+    EXPECT_THAT(made.spec.fabric.hosts, testing::ElementsAre("node00", "node01")) << prefix;
+  }
+}
+
 TEST(Discover, SaysThatALogIsCut) {
   const Choices h100{"", "h100-sxm5-80gb", std::nullopt};
   const std::string front = "a:1:1 [0] NCCL INFO ";

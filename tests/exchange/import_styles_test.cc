@@ -115,7 +115,8 @@ TEST(ImportLaunchers, WhatABranchSetsIsNamed) {
                     Contains(HasSubstr("$MORE is not set in this file: taken as empty"))));
   const Imported nodes =
       Read({{"x.sh", std::string("case $1 in a) NNODES=4 ;; esac\npython ") + kGpt}});
-  EXPECT_THAT(nodes.notes, Contains(HasSubstr("NNODES is set in a branch")));
+  ASSERT_TRUE(nodes.no_nodes);
+  EXPECT_EQ(nodes.no_nodes->unresolved, "NNODES is set in a branch");
 }
 
 TEST(ImportLaunchers, APlacementComesBackFromTheJob) {

@@ -12,6 +12,7 @@
 namespace orrery::exchange::modules {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
@@ -58,6 +59,30 @@ TEST(Modules, TorchtitanIsPredictedWithItsModule) {
               {"--topology", "dgx-h100", "--global-batch", "64"});
   EXPECT_EQ(theirs.job.model.spec.name, "llama3-8b");
   EXPECT_THAT(theirs.job.notes, Contains(HasSubstr("settings are in Python and not read")));
+}
+
+TEST(Modules, ConstantsOfAProgramAreItsValues) {
+  const auto read = [](const std::string& constants, const std::string& batch) {
+    return Read("train.py", "from transformers import TrainingArguments\n" + constants +
+                                "args = TrainingArguments(\n    output_dir=\"out\",\n"
+                                "    per_device_train_batch_size=" +
+                                batch + ",\n    bf16=True,\n)\n");
+  };
+  EXPECT_EQ(read("BS = 4  # of a GPU\n", "BS").values.at("micro_batch").text, "4");
+  EXPECT_EQ(read("BS = 4\n", "64 // (BS * 2)").values.at("micro_batch").text, "8");
+  for (const char* constants :
+       {"BS = 4\nBS = 8\n", "BS = 4\nif x:\n    BS = 8\n", "BS = f(4)\n", "BS = 4\nBS *= 2\n", ""})
+    EXPECT_THAT(ErrorOf([&] { read(constants, "BS"); }), HasSubstr("its value is computed"))
+        << constants;
+  EXPECT_THAT(ErrorOf([&] { read("BS = 4\n", "BS / 2"); }), HasSubstr("its value is computed"));
+}
+
+TEST(Modules, FilesAroundAnExportedScriptNameIt) {
+  const std::string front =
+      "# Predict again: plan predict --model gpt2-xl\nexec \"$here/train.sh\"\n";
+  EXPECT_THAT(ErrorOf([&] { Read("launch-mpirun.sh", front); }),
+              AllOf(HasSubstr("written by plan export and starts train.sh"),
+                    HasSubstr("--from train.sh, or --from plan.json")));
 }
 
 TEST(Modules, ABridgeRecipeNamesTheModel) {

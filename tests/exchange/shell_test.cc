@@ -82,6 +82,53 @@ TEST(Shell, DoesNotGuessWhatOnlyAShellKnows) {
   EXPECT_THAT(Last("run $((1 / 0)) $((9223372036854775807 + 1))"), ElementsAre("run", "?", "?"));
 }
 
+TEST(Shell, CalculatesByAllOperators) {
+  EXPECT_THAT(Last("A=3\nrun $((2**A)) $((-2**2)) $((2**3**2)) $((7&3|8)) $((1<<A)) $((A>2?5:6))"),
+              ElementsAre("run", "8", "4", "512", "11", "8", "5"));
+  EXPECT_THAT(Last("run $((0x1f)) $((010)) $((2#101)) $((2*(3+4))) $(((1+2)*3)) $((!0 && 4 != 5))"),
+              ElementsAre("run", "31", "8", "5", "14", "9", "1"));
+  EXPECT_THAT(Last("run $((2**64)) $((1 / 0)) $((08)) $((1 +)) $((X)) $((2**-1))"),
+              ElementsAre("run", "?", "?", "?", "?", "?", "?"));
+  EXPECT_THAT(Last("H=(a b c)\nrun ${#H[@]} $((${#H[*]} * 8)) $(expr 2 \\* ${#H[@]})"),
+              ElementsAre("run", "3", "24", "6"));
+  EXPECT_THAT(Last("H=($(scontrol show hostnames))\nrun ${#H[@]}"), ElementsAre("run", "?"));
+}
+
+TEST(Shell, FollowsWhatArithmeticAssigns) {
+  for (const char* twice :
+       {"((TP*=2))", "(( TP = TP * 2 ))", "let TP=TP*2", "let \"TP *= 2\"", "((TP<<=1))",
+        "TP=$((TP*2))", ": $((TP*=2))", "((TP++, ++TP))", "declare -i TP=TP*2",
+        "declare -i TP\nTP+=2", "((TP == 2)) && TP=4", "((TP > 3)) || TP=4",
+        "if ((TP < 4)); then TP=4; fi", "((Y = TP, TP = Y + 2))", "TP=`expr $TP + 2`"})
+    EXPECT_THAT(Last(std::string("TP=2\n") + twice + "\nrun $TP"), ElementsAre("run", "4"))
+        << twice;
+  EXPECT_THAT(Last("TP=2\nrun $((TP++)) $TP"), ElementsAre("run", "2", "3"));
+  for (const char* lost :
+       {"((TP*=X))", "let TP=TP*$X", "((TP=X?2:3))", "TP=$((TP*X))", "((X && (TP=8)))",
+        "for ((TP=1;TP<4;TP++)); do :; done", "while read x; do ((TP*=2)); done",
+        "if [ -n \"$Y\" ]; then ((TP*=2)); fi", "((TP[1]=4))", "declare -i TP=X*2"})
+    EXPECT_THAT(Last(std::string("TP=2\n") + lost + "\nrun $TP"), ElementsAre("run", "?")) << lost;
+  EXPECT_THAT(Last("TP=2\n(cd x; run 1)\n((cd x); run $TP)"), ElementsAre("run", "2"));
+}
+
+TEST(Shell, FollowsFunctionsThatItCalls) {
+  EXPECT_THAT(Last("f() {\n  local tp=$1 pp=${2:-3}\n  run $tp $pp $# \"$@\"\n}\ntp=9\nf 4"),
+              ElementsAre("run", "4", "3", "1", "4"));
+  EXPECT_THAT(Last("function set_size { H=$1; shift; L=$1; }\nset_size 64 12 && run $H $L"),
+              ElementsAre("run", "64", "12"));
+  EXPECT_THAT(Last("f() { local tp=8; }\ntp=2; f\nrun $tp"), ElementsAre("run", "2"));
+  EXPECT_THAT(Last("f() { if [ $1 = 7b ]; then H=4; return; fi; H=8; }\nf 7b\nrun $H"),
+              ElementsAre("run", "4"));
+  EXPECT_THAT(Last("f() { if [ $X = 7b ]; then H=4; return; fi; H=8; }\nH=1; f\nrun $H"),
+              ElementsAre("run", "?"));
+  EXPECT_THAT(Last("f() { f; f; }\nf\nrun 1"), ElementsAre("run", "1"));
+  EXPECT_THAT(Last("{ TP=4; }\nrun $TP"), ElementsAre("run", "4"));
+  // One that nobody calls here may be called elsewhere.
+  const ShellScript script = ReadShell(SourceOf("x.sh", "f() { TP=4; run $TP; }\n"));
+  ASSERT_EQ(script.commands.size(), 1u);
+  EXPECT_EQ(script.commands[0][1].unresolved, "TP is set in a function");
+}
+
 TEST(Shell, KnowsTheFolderOfTheScript) {
   const auto read = [](const std::string& text) {
     const ShellScript script = ReadShell(SourceOf("jobs/x.sh", text));
@@ -140,6 +187,16 @@ TEST(Shell, FollowsTheScriptOfAnInnerShell) {
   EXPECT_THAT(Texts(script.commands[1]),
               ElementsAre("srun", "python", "a.py", "--tp", "2", "--x", "1"));
   EXPECT_EQ(script.commands[1][0].where.line, 2);
+}
+
+TEST(Shell, RefusesAnInnerShellWhoseOptionsAreLines) {
+  EXPECT_THAT(ErrorOf([] { Last("A=\"--tp 2\n--pp 4\"\nsrun bash -c \"python a.py $A\"\n"); }),
+              testing::AllOf(testing::HasSubstr("x.sh:3:14"),
+                             testing::HasSubstr("bash -c begins with '--pp'")));
+  const ShellScript joined =
+      ReadShell(SourceOf("x.sh", "A=\"--tp 2 \\\n--pp 4\"\nbash -c \"python a.py $A\""));
+  EXPECT_THAT(Texts(joined.commands.front()),
+              ElementsAre("python", "a.py", "--tp", "2", "--pp", "4"));
 }
 
 TEST(Shell, NumbersInFrontOfRedirectionsAreNoArguments) {

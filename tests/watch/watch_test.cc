@@ -66,6 +66,25 @@ TEST(Watch, OneSlowStepIsNoDeparture) {
   EXPECT_FALSE(Watch(Megatron({3.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0}), 2).Inside());
 }
 
+TEST(Watch, SlowStepsApartCountByTheirMean) {
+  std::vector<double> seconds = {1.0};
+  for (int step = 1; step <= 40; ++step) seconds.push_back(step % 10 == 0 ? 3.0 : 1.0);
+  const Verdict verdict = Watch(Megatron(seconds));
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  const Departure& one = verdict.departures[0];
+  EXPECT_TRUE(one.mean);
+  EXPECT_EQ(one.side, Side::kSlower);
+  EXPECT_EQ(one.steps, 4u);
+  EXPECT_EQ(one.since, 110);
+  EXPECT_NEAR(one.measured, 1.2, 1e-9);
+  EXPECT_NEAR(one.extra_hours, 0.2 * 1000 / 3600, 1e-9);
+  EXPECT_THAT(DepartureText(one, Plan()), HasSubstr("mean step time outside: 1.20 s (+20.0 %)"));
+  // A snapshot now and then leaves the mean inside.
+  seconds.resize(21);
+  seconds[10] = 1.0;
+  EXPECT_TRUE(Watch(Megatron(seconds)).Inside());
+}
+
 TEST(Watch, SaysThatItIsOverAndCountsFasterSteps) {
   const Verdict verdict = Watch(Megatron({3.0, 0.5, 0.5, 0.5, 1.0, 1.0}));
   ASSERT_EQ(verdict.departures.size(), 1u);
@@ -230,6 +249,12 @@ TEST(Watch, TakesTheFirstLayoutOfASearch) {
   const std::string plan = R"({"schema": "orrery.plan/1", "ranked": [{"step_time_s": 2,
     "step_time_interval_s": [1.8, 2.2]}, {"step_time_s": 3}]})";
   EXPECT_DOUBLE_EQ(ReadExpectation(Made(plan)).step, 2);
+}
+
+TEST(Watch, RefusesAnIntervalFromHighToLow) {
+  std::string plan = kPlan;
+  plan.replace(plan.find("[0.9, 1.1]"), 10, "[9, 1]");
+  EXPECT_THROW(ReadExpectation(Made(plan)), InputError);
 }
 
 TEST(Watch, RefusesWhatIsNoPrediction) {

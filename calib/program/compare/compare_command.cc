@@ -28,8 +28,10 @@ Answer RunCompare(const CommandLine& line) {
   CompareFlags flags;
   if (flags.set.Parse(line, kBehindCompare)) return {ExitCode::kOk, DescribeCompare().help};
   if (!flags.measured.given)
-    throw InputError(
-        {{flags.measured.where, "two files are needed", "plan compare PREDICTED MEASURED"}});
+    throw InputError({{flags.measured.where, "two files are needed",
+                       "plan compare PREDICTED MEASURED; plan predict --from SCRIPT --json FILE "
+                       "writes the first "
+                       "one for a launch script"}});
   CheckHtml(flags.html, flags.json);
   const measured::TrainingLog predicted = ReadNamed(flags.predicted);
   const compare::Comparison comparison = compare::Compare(predicted, ReadNamed(flags.measured));

@@ -19,6 +19,7 @@ using Json = nlohmann::json;
 // A rank this much behind the median of the others is the reason.
 constexpr double kSlowRank = 1.1;
 constexpr std::size_t kMostReasons = 3;
+constexpr std::size_t kMeanSteps = 20;  // fewer are no mean: one snapshot would move it
 // Mean error of the predicted peak of an allocator, of the source where it is largest: calib/ACCURACY.md, "Memory".
 constexpr double kMemoryError = 1.056;
 
@@ -127,7 +128,7 @@ std::vector<Reason> ReasonsOf(const measured::TrainingLog& log, const Expectatio
 }
 
 Departure MakeDeparture(const measured::TrainingLog& log, const Expectation& expected, Side side,
-                        const std::vector<Timed>& outside) {
+                        const std::vector<Timed>& outside, std::optional<double> mean = {}) {
   std::vector<double> seconds;
   for (const Timed& one : outside) seconds.push_back(one.seconds);
   Departure made;
@@ -135,7 +136,7 @@ Departure MakeDeparture(const measured::TrainingLog& log, const Expectation& exp
   made.since = outside.front().step;
   made.line = outside.front().line;
   made.steps = outside.size();
-  made.measured = Median(std::move(seconds));
+  made.measured = mean.value_or(Median(std::move(seconds)));
   made.predicted = expected.step;
   made.bound = side == Side::kSlower ? expected.high : expected.low;
   made.reasons = ReasonsOf(log, expected, made.measured, made.line);
@@ -165,6 +166,24 @@ void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, s
     if (now != Side::kInside) run.push_back(one);
   }
   finish(false);
+}
+
+// Every tenth step three times as long is never a run of steps, and yet a fifth of the time.
+void JudgeMean(const measured::TrainingLog& log, const Expectation& expected, std::size_t patience,
+               const std::vector<Timed>& steps, Verdict* verdict) {
+  if (!verdict->departures.empty() || steps.size() < kMeanSteps) return;
+  double sum = 0;
+  for (const Timed& one : steps) sum += one.seconds;
+  const double mean = sum / static_cast<double>(steps.size());
+  const Side side = SideOf(mean, expected);
+  std::vector<Timed> outside;
+  for (const Timed& one : steps) {
+    if (side != Side::kInside && SideOf(one.seconds, expected) == side) outside.push_back(one);
+  }
+  if (outside.empty() || outside.size() < patience) return;
+  Departure made = MakeDeparture(log, expected, side, outside, mean);
+  made.mean = true;
+  verdict->departures.push_back(std::move(made));
 }
 
 // Like with like: torch.cuda.max_memory_allocated() with what tensors take, max_memory_reserved() with the allocator's share
@@ -227,6 +246,10 @@ Expectation ReadExpectation(const SourcePtr& source) {
     FailPlan(source, "the prediction has no interval, so nothing can leave it");
   made.low = (*interval)[0].get<double>();
   made.high = (*interval)[1].get<double>();
+  if (!(made.low > 0 && made.low <= made.high && std::isfinite(made.high)))
+    FailPlan(source,
+             fmt::format("step_time_interval_s [{}, {}] is no interval: it goes from low to high",
+                         made.low, made.high));
   if (const auto text = body->find("layout"); text != body->end() && text->is_string())
     made.layout = text->get<std::string>().substr(0, 200);
   if (const auto text = body->find("digest"); text != body->end() && text->is_string())
@@ -282,6 +305,7 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
   for (const Timed& one : steps) seconds.push_back(one.seconds);
   verdict.median = Median(std::move(seconds));
   JudgeTimes(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
+  JudgeMean(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
   JudgeMemory(log, expected, &verdict);
   return verdict;
 }

@@ -38,12 +38,13 @@ struct Reason {
 
 struct Departure {
   bool memory = false;    // else of the step time
+  bool mean = false;      // of all steps: those outside stand apart, and cost as much together
   bool reserved = false;  // of memory: what the allocator keeps, not what it hands out
   Side side = Side::kInside;
   int64_t since = -1;     // step; -1: the log does not count
   int line = 0;           // of that step
   std::size_t steps = 0;  // lines outside until now
-  double measured = 0;    // median of them: seconds, or bytes (largest)
+  double measured = 0;    // median of them, or the mean of all: seconds; or bytes (largest)
   double predicted = 0, bound = 0;
   bool over = false;                    // it went back inside
   std::vector<Reason> reasons;          // most likely first
@@ -60,7 +61,7 @@ struct Verdict {
   bool Inside() const { return departures.empty(); }
 };
 
-// `patience` steps in a row make a departure. A log with fewer counts when all of its steps are
+// `patience` steps in a row make a departure; as many apart do if they take the mean of all steps outside. A log with fewer counts when all of its steps are
 // outside. Throws InputError: no step of the log can be timed, or all have another global batch than the plan.
 Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience);
 

@@ -3,12 +3,14 @@
 #include "calib/program/watch/watch_command.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -66,6 +68,13 @@ void SaySummary(const watch::Verdict& verdict, const watch::Expectation& expecte
 
 class Watcher {
  public:
+  // A file as it was; another one of the same name has another number.
+  struct Seen {
+    std::uintmax_t file = 0, size = 0;
+    int64_t written_s = 0, written_ns = 0;
+    bool operator==(const Seen&) const = default;
+  };
+
   Watcher(const WatchFlags& flags, const Settings& settings) : flags_(flags), settings_(settings) {
     AtFlag(flags.against,
            [&] { expected_ = watch::ReadExpectation(ReadSource(flags.against.text)); });
@@ -85,14 +94,18 @@ class Watcher {
     std::signal(SIGINT, End);
     std::signal(SIGTERM, End);
     auto grown = std::chrono::steady_clock::now();
-    std::uintmax_t size = 0;
+    Seen seen;
     if (!Exists()) fmt::print(stderr, "{} is not there yet: waiting for it\n", flags_.log.text);
     while (g_ended == 0) {
-      std::error_code error;
-      const std::uintmax_t now = std::filesystem::file_size(flags_.log.text, error);
-      if (error && Exists()) AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });
-      if (!error && now != size) {
-        size = now;
+      const std::optional<Seen> now = LookAt(flags_.log.text);
+      if (!now && Exists()) AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });
+      if (now && *now != seen) {
+        // Another file of this name, or this one from its beginning: lines count anew.
+        if (any_ && (now->file != seen.file || now->size < seen.size)) {
+          fmt::print(stderr, "{} was replaced: following the new one\n", flags_.log.text);
+          said_.clear();
+        }
+        seen = *now;
         grown = std::chrono::steady_clock::now();
         any_ = Look() || any_;
       }
@@ -120,6 +133,13 @@ class Watcher {
       throw InputError(fmt::format("the log is of plan {}, the prediction of plan {}", log.digest,
                                    expected_.digest));
     verdict_ = watch::Judge(log, expected_, settings_.patience);
+  }
+
+  static std::optional<Seen> LookAt(const std::string& path) {
+    struct stat status = {};
+    if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+    return Seen{status.st_ino, static_cast<std::uintmax_t>(status.st_size), status.st_mtim.tv_sec,
+                status.st_mtim.tv_nsec};
   }
 
   bool Exists() const {
@@ -165,7 +185,7 @@ class Watcher {
     for (const watch::Departure& one : verdict_.departures) {
       if (!one.memory && one.steps < static_cast<std::size_t>(settings_.patience)) continue;
       outside_ = true;
-      if (said_.emplace(one.memory, one.line, one.over).second)
+      if (said_.emplace(one.memory, one.mean ? 0 : one.line, one.over).second)
         SayDeparture(one, expected_, settings_.json);
     }
     return true;

@@ -43,11 +43,20 @@ std::string DepartureText(const Departure& one, const Expectation& expected) {
                        one.reserved ? "reserved" : "allocated", Format(Bytes(one.predicted)),
                        Format(Bytes(one.bound)));
   }
-  std::string text = fmt::format(
-      "step time outside since {}: {} ({:+.1f} %), predicted {} ({} to {}), {} steps{}\n",
-      StepText(one), Format(Seconds(one.measured)), 100 * (one.measured / one.predicted - 1),
-      Format(Seconds(one.predicted)), Format(Seconds(expected.low)), Format(Seconds(expected.high)),
-      one.steps, one.over ? ", then inside again" : "");
+  std::string text =
+      one.mean
+          ? fmt::format(
+                "mean step time outside: {} ({:+.1f} %), predicted {} ({} to {}), by "
+                "{} single steps since {}\n",
+                Format(Seconds(one.measured)), 100 * (one.measured / one.predicted - 1),
+                Format(Seconds(one.predicted)), Format(Seconds(expected.low)),
+                Format(Seconds(expected.high)), one.steps, StepText(one))
+          : fmt::format(
+                "step time outside since {}: {} ({:+.1f} %), predicted {} ({} to {}), {} steps{}\n",
+                StepText(one), Format(Seconds(one.measured)),
+                100 * (one.measured / one.predicted - 1), Format(Seconds(one.predicted)),
+                Format(Seconds(expected.low)), Format(Seconds(expected.high)), one.steps,
+                one.over ? ", then inside again" : "");
   for (const Reason& reason : one.reasons)
     text += fmt::format("  fits    {}\n", ReasonText(reason));
   text += fmt::format("  costs   {:+.3g} h{} per 1000 steps at this rate\n", one.extra_hours,
@@ -82,7 +91,9 @@ nlohmann::ordered_json DepartureJson(const Departure& one) {
   }
   nlohmann::ordered_json made = {{"schema", "orrery.watch/1"},
                                  {"event", one.over ? "was_outside" : "outside"},
-                                 {"what", one.memory ? "memory" : "step_time"},
+                                 {"what", one.memory ? "memory"
+                                          : one.mean ? "mean_step_time"
+                                                     : "step_time"},
                                  {"side", one.memory ? "above" : SideText(one.side)},
                                  {"since_step", one.since},
                                  {"since_line", one.line},

@@ -67,6 +67,10 @@ class FlagFiller {
   void TakeField(const Field& field, const Value& value) {
     const std::string flag = field.flag;
     if (flag.empty() && value.text == exchange::kAuto) return;  // 1, as the Trainer has it
+    if (flag == "--zero" && value.text.size() == 1 && value.text[0] > '3' && value.text[0] <= '9')
+      throw InputError(
+          {{value.where, fmt::format("{}: there is no stage {}", value.key, value.text),
+            "ZeRO has the stages 0 to 3"}});
     if (flag.starts_with("--")) {
       const auto at = std::ranges::find(flags_, flag, &Flag::name);
       if (at != flags_.end()) Take(*at, {FlagText(field.name, value.text), value.where, value.key});
@@ -267,6 +271,22 @@ void TakeScenario(const SourcePtr& source, JobFlags* job, LayoutFlags* layout,
   diagnostics.ThrowIfAny();
 }
 
+// A number of nodes in the files that is not understood: a topology's own would be that of another job. What the environment
+// sets is taken as empty.
+void CheckNodes(const exchange::Setting& count, JobFlags* job) {
+  const std::string what = fmt::format("{}: {}", exchange::Place(count.where), count.unresolved);
+  if (job->nodes.given) {
+    job->notes.push_back(fmt::format("{}: --nodes {} is taken", what, job->nodes.text));
+  } else if (count.unresolved.ends_with("is not set in this file")) {
+    job->notes.push_back(fmt::format(
+        "{}: the number of nodes is that of the topology; --nodes N for another", what));
+  } else {
+    throw InputError(
+        {{count.where, fmt::format("the number of nodes is not known: {}", count.unresolved),
+          "--nodes N, or write the number out"}});
+  }
+}
+
 }  // namespace
 
 void DeclareFrom(JobFlags* job, FlagSet* set) {
@@ -299,6 +319,7 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
       exchange::Import(sources, model, GivenBy(job, layout, model), FileBeside);
   if (layout != nullptr && imported.no_layout) throw InputError({*imported.no_layout});
   job->no_model = imported.no_model;
+  if (imported.no_nodes) CheckNodes(*imported.no_nodes, job);
   FlagFiller(imported, job, layout, translate).Fill();
 }
 

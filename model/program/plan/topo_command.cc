@@ -118,7 +118,9 @@ Broken Break(const TopologySpec& spec, int64_t nodes, const std::vector<Flag>& f
     if (links.empty())
       throw InputError({{flag.where, fmt::format("no link '{}' in this cluster", flag.text),
                          SuggestPair(made.cluster, flag.text)}});
-    made.failed.insert(made.failed.end(), links.begin(), links.end());
+    for (const LinkId link : links) {  // one that is named twice has failed once
+      if (std::ranges::find(made.failed, link) == made.failed.end()) made.failed.push_back(link);
+    }
   }
   made.before = WorstHalves(made.cluster);
   made.after = made.before;

@@ -109,6 +109,7 @@ void CheckPlace(const cli::LaunchFlags& flags, const Settings& settings, Diagnos
     diagnostics->Error({}, fmt::format("{}, which is no number from 0 up", unread));
     return;
   }
+  if (place.nodes <= 0 && flags.nodes.given) return;  // its own error says why
   if (place.nodes <= 0) {
     diagnostics->Error(flags.nodes.where, "no launcher says how many nodes there are",
                        "--nodes N, or --hosts FILE");

@@ -50,6 +50,7 @@ class Planner {
     Default(&flags_.job.precision, "fp32");
     report::Job planned = flags_.job.Resolve();
     CheckTrains(planned);
+    if (ranks == 0) ranks = RanksOfScript();
     if (ranks == 0) ranks = RanksOfDegrees();
     if (clip_) planned.request.work.clip_norm = *clip_;
     const int64_t nodes = PlacedNodes(ranks, hosts);
@@ -113,6 +114,23 @@ class Planner {
           fmt::format("optimizer {} is priced only: no rank runs it yet", report::Name(optimizer)),
           "--optimizer adamw");
     }
+  }
+
+  // Of a launch script: its GPUs, as a prediction has it. 0: none, or a flag counts replicas.
+  int64_t RanksOfScript() const {
+    const JobFlags& job = flags_.job;
+    const bool script =
+        !job.from.empty() &&
+        (job.own_model || (job.model.where.line == job.from.front().where.line &&
+                           job.model.where.column == job.from.front().where.column));
+    if (!script || !job.nodes.given || !job.gpus_per_node.given) return 0;
+    const FixedAxes axes = flags_.layout.Read();
+    if (axes.dp || axes.dp_outer) return 0;
+    Diagnostics diagnostics;
+    const auto nodes = ReadInteger(job.nodes, 1, kMostRunRanks, &diagnostics),
+               each = ReadInteger(job.gpus_per_node, 1, kMostRunRanks, &diagnostics);
+    diagnostics.ThrowIfAny();
+    return nodes.value_or(0) * each.value_or(0);
   }
 
   int64_t RanksOfDegrees() const {
@@ -338,9 +356,11 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   std::optional<double> clip;
   if (flags->clip_norm.given) clip = ReadNumber(flags->clip_norm, 1, 0, &diagnostics);
   TakeCheckpointModel(flags);
-  if (!flags->plan.given && !flags->job.model.given) {
+  if (!flags->plan.given && !flags->job.model.given && !flags->job.own_model &&
+      !flags->job.no_model) {
     diagnostics.Error(flags->plan.where, "which plan?",
-                      "a file that `plan show --ir` printed, or --model NAME");
+                      "a file that `plan show --ir` printed, --model NAME, or --from a launch "
+                      "script");
   }
   diagnostics.ThrowIfAny();
   int64_t ranks = asked > 0 ? asked : place.size;

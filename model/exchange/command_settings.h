@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of a command as settings, and whose they are.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <span>
+
+#include "model/exchange/setting.h"
+#include "model/exchange/shell.h"
+#include "model/exchange/target.h"
+
+namespace orrery::exchange {
+
+// Options of a command: --key value, --key=value, --switch, and KEY=VALUE. `lost`: words that only a shell knows and that
+// are no value of an option.
+Settings OptionsOf(std::span<const Word> words, Words* lost = nullptr);
+// Those of a training command, whose program stands at `program`: it takes KEY=VALUE words between options, too.
+Settings SettingsOf(const Words& words, std::size_t program, Words* lost);
+// Whether one of the keys is there.
+bool Has(const Settings& settings, std::initializer_list<const char*> keys);
+// By the keys; nullopt: of none that is known.
+std::optional<Target> TargetOf(const Settings& settings);
+
+}  // namespace orrery::exchange

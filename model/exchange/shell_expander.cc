@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Expands what stands behind "$", piece by piece.
+#include "model/exchange/shell_expander.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "model/base/plain_text.h"
+#include "model/exchange/shell_arithmetic.h"
+#include "model/exchange/shell_commands.h"
+#include "model/exchange/shell_effects.h"
+#include "model/exchange/shell_words.h"
+
+namespace orrery::exchange {
+namespace {
+
+constexpr std::size_t kMostWords = 1'000'000;  // after expansion: arrays in arrays grow fast
+constexpr int kDeepest = 32;
+
+std::size_t Closed(std::string_view text, std::size_t at) {
+  return std::min(EndOfExpansion(text, at), text.size());
+}
+
+}  // namespace
+
+void ShellExpander::Store(const std::string& name, ShellVariable value, bool more,
+                          const Location& where) {
+  StoreVariable(branches_, name, std::move(value), more, where, &script_);
+}
+
+std::optional<int64_t> ShellExpander::Evaluate(std::string_view text, const Location& where) {
+  const LookUp value_of = [this](const std::string& name) { return WholeOf(name); };
+  const Assign assign = [&](const std::string& name, int64_t value) {
+    Store(name, {{{std::to_string(value), where, ""}}, false}, false, where);
+  };
+  if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
+  auto value = Calculate(text, value_of, assign);
+  if (!value && text.find_first_of("$`") != std::string_view::npos) {  // $((${#HOSTS[@]} * 8))
+    const Word plain = Joined({{{std::string(text), Piece::kDouble}}, "", where, -1});
+    if (plain.unresolved.empty()) value = Calculate(plain.text, value_of, assign);
+  }
+  --nested_;
+  for (const std::string& name : value ? std::vector<std::string>() : AssignedIn(text)) {
+    const Word lost{"", where, fmt::format("{} is set by arithmetic that needs a shell", name)};
+    Store(name, {{lost}, false}, false, where);
+  }
+  return value;
+}
+
+// The word as one, as an assignment takes it.
+Word ShellExpander::Joined(const Token& token) {
+  Word word{"", token.where, ""};
+  for (const Piece& piece : token.pieces) {
+    Token one = token;
+    one.pieces = {piece};
+    if (piece.quote == Piece::kNone) one.pieces[0].quote = Piece::kDouble;
+    const Words words = Expand(one, true);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      word.text += (i > 0 ? " " : "") + words[i].text;
+      if (word.unresolved.empty()) word.unresolved = words[i].unresolved;
+    }
+  }
+  return word;
+}
+
+// A word of the script as the words that it stands for.
+Words ShellExpander::Expand(const Token& token, bool keep_holes) {
+  WordBuilder builder(token, keep_holes);
+  builder.reason = hole_;
+  for (const Piece& piece : token.pieces) {
+    if (piece.quote != Piece::kNone) builder.begun = true;
+    if (piece.quote == Piece::kSingle) {
+      builder.Add(piece.text, false);
+    } else {
+      ExpandPiece(piece, &builder);
+    }
+  }
+  builder.End();
+  total_ += builder.words.size();
+  if (total_ > kMostWords) throw InputError({{token.where, "too many words", ""}});
+  return std::move(builder.words);
+}
+
+void ShellExpander::ExpandPiece(const Piece& piece, WordBuilder* builder) {
+  const bool quoted = piece.quote != Piece::kNone;
+  const std::string_view text = piece.text;
+  bool empty_list = false;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '\1') {
+      builder->Add(text.substr(at + 1, 1), false);
+      at += 2;
+      continue;
+    }
+    if (text[at] != '$' && text[at] != '`') {
+      builder->Add(text.substr(at++, 1), false);
+      continue;
+    }
+    std::size_t length = 0;
+    const Part part = ExpandAt(text.substr(at), builder->token.where, &length);
+    at += std::max<std::size_t>(1, length);
+    for (std::size_t i = 0; i < part.words.size(); ++i) {
+      if (i > 0) builder->End();
+      builder->AddWord(part.words[i], !quoted);
+      if (part.several && quoted) builder->begun = true;
+    }
+    empty_list = part.several && part.words.empty();
+  }
+  if (empty_list && builder->current.text.empty()) builder->begun = false;
+}
+
+ShellExpander::Part ShellExpander::Unknown(const Location& where, std::string why) {
+  return {{{"", where, std::move(why)}}, false};
+}
+
+// "$...": the words and how much of the text they took.
+ShellExpander::Part ShellExpander::ExpandAt(std::string_view text, const Location& where,
+                                            std::size_t* length) {
+  if (text[0] == '`') {
+    *length = std::min(text.find('`', 1), text.size() - 1) + 1;
+    return Printed(text.substr(1, *length > 2 ? *length - 2 : 0), where);
+  }
+  if (text.starts_with("$((")) {
+    *length = Closed(text, 1);
+    if (text.substr(0, *length).ends_with("))")) {
+      const std::string_view inside = text.substr(3, *length > 5 ? *length - 5 : 0);
+      const auto value = Evaluate(inside, where);
+      if (!value) return Unknown(where, fmt::format("$(({})) needs a shell", inside));
+      return {{{std::to_string(*value), where, ""}}, false};
+    }
+  }
+  if (text.starts_with("$(")) {
+    *length = Closed(text, 1);
+    return Printed(text.substr(2, *length > 3 ? *length - 3 : 0), where);
+  }
+  if (text.starts_with("${")) {
+    *length = Closed(text, 1);
+    return Braced(text.substr(2, *length - 3), where);
+  }
+  const std::size_t name = NameLength(text.substr(1));
+  if (name == 0) {
+    const bool special = text.size() > 1 && std::string_view("@*0123456789?#!$").find(text[1]) !=
+                                                std::string_view::npos;
+    *length = special ? 2 : 1;
+    if (!special) return {{{"$", where, ""}}, false};
+    if (text[1] == '@' || text[1] == '*')  // nobody gives arguments to a script here
+      return {arguments_.value_or(Words()), true};
+    if (arguments_ && ((text[1] >= '1' && text[1] <= '9') || text[1] == '#'))
+      return Argument(text[1], where);
+    if (text[1] == '0' && !path_.empty()) return {{{path_, where, ""}}, false};
+    return Unknown(where, fmt::format("${} comes from the command line", text[1]));
+  }
+  *length = 1 + name;
+  return ValueOf(std::string(text.substr(1, name)), false, where);
+}
+
+ShellExpander::Part ShellExpander::Braced(std::string_view inside, const Location& where) {
+  if (arguments_ && inside.size() == 1 && ((inside[0] >= '1' && inside[0] <= '9') || inside == "#"))
+    return Argument(inside[0], where);
+  std::size_t name = NameLength(inside);
+  if (name == 0 && !inside.empty() && inside[0] >= '1' && inside[0] <= '9') name = 1;
+  if (name == 0 && inside.starts_with('0') && !path_.empty()) {
+    const Part own = {{{path_, where, ""}}, false};
+    if (inside == "0") return own;
+    if (inside == "0%/*" || inside == "0##*/")
+      return Part{{PartOfPath(own.words, inside.substr(1), where)}, false};
+  }
+  if (inside.starts_with('#') && inside.size() > 1) return Counted(inside, where);
+  if (name == 0)
+    return inside == "@" || inside == "*"
+               ? Part{arguments_.value_or(Words()), true}
+               : Unknown(where, fmt::format("${{{}}} needs a shell", inside));
+  const std::string key(inside.substr(0, name));
+  std::string_view rest = inside.substr(name);
+  if (rest.starts_with("[0]")) rest.remove_prefix(3);  // as without it
+  const bool list = rest.starts_with("[@]") || rest.starts_with("[*]");
+  if (list) rest.remove_prefix(3);
+  if (rest.empty()) return ValueOf(key, list, where);
+  const bool colon = rest[0] == ':';
+  const char op = rest.size() > (colon ? 1u : 0u) ? rest[colon ? 1 : 0] : ' ';
+  if (op == '-' || op == '=') {
+    if (arguments_ && key.size() == 1 && key[0] >= '1' && key[0] <= '9') {  // ${1:-4}
+      Part argument = Argument(key[0], where);
+      if (!argument.words.empty() &&
+          (!argument.words[0].text.empty() || !argument.words[0].unresolved.empty()))
+        return argument;
+    }
+    const auto known = script_.variables.find(key);
+    if (known != script_.variables.end() && !known->second.words.empty() &&
+        (!known->second.words[0].text.empty() || !known->second.words[0].unresolved.empty()))
+      return ValueOf(key, list, where);
+    Part part = Default(std::string(rest.substr(colon ? 2 : 1)), where);
+    if (op == '=') Store(key, {part.words, false}, false, where);  // : "${TP:=2}"
+    return part;
+  }
+  if (op == '+') return {{}, true};  // the environment is empty
+  if (rest == "%/*" || rest == "##*/")
+    return {{PartOfPath(ValueOf(key, list, where).words, rest, where)}, false};
+  return Unknown(where, fmt::format("${{{}}} needs a shell", inside));
+}
+
+// $(...) of commands that name files.
+ShellExpander::Part ShellExpander::Printed(std::string_view inside, const Location& where) {
+  const Part unknown = Unknown(where, "a command prints it");
+  if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
+  if (auto document = PrintedDocument(inside)) {
+    Part part{{Joined({{std::move(*document)}, "", where, -1})}, false};
+    --nested_;
+    return part;
+  }
+  std::vector<Command> commands(1);
+  const auto source =
+      std::make_shared<const Source>(Source{where.source->name, std::string(inside)});
+  std::vector<Token> tokens = LexShell(source).tokens;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    Token& token = tokens[i];
+    token.where = where;
+    if (token.word()) {
+      const Word word = Joined(token);
+      if (!word.unresolved.empty()) return --nested_, unknown;
+      commands.back().push_back(word.text);
+    } else if (token.op[0] == '>' || token.op[0] == '<') {
+      ++i;  // the file behind it
+    } else if (token.op == "&&" || token.op == ";" || token.op == "\n") {
+      if (!commands.back().empty()) commands.emplace_back();
+    } else if (token.op != "&" || i + 1 == tokens.size() || tokens[i + 1].op != ">") {
+      return --nested_, unknown;
+    }
+  }
+  --nested_;
+  if (commands.back().empty()) commands.pop_back();
+  const std::optional<std::string> text = PrintedBy(commands);
+  return text ? Part{{{*text, where, ""}}, false} : unknown;
+}
+
+// What stands behind :-, quotes and expansions in it.
+ShellExpander::Part ShellExpander::Default(const std::string& text, const Location& where) {
+  if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
+  const auto source = std::make_shared<const Source>(Source{where.source->name, text});
+  Part part;
+  for (Token& token : LexShell(source).tokens) {
+    token.where = where;
+    if (token.word()) part.words.push_back(Joined(token));
+  }
+  --nested_;
+  return part;
+}
+
+ShellExpander::Part ShellExpander::ValueOf(const std::string& name, bool list,
+                                           const Location& where) const {
+  const auto at = script_.variables.find(name);
+  if (at == script_.variables.end())
+    return Unknown(where, fmt::format("${} is not set in this file", name));
+  if (list) return {at->second.words, true};
+  if (at->second.words.empty()) return {};
+  return {{at->second.words.front()}, false};
+}
+
+std::optional<int64_t> ShellExpander::WholeOf(const std::string& name) const {
+  const auto at = script_.variables.find(name);
+  int64_t number = 0;
+  if (at == script_.variables.end() || at->second.words.empty() ||
+      !at->second.words[0].unresolved.empty() ||
+      ParseInteger(at->second.words[0].text, &number) != NumberFault::kNone)
+    return std::nullopt;
+  return number;
+}
+
+// $1 to $9 and $# of a function's call.
+ShellExpander::Part ShellExpander::Argument(char which, const Location& where) const {
+  if (which == '#') return {{{std::to_string(arguments_->size()), where, ""}}, false};
+  const auto at = static_cast<std::size_t>(which - '1');
+  return at < arguments_->size() ? Part{{(*arguments_)[at]}, false} : Part{};
+}
+
+// ${#NAME[@]}
+ShellExpander::Part ShellExpander::Counted(std::string_view inside, const Location& where) const {
+  const std::string name(inside.substr(1, NameLength(inside.substr(1))));
+  const std::string_view rest = inside.substr(1 + name.size());
+  const auto at = script_.variables.find(name);
+  if (at == script_.variables.end() || (rest != "[@]" && rest != "[*]"))
+    return Unknown(where, fmt::format("${{{}}} needs a shell", inside));
+  for (const Word& word : at->second.words) {
+    if (!word.unresolved.empty()) return Unknown(where, word.unresolved);
+  }
+  return {{{std::to_string(at->second.words.size()), where, ""}}, false};
+}
+
+}  // namespace orrery::exchange

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers of nodes in scripts: taken, or named where nobody can read them, never the topology's in silence.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/exchange/exported.h"
+
+namespace orrery::exchange::counts {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+constexpr const char* kGpt =
+    "pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 "
+    "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 512 --bf16 "
+    "--tensor-model-parallel-size 8\n";
+
+Resolved Predict(const std::string& script, std::vector<std::string> words = {}) {
+  const std::string path = testing::TempDir() + "/counts.sh";
+  std::ofstream(path) << script;
+  words.insert(words.end(), {"--topology", "dgx-h100", "--from", path});
+  return Resolve(words);
+}
+std::string Launch(const std::string& nodes) {
+  return "torchrun --nproc_per_node 8 --nnodes " + nodes + " " + kGpt;
+}
+std::string Error(const std::string& script) {
+  return ErrorOf([&] { Predict(script); });
+}
+int64_t Nodes(const std::string& script, const std::vector<std::string>& words = {}) {
+  return Predict(script, words).job.cluster.nodes;
+}
+
+TEST(NodeCounts, OfArithmeticAndListsAreTaken) {
+  EXPECT_EQ(Nodes("NNODES=${SLURM_JOB_NUM_NODES:-$((2**3))}\n" + Launch("$NNODES")), 8);
+  EXPECT_EQ(Nodes(Launch("$((2**3))")), 8);
+  EXPECT_EQ(Nodes("H=(a b c d)\n" + Launch("${#H[@]}")), 4);
+  EXPECT_EQ(Nodes(Launch("4:4")), 4);
+}
+
+TEST(NodeCounts, ThatNobodyCanReadAreRefused) {
+  const std::string hint = "--nodes N, or write the number out";
+  const std::pair<std::string, std::string> cases[] = {
+      {Launch("$(scontrol show hostnames | wc -l)"), "a command prints it"},
+      {"H=($(scontrol show hostnames))\n" + Launch("${#H[@]}"), "a command prints it"},
+      {Launch("1:4"), "'1:4' is a range of nodes"},
+      {Launch("$((N*2))"), "$((N*2)) needs a shell"},
+      {"#SBATCH -N 2-4\nsrun --ntasks-per-node=8 python " + std::string(kGpt),
+       "'2-4' is a range of nodes"},
+      {"#SBATCH --nodes=${NN}\nsrun --ntasks-per-node=8 python " + std::string(kGpt),
+       "'${NN}' is expanded by nobody here"},
+      {"torchrun --nproc_per_node=8 --nnodes=$(wc -l hosts) " + std::string(kGpt),
+       "a command prints it"},
+      {"mpirun -np $(wc -l hosts) python " + std::string(kGpt), "a command prints it"},
+      {"#PBS -l select=2:ngpus=8+1:ngpus=4\nmpirun python " + std::string(kGpt),
+       "is no number of nodes"}};
+  for (const auto& [script, why] : cases) {
+    EXPECT_THAT(Error(script), AllOf(HasSubstr("the number of nodes is not known: "),
+                                     HasSubstr(why), HasSubstr(hint), HasSubstr("counts.sh:")))
+        << script;
+    const Resolved given = Predict(script, {"--nodes", "4"});
+    EXPECT_EQ(given.job.cluster.nodes, 4);
+    EXPECT_THAT(given.job.notes, Contains(AllOf(HasSubstr(why), HasSubstr("--nodes 4 is taken"))));
+  }
+}
+
+TEST(NodeCounts, OfTheEnvironmentAreNamed) {
+  const Resolved unset = Predict(Launch("$NNODES"));
+  EXPECT_EQ(unset.job.cluster.nodes, 2);
+  EXPECT_THAT(
+      unset.job.notes,
+      Contains(HasSubstr("counts.sh:1: $NNODES is not set in this file: the number of nodes "
+                         "is that of the topology; --nodes N for another")));
+  // Another line says it.
+  EXPECT_EQ(Nodes("#SBATCH --nodes=4\n" + Launch("$(scontrol show hostnames | wc -l)")), 4);
+}
+
+TEST(NodeCounts, FollowFromSlurmsTasks) {
+  const std::string run = std::string("srun python ") + kGpt;
+  EXPECT_EQ(Nodes("#SBATCH -n 64\n#SBATCH --gres=gpu:8\n" + run), 8);
+  EXPECT_EQ(Nodes("#SBATCH --ntasks=32\n#SBATCH --ntasks-per-node=8\n" + run), 4);
+  EXPECT_EQ(Nodes("#SBATCH -n 32\n#SBATCH -N 2-4\n#SBATCH --gres=gpu:8\n" + run), 4);
+  EXPECT_THAT(Error("#SBATCH -n 64\n#SBATCH -N 2-4\n#SBATCH --gres=gpu:8\n" + run),
+              AllOf(HasSubstr("counts.sh:2"),
+                    HasSubstr("2 to 4 nodes here, and 64 tasks with 8 on each node are 8 nodes"),
+                    HasSubstr("counts.sh:1")));
+}
+
+// The value behind "=" is lost, the option is not.
+TEST(NodeCounts, OptionsWithAnUnknownValueKeepTheirNames) {
+  EXPECT_THAT(Error("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 24 "
+                    "--pipeline-model-parallel-size=$(cat pp)\n"),
+              HasSubstr("pipeline-model-parallel-size: a command prints it"));
+}
+
+}  // namespace
+}  // namespace orrery::exchange::counts
