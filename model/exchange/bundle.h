@@ -52,6 +52,8 @@ struct Launcher {
   const char* what;  // one line
   // Around the files of the target; a launcher may put those into its own.
   std::vector<File> (*files)(const Bundle& bundle, const std::vector<File>& files);
+  bool picks_machines =
+      false;  // whichever the job gets: nothing brings named hosts into the plan's order
 };
 std::span<const Launcher> Launchers();
 

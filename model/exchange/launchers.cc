@@ -281,9 +281,9 @@ constexpr Launcher kLaunchers[] = {
     {"mpirun", "Open MPI with a host file, one process per GPU", MpirunFiles},
     {"slurm", "an sbatch file, one task per node", SlurmFiles},
     {"pbs", "a PBS file, one process per node by pbsdsh", PbsFiles},
-    {"aws-batch", "the definition of a multi-node parallel job", AwsBatchFiles},
-    {"kubernetes", "an Indexed Job with a headless Service; no operator is needed",
-     KubernetesFiles},
+    {"aws-batch", "the definition of a multi-node parallel job", AwsBatchFiles, true},
+    {"kubernetes", "an Indexed Job with a headless Service; no operator is needed", KubernetesFiles,
+     true},
 };
 
 }  // namespace

@@ -17,6 +17,46 @@
 namespace orrery::exchange {
 namespace {
 
+constexpr int64_t kMostHosts = 1'000'000;
+
+// How many hosts Slurm's list "gpu[01-04,07],login" names; 0: it cannot be read.
+int64_t HostsOfList(std::string_view list) {
+  int64_t all = 0, of_name = 1, in_brackets = 0;
+  std::string number;
+  bool open = false;
+  const auto end_range = [&] {
+    const std::size_t dash = number.find('-');
+    int64_t first = 0, last = 0;
+    if (ParseInteger(number.substr(0, dash), &first) != NumberFault::kNone) return false;
+    last = first;
+    if (dash != std::string::npos &&
+        ParseInteger(number.substr(dash + 1), &last) != NumberFault::kNone)
+      return false;
+    number.clear();
+    if (last < first) return false;
+    in_brackets += last - first + 1;
+    return in_brackets <= kMostHosts;
+  };
+  for (const char c : std::string(list) + ",") {
+    if (c == '[') {
+      if (open) return 0;
+      open = true, in_brackets = 0;
+    } else if (open && (c == ',' || c == ']')) {
+      if (!end_range()) return 0;
+      if (c == ',') continue;
+      open = false;
+      of_name *= in_brackets;
+      if (of_name > kMostHosts) return 0;
+    } else if (open) {
+      number += c;
+    } else if (c == ',') {
+      all += of_name, of_name = 1;
+      if (all > kMostHosts) return 0;
+    }
+  }
+  return open || list.empty() ? 0 : all;
+}
+
 constexpr std::pair<const char*, const char*> kLaunchVariables[] = {
     {"NNODES", "NNODES"},
     {"NUM_NODES", "NNODES"},
@@ -46,6 +86,7 @@ class ScriptReader {
   Document Read() {
     FindCommand();
     for (const Word& comment : script_.comments) Directive(comment);
+    CountHosts();
     CountTasks();
     // As many tasks as GPUs, where nothing else counts those.
     if (tasks_ && !Has(document_.settings, {"GPUS_PER_NODE", "num_processes"}))
@@ -260,7 +301,8 @@ class ScriptReader {
     for (const Setting& setting : OptionsOf(words)) {
       if (slurm) {
         Slurm(setting);
-      } else if (setting.key == "l" && setting.value.starts_with("select=")) {
+      } else if (setting.key == "l" &&
+                 (setting.value.starts_with("select=") || setting.value.starts_with("nodes="))) {
         Pbs(setting);
       }
     }
@@ -269,6 +311,10 @@ class ScriptReader {
   void Slurm(const Setting& setting) {
     if (setting.key == "nodes" || setting.key == "N") {
       Nodes(setting.value, setting.where);
+    } else if (setting.key == "nodelist" || setting.key == "w") {
+      hosts_ = setting;
+    } else if (setting.key == "gpus" || setting.key == "G") {
+      gpus_ = setting;
     } else if (setting.key == "ntasks" || setting.key == "n") {
       if (IsWhole(setting.value)) all_ = setting;
     } else if (setting.key == "ntasks-per-node") {
@@ -284,6 +330,19 @@ class ScriptReader {
       if (gpus && kind != std::string::npos && setting.value.starts_with("gpu:") && kind != colon)
         document_.notes.push_back(fmt::format("{} requests {} GPUs", Place(setting.where),
                                               setting.value.substr(kind + 1, colon - kind - 1)));
+    }
+  }
+
+  // Where no line has a number of nodes: the hosts of a list, and all GPUs of the job ("40", "h100:40").
+  void CountHosts() {
+    if (Has(document_.settings, {"NNODES", "WORLD", "num_machines"}) || unknown_.contains("NNODES"))
+      return;
+    if (hosts_) {
+      const int64_t hosts = HostsOfList(hosts_->value);
+      Nodes(hosts > 0 ? std::to_string(hosts) : hosts_->value, hosts_->where);
+    } else if (gpus_) {
+      const std::string count = gpus_->value.substr(gpus_->value.rfind(':') + 1);
+      if (IsWhole(count)) Add("WORLD", count, gpus_->where);
     }
   }
 
@@ -319,19 +378,23 @@ class ScriptReader {
     Add("NNODES", std::to_string(nodes), all_->where);
   }
 
+  // PBS Pro's select=4:ngpus=8 and Torque's nodes=4:ppn=8:gpus=8.
   void Pbs(const Setting& setting) {
+    const std::size_t begin = setting.value.find('=') + 1;
     if (setting.value.find('+') != std::string::npos) {  // chunks of several kinds
-      Nodes(setting.value.substr(7), setting.where);
+      Nodes(setting.value.substr(begin), setting.where);
       return;
     }
-    std::string rest = setting.value.substr(7) + ":";
+    std::string rest = setting.value.substr(begin) + ":";
     bool first = true;
     for (std::size_t colon = rest.find(':'); colon != std::string::npos; colon = rest.find(':')) {
       const std::string part = rest.substr(0, colon);
       rest.erase(0, colon + 1);
       if (first) Nodes(part, setting.where);
-      if (part.starts_with("ngpus=") && IsWhole(part.substr(6)))
-        Add("GPUS_PER_NODE", part.substr(6), setting.where);
+      for (const std::string_view gpus : {"ngpus=", "gpus="}) {
+        if (part.starts_with(gpus) && IsWhole(part.substr(gpus.size())))
+          Add("GPUS_PER_NODE", part.substr(gpus.size()), setting.where);
+      }
       first = false;
     }
   }
@@ -341,6 +404,7 @@ class ScriptReader {
   Document document_;
   std::map<std::string, Setting> unknown_;  // of launchers: by key, with the reason
   std::optional<Setting> tasks_;            // of Slurm, on each node: ranks
+  std::optional<Setting> hosts_, gpus_;     // of Slurm, of the job: a list, all GPUs
   std::optional<Setting> all_, each_;       // likewise: of the job, and on each node if it is one
   bool agents_ = false;                     // a task starts the ranks of its node
   std::optional<Location>

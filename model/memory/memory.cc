@@ -160,8 +160,10 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
   // `kept`: what the text does not name, beside the tensors.
   const auto overhead = [&](Bytes allocated, Bytes kept) {
     const Bytes bytes = report.context + kept + (allocated + kept) * limits.fragmentation;
-    return bytes.value > 0 ? fmt::format(", of which the framework takes {}", Format(bytes))
-                           : std::string();
+    if (bytes.value <= 0) return std::string();
+    return bytes > report.capacity
+               ? fmt::format(", and the framework alone takes {}", Format(bytes))
+               : fmt::format(", of which the framework takes {}", Format(bytes));
   };
   if (!overflow) {
     return fmt::format("out of memory on stage {}: {}; capacity {}{}", program.stage,

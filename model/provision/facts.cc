@@ -74,6 +74,7 @@ class FactFile {
     source_ = fact.String("source");
     (void)fact.String("unit", "");
     const std::string evidence = fact.String("evidence");
+    if (!fact.Has("evidence")) return fact.RejectUnknownKeys();  // that it is missing was said
     if (evidence != "A" && evidence != "B" && evidence != "C")
       fact.ErrorAt("evidence", fmt::format("evidence is '{}'", evidence),
                    "A several sources agree or data of the vendor, B one source, C a prior");

@@ -166,7 +166,7 @@ TEST(Shares, TheSearchEqualsBruteForceOverShares) {
   };
   for (const Case& one : {Case{kSmallV100, 2, 1, PipelineSchedule::k1F1B, 24, 32},
                           Case{kSmallV100, 4, 1, PipelineSchedule::k1F1B, 16, 32},
-                          Case{kSmallV100, 4, 1, PipelineSchedule::kGpipe, 16, 8},
+                          Case{kSmallV100, 4, 1, PipelineSchedule::kGpipe, 16, 12},
                           Case{kSmallV100, 4, 1, PipelineSchedule::k1F1B, 16, 4},
                           Case{kThreeKinds, 4, 1, PipelineSchedule::k1F1B, 18, 16},
                           Case{kThreeKinds, 4, 1, PipelineSchedule::kZeroBubble, 14, 16},

@@ -2,6 +2,8 @@
 // What readers and storage deliver to a run: who is named, and what they limit.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "model/provision/long_run.h"
 #include "tests/provision/made_up_step.h"
 
@@ -96,6 +98,22 @@ TEST(Input, ReadRateFollowsFromTheTokensOfTheSlowestNode) {
     const RunEstimate run = EstimateRun(conditions, made->job, made->prediction, nullptr);
     EXPECT_NEAR(run.input.taken, 1e6 / factor, 1e-3) << factor;
     EXPECT_NEAR(run.input.read.value, 4e6 / factor, 1e-3) << factor;
+  }
+}
+
+// It was said twice: that the grade is missing, and that it is ''.
+TEST(Facts, AMissingGradeIsSaidOnce) {
+  const std::string path = testing::TempDir() + "/ungraded.yaml";
+  std::ofstream(path) << "title: mine\ndetection: {value: 2min, source: log}\n"
+                         "restart: {value: 7min, evidence: C, source: log}\n"
+                         "repair: {value: 24h, evidence: C, source: log}\n";
+  try {
+    LoadRecovery(path);
+    FAIL() << "taken without a grade";
+  } catch (const InputError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("evidence"), std::string::npos) << text;
+    EXPECT_EQ(text.find("evidence is"), std::string::npos) << text;
   }
 }
 

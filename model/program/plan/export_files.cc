@@ -110,6 +110,16 @@ std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candi
   return lines;
 }
 
+void SayUnpinned(const exchange::Launcher& launcher, exchange::Bundle* bundle) {
+  if (!launcher.picks_machines || exchange::HostsCheck(*bundle, "").empty()) return;
+  auto& fields = bundle->settings.fields;
+  const auto field = std::ranges::find(fields, "placement", &exchange::FieldReport::field);
+  if (field == fields.end()) return;
+  field->status = exchange::Status::kNotExpressed;
+  field->how = fmt::format("{} picks the machines, and nothing pins or checks the plan's hosts",
+                           launcher.name);
+}
+
 Json FieldsJson(const exchange::Bundle& bundle) {
   Json fields = Json::array();
   for (const exchange::FieldReport& field : bundle.settings.fields)
@@ -184,6 +194,7 @@ ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
         {{flags.target.where, fmt::format("{} cannot run {}", target.name, why),
           fmt::format("fix that axis to 1, or plan for it: --framework {}", target.framework)}});
   }
+  SayUnpinned(launcher, &bundle);
   bundle.name = JobName(job.model.spec.name, target.name);
   bundle.header = HeaderOf(job, candidate, bundle, digest);
   if (!chosen.empty()) bundle.header.push_back(chosen);

@@ -124,7 +124,8 @@ double MarginCost(const Question& question, const Market& market, const Row& row
     return SecondsPerSequence(conditions, one, alike ? one.time.total : one.ClosedForm().total,
                               site.request.work.seq_len);
   };
-  return seconds(row.candidate) / seconds(best);
+  // The row is one of those without the margin, and simulated times may turn round what closed forms have as the best.
+  return std::max(1.0, seconds(row.candidate) / seconds(best));
 }
 
 report::Replay ReplayRow(const Row& row, const Conditions& conditions, int64_t runs) {

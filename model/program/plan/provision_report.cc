@@ -360,8 +360,8 @@ std::string Details(const ProvisionAnswer& answer) {
     bullet(
         fmt::format("replayed {} times with random failures: {} in the mean, standard deviation "
                     "{}; the formula says {} and {}",
-                    replay.runs, Days(replay.mean), Format(replay.deviation), Days(row.run.time),
-                    Format(row.run.luck)));
+                    replay.runs, Days(replay.mean), Days(replay.deviation), Days(row.run.time),
+                    Days(row.run.luck)));
   }
   return text;
 }

@@ -201,6 +201,8 @@ Candidate PlacedCandidate(const report::Job& job, const SearchResult& result,
   if (const auto* refusal = std::get_if<Refusal>(&predicted))
     throw InputError(refusal->reason, refusal->hint);
   static_cast<Prediction&>(candidate) = std::get<Prediction>(std::move(predicted));
+  candidate.plan =
+      nullptr;  // that was the plan without placement; the prediction has its own digest
   return candidate;
 }
 
