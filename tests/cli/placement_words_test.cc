@@ -243,5 +243,17 @@ TEST(PlacementWords, SaysWhichSplitsOfTheLayersWereNotLookedAt) {
   EXPECT_THAT(Folded(RunPlan(With(job, {"--slow-node", "0:2"})).out), Not(HasSubstr(words)));
 }
 
+// They carried that of the default order.
+TEST(PlacementExport, CarriesTheDigestOfThePlacedPlan) {
+  const std::vector<std::string> job = {
+      "--model",        "gpt2-medium", "--topology",  "aws-p4d", "--nodes",     "2",
+      "--global-batch", "64",          "--tp",        "8",       "--pp",        "2",
+      "--micro-batch",  "4",           "--schedule",  "1f1b",    "--framework", "megatron",
+      "--zero",         "0",           "--placement", "1,0",     "--layout",    "12,12"};
+  const json written = JsonOf(With({"export", "--to", "megatron"}, job));
+  EXPECT_EQ(written["digest"], JsonOf(With({"predict"}, job))["prediction"]["digest"]);
+  EXPECT_EQ(written["digest"], written["prediction"]["digest"]);
+}
+
 }  // namespace
 }  // namespace orrery

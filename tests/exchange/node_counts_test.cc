@@ -98,5 +98,18 @@ TEST(NodeCounts, OptionsWithAnUnknownValueKeepTheirNames) {
               HasSubstr("pipeline-model-parallel-size: a command prints it"));
 }
 
+// All were taken for two nodes, in silence.
+TEST(NodeCounts, FollowFromListsOfHostsAndAllGpus) {
+  const std::string run = std::string("srun python ") + kGpt;
+  for (const char* line :
+       {"#SBATCH --gpus=32", "#SBATCH -G h100:32", "#SBATCH -w gpu[01-03,07]",
+        "#SBATCH --nodelist=a1,b[2-4]", "#PBS -l nodes=4:ppn=8", "#PBS -l nodes=4:ppn=8:gpus=8"})
+    EXPECT_EQ(Nodes(line + ("\n" + run)), 4) << line;
+  EXPECT_EQ(Nodes("#SBATCH -w gpu[01-04]\n#SBATCH -N 2\n" + run), 2);
+  for (const char* line : {"#SBATCH -w gpu[0x]", "#SBATCH -w gpu[4-1]", "#SBATCH -w gpu[1-2",
+                           "#SBATCH -w gpu[1-9999999]"})
+    EXPECT_THAT(Error(line + ("\n" + run)), HasSubstr("counts.sh:1")) << line;
+}
+
 }  // namespace
 }  // namespace orrery::exchange::counts
