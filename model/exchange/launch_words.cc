@@ -251,7 +251,7 @@ class LaunchReader {
 
   void Add(const std::string& key, const std::string& value, const Option& option) {
     Setting setting{key, value, option.where, option.unresolved, true};
-    if (setting.unresolved.empty() && key == "NNODES") setting = NodesOf(std::move(setting));
+    if (setting.unresolved.empty() && key == "NNODES") setting = CountedNodes(std::move(setting));
     if (setting.unresolved.empty() && !IsWhole(setting.value)) return;
     says_.settings.push_back(std::move(setting));
   }
@@ -307,7 +307,7 @@ bool IsWhole(const std::string& text) {
   return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
 }
 
-Setting NodesOf(Setting count) {
+Setting CountedNodes(Setting count) {
   if (IsWhole(count.value)) return count;
   // Elastic jobs: least:most of torchrun, least-most of Slurm.
   const std::size_t sign = count.value.find_first_of(":-");

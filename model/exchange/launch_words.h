@@ -17,7 +17,7 @@ bool IsArgumentsFile(const std::string& text);
 bool IsWhole(const std::string& text);
 
 // A count of nodes as it is to be read: what is no number has `unresolved`, with the reason.
-Setting NodesOf(Setting count);
+Setting CountedNodes(Setting count);
 
 // Position of the training program in a command; words.size(): there is none.
 std::size_t ProgramOf(const Words& words);

@@ -269,7 +269,7 @@ class ScriptReader {
   }
 
   void Nodes(const std::string& count, const Location& where) {
-    Setting setting = NodesOf({"NNODES", count, where, ""});
+    Setting setting = CountedNodes({"NNODES", count, where, ""});
     if (setting.unresolved.empty())
       Add("NNODES", setting.value, where);
     else
