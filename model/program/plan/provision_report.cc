@@ -236,7 +236,10 @@ std::string FrontierNotes(const ProvisionAnswer& answer) {
   const auto simulated = static_cast<std::size_t>(std::ranges::count_if(
       frontier, [&](std::size_t i) { return RowAt(answer, i).candidate.simulated.has_value(); }));
   if (simulated == frontier.size())
-    return notes + "Step times are simulated op by op, as in `plan predict`.";
+    return notes +
+           "Step times are simulated op by op, as in `plan predict`, each of the layout that is "
+           "best "
+           "in closed form; `plan` simulates several and may find one up to 1 % faster.";
   return notes + fmt::format(
                      "Step times: {} of {} rows are simulated, the others in closed form "
                      "(too large, or the effort was used up).",
