@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 
+#include "model/base/host_list.h"
 #include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"
 #include "model/exchange/document.h"
@@ -17,45 +18,7 @@
 namespace orrery::exchange {
 namespace {
 
-constexpr int64_t kMostHosts = 1'000'000;
-
-// How many hosts Slurm's list "gpu[01-04,07],login" names; 0: it cannot be read.
-int64_t HostsOfList(std::string_view list) {
-  int64_t all = 0, of_name = 1, in_brackets = 0;
-  std::string number;
-  bool open = false;
-  const auto end_range = [&] {
-    const std::size_t dash = number.find('-');
-    int64_t first = 0, last = 0;
-    if (ParseInteger(number.substr(0, dash), &first) != NumberFault::kNone) return false;
-    last = first;
-    if (dash != std::string::npos &&
-        ParseInteger(number.substr(dash + 1), &last) != NumberFault::kNone)
-      return false;
-    number.clear();
-    if (last < first) return false;
-    in_brackets += last - first + 1;
-    return in_brackets <= kMostHosts;
-  };
-  for (const char c : std::string(list) + ",") {
-    if (c == '[') {
-      if (open) return 0;
-      open = true, in_brackets = 0;
-    } else if (open && (c == ',' || c == ']')) {
-      if (!end_range()) return 0;
-      if (c == ',') continue;
-      open = false;
-      of_name *= in_brackets;
-      if (of_name > kMostHosts) return 0;
-    } else if (open) {
-      number += c;
-    } else if (c == ',') {
-      all += of_name, of_name = 1;
-      if (all > kMostHosts) return 0;
-    }
-  }
-  return open || list.empty() ? 0 : all;
-}
+constexpr std::size_t kMostHosts = 65536;
 
 constexpr std::pair<const char*, const char*> kLaunchVariables[] = {
     {"NNODES", "NNODES"},
@@ -180,7 +143,7 @@ class ScriptReader {
 
   // What only a shell knows, and what that means here. Each once. `options`: the word may hold options.
   void Lost(const Word& word, bool options = false) {
-    const bool unset = word.unresolved.ends_with("is not set in this file");
+    const bool unset = IsUnset(word.unresolved);
     if (options && Decides(word.unresolved))
       throw InputError(
           {{word.where,
@@ -338,8 +301,9 @@ class ScriptReader {
     if (Has(document_.settings, {"NNODES", "WORLD", "num_machines"}) || unknown_.contains("NNODES"))
       return;
     if (hosts_) {
-      const int64_t hosts = HostsOfList(hosts_->value);
-      Nodes(hosts > 0 ? std::to_string(hosts) : hosts_->value, hosts_->where);
+      const std::size_t hosts = ExpandHosts(hosts_->value, kMostHosts + 1).size();
+      const bool known = hosts > 0 && hosts <= kMostHosts;
+      Nodes(known ? std::to_string(hosts) : hosts_->value, hosts_->where);
     } else if (gpus_) {
       const std::string count = gpus_->value.substr(gpus_->value.rfind(':') + 1);
       if (IsWhole(count)) Add("WORLD", count, gpus_->where);

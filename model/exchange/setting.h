@@ -18,6 +18,11 @@
 
 namespace orrery::exchange {
 
+// How `unresolved` of a setting, or of a word of a script, ends where a variable has no value in the file: the environment gives
+// it, and scripts mostly take it as empty.
+inline constexpr std::string_view kUnset = "is not set in this file";
+inline bool IsUnset(std::string_view unresolved) { return unresolved.ends_with(kUnset); }
+
 struct Setting {
   std::string key, value;
   Location where;

@@ -18,7 +18,7 @@ const std::set<std::string, std::less<>> kClosers = {"fi", "done", "esac", "}"};
 // [ -z "$NODES" ] of a variable that the file does not set: as ${NODES:-4}, of an empty environment.
 bool AsksForDefault(const Words& words) {
   return words.size() == 4 && words[0].text.starts_with('[') && words[1].text == "-z" &&
-         words[2].unresolved.ends_with("is not set in this file");
+         IsUnset(words[2].unresolved);
 }
 
 }  // namespace

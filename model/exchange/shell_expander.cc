@@ -251,8 +251,7 @@ ShellExpander::Part ShellExpander::Default(const std::string& text, const Locati
 ShellExpander::Part ShellExpander::ValueOf(const std::string& name, bool list,
                                            const Location& where) const {
   const auto at = script_.variables.find(name);
-  if (at == script_.variables.end())
-    return Unknown(where, fmt::format("${} is not set in this file", name));
+  if (at == script_.variables.end()) return Unknown(where, fmt::format("${} {}", name, kUnset));
   if (list) return {at->second.words, true};
   if (at->second.words.empty()) return {};
   return {{at->second.words.front()}, false};

@@ -49,9 +49,6 @@ int64_t NumberOf(const char* name);
 // Of a variable that says where this process stands, and holds no number: "NODE_RANK is 'abc'"; "": there is none.
 std::string UnreadPlace();
 
-// The names in Slurm's short form ("gpu[08-10,12],login"), at most `most`. Empty where it is none.
-std::vector<std::string> ExpandHosts(const std::string& text, std::size_t most = 65536);
-
 // Of a job whose launcher names no port: the same on all its nodes, 20000 to 39999.
 int PortOfJob(const std::string& job);
 

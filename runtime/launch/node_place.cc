@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "model/base/host_list.h"
 #include "runtime/comm/secret.h"
 #include "runtime/comm/tcp_socket.h"
 #include "runtime/launch/launchers.h"

@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "model/base/diagnostics.h"
+#include "model/base/host_list.h"
 #include "runtime/comm/secret.h"
 #include "runtime/comm/tcp_socket.h"
 #include "runtime/launch/launchers.h"

@@ -255,5 +255,20 @@ TEST(PlacementExport, CarriesTheDigestOfThePlacedPlan) {
   EXPECT_EQ(written["digest"], written["prediction"]["digest"]);
 }
 
+// They said that every field is expressed, and nothing pins or checks the hosts there.
+TEST(PlacementExport, SaysWhereTheSchedulerPicksTheMachines) {
+  const auto missing = [](const std::string& launcher, const std::string& topology) {
+    const json written = JsonOf({"export", "--to", "megatron", "--launcher", launcher, "--model",
+                                 "gpt2-medium", "--topology", topology, "--nodes", "4", "--tp", "8",
+                                 "--global-batch", "64", "--placement", "2,0,1,3"});
+    return written["not_expressed"].dump();
+  };
+  const std::string named = NamedTopology();
+  for (const char* launcher : {"kubernetes", "aws-batch"})
+    EXPECT_THAT(missing(launcher, named), HasSubstr("picks the machines")) << launcher;
+  EXPECT_THAT(missing("slurm", named), Not(HasSubstr("picks the machines")));
+  EXPECT_THAT(missing("kubernetes", "aws-p4d"), Not(HasSubstr("picks the machines")));
+}
+
 }  // namespace
 }  // namespace orrery

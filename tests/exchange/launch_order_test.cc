@@ -210,12 +210,5 @@ TEST(LaunchOrderInClouds, NothingOfAPlacementIsMissing) {
   EXPECT_THAT(Placed().Missing(), testing::IsEmpty());
 }
 
-// Nothing brings the hosts that a topology names into the plan's order there.
-TEST(LaunchOrderInClouds, ArePickedByTheScheduler) {
-  for (const Launcher& launcher : Launchers())
-    EXPECT_EQ(launcher.picks_machines, launcher.name == std::string("kubernetes") ||
-                                           launcher.name == std::string("aws-batch"));
-}
-
 }  // namespace
 }  // namespace orrery::exchange

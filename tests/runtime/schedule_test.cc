@@ -10,6 +10,7 @@
 #include <cmath>
 #include <thread>
 
+#include "model/base/host_list.h"
 #include "runtime/comm/gather.h"
 #include "runtime/launch/launchers.h"
 #include "runtime/launch/local_ranks.h"
@@ -104,13 +105,13 @@ TEST(LocalRanks, ALimitOfThreadsIsAnErrorThatCountsThem) {
 
 TEST(Launchers, HostsOfSlurmsShortForm) {
   using testing::ElementsAre;
-  EXPECT_THAT(launch::ExpandHosts("gpu[08-10,12],login"),
+  EXPECT_THAT(ExpandHosts("gpu[08-10,12],login"),
               ElementsAre("gpu08", "gpu09", "gpu10", "gpu12", "login"));
-  EXPECT_THAT(launch::ExpandHosts("r[1-2]n[0-1]"), ElementsAre("r1n0", "r1n1", "r2n0", "r2n1"));
-  EXPECT_THAT(launch::ExpandHosts("one"), ElementsAre("one"));
+  EXPECT_THAT(ExpandHosts("r[1-2]n[0-1]"), ElementsAre("r1n0", "r1n1", "r2n0", "r2n1"));
+  EXPECT_THAT(ExpandHosts("one"), ElementsAre("one"));
   for (const char* wrong : {"", "a[", "a]", "a[1", "a[x]", "a[3-1]", "a[1-2]]", "a,,b", "a[[1]]"})
-    EXPECT_TRUE(launch::ExpandHosts(wrong).empty()) << wrong;
-  EXPECT_EQ(launch::ExpandHosts("n[0-999999999]", 100).size(), 100u);
+    EXPECT_TRUE(ExpandHosts(wrong).empty()) << wrong;
+  EXPECT_EQ(ExpandHosts("n[0-999999999]", 100).size(), 100u);
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ struct Verdict {
   bool Inside() const { return departures.empty(); }
 };
 
-// `patience` steps in a row make a departure; as many apart do if they take the mean of all steps outside. A log with fewer counts when all of its steps are
-// outside. Throws InputError: no step of the log can be timed, or all have another global batch than the plan.
+// `patience` steps in a row make a departure; as many apart do if they take the mean of all steps outside. A log with fewer
+// counts when all of its steps are outside. Throws InputError: no step of the log can be timed, or all have another global batch than the plan.
 Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience);
 
 std::string DepartureText(const Departure& one, const Expectation& expected);

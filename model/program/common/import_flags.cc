@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "model/base/plain_text.h"
 #include "model/exchange/import.h"
 #include "model/exchange/spellings.h"
 #include "model/framework/presets.h"
@@ -67,7 +68,8 @@ class FlagFiller {
   void TakeField(const Field& field, const Value& value) {
     const std::string flag = field.flag;
     if (flag.empty() && value.text == exchange::kAuto) return;  // 1, as the Trainer has it
-    if (flag == "--zero" && value.text.size() == 1 && value.text[0] > '3' && value.text[0] <= '9')
+    int64_t stage = 0;
+    if (flag == "--zero" && ParseInteger(value.text, &stage) == NumberFault::kNone && stage > 3)
       throw InputError(
           {{value.where, fmt::format("{}: there is no stage {}", value.key, value.text),
             "ZeRO has the stages 0 to 3"}});
@@ -277,7 +279,7 @@ void CheckNodes(const exchange::Setting& count, JobFlags* job) {
   const std::string what = fmt::format("{}: {}", exchange::Place(count.where), count.unresolved);
   if (job->nodes.given) {
     job->notes.push_back(fmt::format("{}: --nodes {} is taken", what, job->nodes.text));
-  } else if (count.unresolved.ends_with("is not set in this file")) {
+  } else if (exchange::IsUnset(count.unresolved)) {
     job->notes.push_back(fmt::format(
         "{}: the number of nodes is that of the topology; --nodes N for another", what));
   } else {
