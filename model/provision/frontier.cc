@@ -354,38 +354,57 @@ class FrontierSearch {
     return JobAt(row.site, row.nodes, row.candidate.global_batch);
   }
 
-  // Every row of the frontier gets the step time that `plan predict` gives, as far as the effort reaches; what is slower
-  // than its closed form may leave the frontier, and what comes forward is simulated in turn.
+  struct Settled {
+    Candidate candidate;
+    double effort = 0;
+  };
+
+  // Every row of the frontier gets the step time that `plan predict` gives, and the layout that is the fastest so, as far as
+  // the effort reaches; what is slower than its closed form may leave the frontier, and what comes forward is simulated in turn.
   void Simulate() {
-    auto& settled = settled_;
-    double& left = effort_left_;
-    for (bool again = left > 0; again;) {
-      again = false;
-      for (const std::size_t i : std::vector<std::size_t>(result_.frontier)) {
-        Row& row = result_.rows[i];
-        const std::pair key{row.site, row.nodes};
-        if (row.candidate.settled()) continue;
-        if (!settled.contains(key)) {
-          const Job job = JobOfRow(row);
-          const ir::Plan plan = LowerLegal(job, row.candidate.strategy);
-          const double effort = SimulationEffort(plan, row.candidate.strategy);
-          if (effort > left) continue;
-          Say("simulating the frontier", 1 - left / question_.simulation_effort);
-          Candidate candidate = row.candidate;
-          Settle(job, plan, ClusterOf(job), &candidate);
-          if (candidate.simulated) left -= effort;
-          result_.simulated += candidate.simulated.has_value();
-          settled.emplace(key, std::move(candidate));
-        }
-        const Job job = JobOfRow(row);
-        for (Row& other : result_.rows) {
-          if (std::pair{other.site, other.nodes} != key) continue;
-          other.candidate = settled.at(key);
-          Renew(job, &other);
-        }
-        again = true;
-      }
-      DrawFrontier(&result_);
+    while (SimulateWave()) DrawFrontier(&result_);
+  }
+
+  // Those of the frontier that are next; false: there are none.
+  bool SimulateWave() {
+    std::vector<Row*> wave;
+    std::set<std::pair<std::size_t, int64_t>> known;
+    double left = effort_left_;
+    for (const std::size_t i : result_.frontier) {
+      Row& row = result_.rows[i];
+      if (wave.size() == kWave) break;
+      if (row.candidate.settled() || !known.insert({row.site, row.nodes}).second) continue;
+      const double effort = SimulationEffort(LowerLegal(JobOfRow(row), row.candidate.strategy),
+                                             row.candidate.strategy);
+      if (effort > left) continue;
+      left -= effort;
+      wave.push_back(&row);
+    }
+    if (wave.empty()) return false;
+    Say("simulating the frontier", 1 - effort_left_ / question_.simulation_effort);
+    const std::vector<Settled> settled = OnUnits<Settled>(
+        wave.size(), [&](std::size_t i, std::size_t thread) { return Settle(*wave[i], thread); });
+    for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], settled[i]);
+    return true;
+  }
+
+  Settled Settle(const Row& row, std::size_t thread) {
+    FastestLayouts::Found found{row.candidate, JobOfRow(row)};
+    const double effort = layouts_[row.site]->Settle(&found, &shapes_[thread][kinds_[row.site]],
+                                                     SearchInput(question_.conditions).reader);
+    return {std::move(found.candidate), effort};
+  }
+
+  // All rows of the same machines get it.
+  void Take(const Row& settled, const Settled& now) {
+    effort_left_ -= now.effort;
+    result_.simulated += now.candidate.simulated.has_value();
+    const std::pair key{settled.site, settled.nodes};
+    const Job job = JobOfRow(settled);
+    for (Row& row : result_.rows) {
+      if (std::pair{row.site, row.nodes} != key) continue;
+      row.candidate = now.candidate;
+      Renew(job, &row);
     }
   }
 
@@ -433,7 +452,6 @@ class FrontierSearch {
   std::map<std::pair<std::size_t, std::vector<int64_t>>, std::string> no_layout_;
   Frontier frontier_;
   double effort_left_ = 0;
-  std::map<std::pair<std::size_t, int64_t>, Candidate> settled_;  // simulated, by site and nodes
   Provisioned result_;
 };
 

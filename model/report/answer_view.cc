@@ -173,6 +173,9 @@ std::string PictureSections(const Ref& answer, const Ref& prediction, const std:
 
 std::string PredictionSections(const Ref& answer, const Ref& prediction) {
   std::vector<StepBar> bars = {{"this step", prediction["breakdown"], prediction["step_time_s"]}};
+  if (const std::string window = answer["window"].text(); !window.empty() && window != "step")
+    bars.push_back({"one micro-batch, closed form", answer["micro_step_breakdown"],
+                    answer["micro_step_time_s"]});
   if (!answer["closed_form"]["breakdown"].empty())
     bars.push_back(
         {answer["perturbation"].text().empty() ? "closed form" : "closed form, unperturbed",

@@ -88,6 +88,16 @@ std::string StepDetails(const Ref& prediction, const Ref& breakdown) {
   return out;
 }
 
+// Of --window microstep or sustained: what was asked for; "" where that is the step.
+std::string WindowWords(const Ref& answer) {
+  const std::string window = answer["window"].text();
+  if (window.empty() || window == "step") return "";
+  return fmt::format(
+      "Forward and backward of one micro-batch take {}{}, {} samples/s (--window {}).",
+      SecondsOf(answer["micro_step_time_s"]), Interval(answer["micro_step_time_interval_s"]),
+      ScaledOf(answer["micro_step_samples_per_s"]), window);
+}
+
 std::string PredictionWords(const Ref& answer) {
   const Ref prediction = answer["prediction"];
   if (prediction.empty())
@@ -97,7 +107,9 @@ std::string PredictionWords(const Ref& answer) {
   if (!Fits(memory))
     lead = fmt::format("This step does not fit the memory of its GPUs ({}). Were there enough: {}",
                        memory["verdict"].text(), lead);
-  std::string out = Paragraph(lead, true) + Paragraph(JobWords(answer));
+  const std::string window = WindowWords(answer);
+  std::string out = window.empty() ? "" : Paragraph(window, true);
+  out += Paragraph(lead, window.empty()) + Paragraph(JobWords(answer));
   if (const std::string what = answer["perturbation"].text(); !what.empty())
     out += Paragraph(fmt::format("Perturbed: {}. Unperturbed the step takes {}.", what,
                                  SecondsOf(answer["undisturbed_step_time_s"])));
@@ -197,6 +209,9 @@ std::string OfferWords(const Ref& row) {
                      DollarsOf(row["cost_usd"].number()),
                      DollarsOf(row["cost_interval_usd"][0].number()),
                      DollarsOf(row["cost_interval_usd"][1].number())) +
+         (row["time_s"].number() > row["time_interval_s"][1].number()
+              ? ", the mean of many runs that lose little and a few that lose much"
+              : "") +
          (row["offer"]["kind"].text() == "spot" ? ", if the capacity stays" : "") +
          (row["finish_probability"].is_number()
               ? fmt::format(", {:.0f} % likely in time", 100 * row["finish_probability"].number())

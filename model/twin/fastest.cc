@@ -3,6 +3,7 @@
 #include "model/twin/fastest.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string>
@@ -221,6 +222,75 @@ void FastestLayouts::MoveLayers(const std::vector<Known>& near, double reader, E
   if (!candidate.memory->fits || candidate.memory->nearly_full) return take(batch);
   found->candidate = std::move(candidate);
   found->seconds = below;
+}
+
+std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, double reader,
+                                              ShapeCache* shapes) const {
+  Job job = found.job;
+  Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes);
+  const double fits_in = limits_.capacity.value * limits_.nearly_full;
+  const BatchSpan batch{job.work.global_batch, job.work.global_batch};
+  Queue queue(request_, preset_, batch, reader, fits_in, &job, &evaluator);
+  const double reach = request_.shares ? kNear : 1;
+  std::vector<Entry> entries;
+  for (int64_t i = 0; queue.Least() < below * reach; ++i) {
+    const Split split = queue.Next();
+    if (queue.Fed(split) >= below) continue;
+    EvaluateOptions options;
+    options.fits_in = fits_in;
+    options.below = split.pp == 1 ? below : below * reach;
+    options.any_shares_below = below;
+    SplitResult result = evaluator.Run(split, i, options);
+    if (request_.shares && split.pp > 1) evaluator.MoveLayers(split, below, &result);
+    std::ranges::copy_if(result.best, std::back_inserter(entries),
+                         [&](const Entry& entry) { return entry.rank.value < below; });
+  }
+  std::ranges::sort(entries, {}, &Entry::rank);
+  const std::string own = DescribeLayout(found.candidate.strategy);
+  std::vector<Candidate> rivals;
+  for (const Entry& entry : entries) {
+    if (rivals.size() == kRivals) break;
+    if (DescribeLayout(entry.strategy) == own) continue;
+    Candidate candidate = Complete(job, entry);
+    if (candidate.memory->fits && !candidate.memory->nearly_full)
+      rivals.push_back(std::move(candidate));
+  }
+  return rivals;
+}
+
+double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader) const {
+  const Job& job = found->job;
+  const Cluster cluster = ClusterOf(job);
+  double effort = 0;
+  double least = 1;  // of simulated to closed form
+  const auto settle = [&](Candidate* candidate) {
+    orrery::Settle(job, *candidate->plan, cluster, candidate);
+    if (!candidate->simulated) return;
+    effort += SimulationEffort(*candidate->plan, candidate->strategy);
+    least = std::min(least, candidate->time.total / candidate->ClosedForm().total);
+  };
+  if (!found->candidate.plan)
+    found->candidate.plan =
+        std::make_shared<const ir::Plan>(LowerLegal(job, found->candidate.strategy));
+  settle(&found->candidate);
+  const auto value = [&](const Candidate& candidate, double seconds) {
+    return std::max(
+        ObjectiveValue(Objective::kTime, seconds, job),
+        ObjectiveValue(Objective::kTime,
+                       FedIn({reader, 0}, job, candidate.strategy.data_parallel()), job));
+  };
+  const auto now = [&] { return value(found->candidate, found->candidate.time.total); };
+  if (found->candidate.simulated) {
+    for (Candidate& rival : Rivals(*found, now() / least, reader, shapes)) {
+      if (value(rival, rival.time.total) >= now() / least) break;
+      settle(&rival);
+      if (rival.simulated && value(rival, rival.time.total) < now())
+        found->candidate = std::move(rival);
+    }
+  }
+  found->seconds = now();
+  found->candidate.plan = nullptr;
+  return effort;
 }
 
 Candidate FastestLayouts::Complete(const Job& job, const Entry& entry) const {

@@ -119,10 +119,14 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
     }
     const auto end = static_cast<std::size_t>(one.last) + 1;
     if (topology.slowdown.size() < end) topology.slowdown.resize(end, 1.0);
-    for (auto node = static_cast<std::size_t>(one.first); node < end; ++node)
+    bool again = false;
+    for (auto node = static_cast<std::size_t>(one.first); node < end; ++node) {
+      again |= topology.slowdown[node] != 1;
       topology.slowdown[node] *= one.slower;
-    job->notes.push_back(
-        fmt::format("{}: kernels take {:.3g} times as long", NodesText(one, topology), one.slower));
+    }
+    job->notes.push_back(fmt::format("{}: kernels take {:.3g} times as long{}",
+                                     NodesText(one, topology), one.slower,
+                                     again ? ", on top of what its file says of it" : ""));
   }
 }
 

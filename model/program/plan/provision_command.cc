@@ -116,8 +116,8 @@ double MarginCost(const Question& question, const Market& market, const Row& row
       DescribeLayout(best.strategy) == DescribeLayout(row.candidate.strategy))
     return 1;
   if (row.candidate.simulated) {
-    const ir::Plan plan = LowerLegal(found->job, best.strategy);
-    Settle(found->job, plan, ClusterOf(found->job), &best);
+    layouts.Settle(&*found, &shapes, SearchInput(conditions).reader);
+    best = found->candidate;
   }
   const bool alike = best.simulated.has_value() == row.candidate.simulated.has_value();
   const auto seconds = [&](const Candidate& one) {

@@ -35,6 +35,12 @@ struct Defeat {
   std::string why;
 };
 
+// A bound that rounds to the limit does not look as if it kept it.
+std::string AtLeast(const std::string& bound, const std::string& limit, const char* name) {
+  return fmt::format("at least {}{}", bound,
+                     bound == limit ? fmt::format(", just beyond {}", name) : "");
+}
+
 Defeat DefeatOf(const ProvisionAnswer& answer, std::size_t quote) {
   const Provisioned& result = *answer.result;
   const cli::LongRun& run = *answer.run;
@@ -43,12 +49,14 @@ Defeat DefeatOf(const ProvisionAnswer& answer, std::size_t quote) {
   // What was looked for and not found, before what a bound says of it.
   if (!result.no_layout[quote].empty()) return {Defeat::kNoLayout, least, result.no_layout[quote]};
   if (bounds.known && run.deadline && bounds.least_time > *run.deadline)
-    return {Defeat::kTooSlow, least, fmt::format("too slow: at least {}", Days(bounds.least_time))};
+    return {Defeat::kTooSlow, least,
+            "too slow: " + AtLeast(Days(bounds.least_time), Days(*run.deadline), "the deadline")};
   const Row* best = BestOf(answer, quote);
   if (best == nullptr) {
     if (run.budget && bounds.least_cost > *run.budget)
       return {Defeat::kBeyondLimits, least,
-              fmt::format("over the budget: at least {}", Money(bounds.least_cost))};
+              "over the budget: " +
+                  AtLeast(Money(bounds.least_cost), Money(*run.budget), "the budget")};
     const char* why = !run.budget     ? "too slow at each node count"
                       : !run.deadline ? "over the budget at each node count"
                                       : "too slow or over the budget at each node count";

@@ -237,9 +237,8 @@ std::string FrontierNotes(const ProvisionAnswer& answer) {
       frontier, [&](std::size_t i) { return RowAt(answer, i).candidate.simulated.has_value(); }));
   if (simulated == frontier.size())
     return notes +
-           "Step times are simulated op by op, as in `plan predict`, each of the layout that is "
-           "best "
-           "in closed form; `plan` simulates several and may find one up to 1 % faster.";
+           "Step times are simulated op by op, each of the layout that is the fastest so at these "
+           "nodes and this batch.";
   return notes + fmt::format(
                      "Step times: {} of {} rows are simulated, the others in closed form "
                      "(too large, or the effort was used up).",
@@ -317,13 +316,13 @@ std::string FrontierTable(const ProvisionAnswer& answer) {
   std::string text =
       "\nDays against dollars: no offer at any number of nodes and spares is better in both\n";
   text += table.Text();
+  const std::size_t further = result.frontier.size() - reach.size();
   if (shown.size() < result.frontier.size())
-    text +=
-        fmt::format("  {} of {} rows{} (--all shows them)\n", shown.size(), result.frontier.size(),
-                    reach.size() < result.frontier.size()
-                        ? fmt::format("; {} of the others break the limits by more than these",
-                                      result.frontier.size() - reach.size())
-                        : "");
+    text += fmt::format(
+        "  {} of {} rows{} (--all shows them)\n", shown.size(), result.frontier.size(),
+        further == 0 ? ""
+                     : fmt::format("; {} of the others break{} the limits by more than these",
+                                   further, further == 1 ? "s" : ""));
   return text + fmt::format("  {}\n", Fold(FrontierNotes(answer), 2));
 }
 

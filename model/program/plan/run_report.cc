@@ -253,6 +253,16 @@ std::string SlowestWords(const RunEstimate& run, const LongRunFacts& facts) {
               : " for the slowest node");
 }
 
+// A mean may lie outside its own interval; nobody who is not told why believes either.
+std::string MeanWords(const RunEstimate& run) {
+  if (run.time <= run.high && run.time >= run.low) return "";
+  return Item(
+      fmt::format("{} is the mean, outside the interval of 80 %: {} runs meet few stops, "
+                  "and what the others lose to them is {}",
+                  Days(run.time), run.time > run.high ? "most" : "a few",
+                  run.time > run.high ? "much" : "little"));
+}
+
 }  // namespace
 
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions) {
@@ -261,6 +271,7 @@ std::string RunDetails(const RunEstimate& run, const Conditions& conditions) {
                           "{}and {} before the first step (--setup)",
                           run.steps, run.steps == 1 ? "" : "s", Format(Seconds(run.step_seconds)),
                           SlowestWords(run, facts), LastWriteWords(run), Format(facts.setup))) +
+         MeanWords(run) +
          Item(run.elastic ? ShrinkingWords(run, conditions) : StopWords(run, conditions)) +
          (run.spot_rate > 0 && !run.elastic ? Item(NoticeWords(run)) : "") +
          CheckpointWords(run, conditions) + Item(InputWords(run, conditions));
