@@ -23,7 +23,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Units looked at before the frontier is drawn again: the same for any number of threads.
 constexpr std::size_t kWave = 4;
-constexpr double kLeastGoodput = 0.01;  // a run below it does not finish
+constexpr std::size_t kComparedAtOnce = 8;  // of other offers
+constexpr double kLeastGoodput = 0.01;      // a run below it does not finish
 
 struct Unit {
   std::size_t site = 0;
@@ -203,8 +204,16 @@ class FrontierSearch {
     for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], std::move(found[i]));
   }
 
+  // Splits that were looked at for layouts.
+  int64_t Looked() const {
+    int64_t looked = 0;
+    for (const auto& layouts : layouts_) looked += layouts->looked();
+    return looked;
+  }
+
   // An offer that is on no frontier is compared by its cheapest run within the limits: evaluates the node counts that
-  // may be cheaper than what is known of it, the most promising of each offer at a time.
+  // may be cheaper than what is known of it, the most promising of each offer at a time, as long as the request has effort for
+  // it.
   void SettleOffers() {
     for (;;) {
       const std::vector<Price> cheapest = CheapestRuns(question_, result_.rows, quotes_.size());
@@ -216,14 +225,20 @@ class FrontierSearch {
           if (price < std::min(cheapest[q], next[q].first)) next[q] = {price, &unit};
         }
       }
+      result_.open.assign(quotes_.size(), false);
       std::set<const Unit*> wave;
-      for (const auto& [cost, unit] : next) {
-        if (unit != nullptr) wave.insert(unit);
+      for (std::size_t q = 0; q < next.size(); ++q) {
+        const Unit* unit = next[q].second;
+        if (unit == nullptr) continue;
+        result_.open[q] = true;
+        if (wave.size() < kComparedAtOnce) wave.insert(unit);
       }
-      if (wave.empty()) return;
+      if (wave.empty() || compared_ >= question_.comparison_effort) return;
+      const int64_t before = Looked();
       Say("comparing the other offers", static_cast<double>(done_.size() + none_below_.size()) /
                                             static_cast<double>(units_.size()));
       EvaluateWave(CheaperOnes({wave.begin(), wave.end()}, cheapest));
+      compared_ += Looked() - before;
     }
   }
 
@@ -370,7 +385,12 @@ class FrontierSearch {
     std::vector<Row*> wave;
     std::set<std::pair<std::size_t, int64_t>> known;
     double left = effort_left_;
-    for (const std::size_t i : result_.frontier) {
+    std::vector<std::size_t> order = result_.frontier;  // those that may answer first
+    std::ranges::stable_partition(order, [&](std::size_t i) {
+      const RunEstimate& run = result_.rows[i].run;
+      return InTime(question_, run.time) && InBudget(question_, run.cost);
+    });
+    for (const std::size_t i : order) {
       Row& row = result_.rows[i];
       if (wave.size() == kWave) break;
       if (row.candidate.settled() || !known.insert({row.site, row.nodes}).second) continue;
@@ -452,6 +472,7 @@ class FrontierSearch {
   std::map<std::pair<std::size_t, std::vector<int64_t>>, std::string> no_layout_;
   Frontier frontier_;
   double effort_left_ = 0;
+  int64_t compared_ = 0;  // splits looked at for offers off the frontier
   Provisioned result_;
 };
 

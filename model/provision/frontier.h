@@ -36,7 +36,9 @@ struct Question {
   BatchRange range;                // where a site names no batches
   bool every = false;              // evaluate all, no bounds
   int threads = 0;                 // 0: as many as the machine has
-  double simulation_effort = 1e7;  // for the step times of the frontier; 0: closed form alone
+  double simulation_effort = 4e7;  // for the step times of the frontier; 0: closed form alone
+  int64_t comparison_effort =
+      12000;  // splits to look at for offers off the frontier (FastestLayouts::looked): 5 to 10 s
   // Says what is done and which share of it; may be empty.
   std::function<void(const char* what, double share)> progress;
 };
@@ -69,6 +71,8 @@ struct Provisioned {
   bool feasible = true;             // a row keeps deadline and budget
   bool setup_too_long = false;      // for the deadline, whatever the machines
   std::vector<QuoteBounds> bounds;  // by quote
+  // By quote: off the frontier, and the comparison ended before it was known whether some node count is cheaper than its rows.
+  std::vector<bool> open;
   std::vector<std::string>
       no_layout;  // by quote: why nothing fits; "": something does, or bounds decided
   int64_t units = 0, evaluated = 0;  // (topology, nodes)

@@ -17,6 +17,12 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Times the fastest: no layout is slower and yet the fastest once layers are moved between its stages.
 constexpr double kNear = 1.25;
+// The same where its own layers have been moved already.
+constexpr double kMoves = 1.02;
+// So many rivals, not slower than this in closed form, are simulated in any case: what they show of the engines' difference says
+// how far to go.
+constexpr std::size_t kSimulated = 3;
+constexpr double kEnginesApart = 1.01;
 
 }  // namespace
 
@@ -151,6 +157,7 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
         return true;
       };
       for (options.keep = 1;; options.keep *= 2) {
+        ++looked_;
         const SplitResult result = evaluator.Run(split, i, options);
         if (std::ranges::any_of(result.best, taken) || result.best.size() < options.keep) break;
       }
@@ -231,7 +238,7 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
   const double fits_in = limits_.capacity.value * limits_.nearly_full;
   const BatchSpan batch{job.work.global_batch, job.work.global_batch};
   Queue queue(request_, preset_, batch, reader, fits_in, &job, &evaluator);
-  const double reach = request_.shares ? kNear : 1;
+  const double reach = request_.shares ? kMoves : 1;
   std::vector<Entry> entries;
   for (int64_t i = 0; queue.Least() < below * reach; ++i) {
     const Split split = queue.Next();
@@ -281,11 +288,14 @@ double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader) c
   };
   const auto now = [&] { return value(found->candidate, found->candidate.time.total); };
   if (found->candidate.simulated) {
-    for (Candidate& rival : Rivals(*found, now() / least, reader, shapes)) {
-      if (value(rival, rival.time.total) >= now() / least) break;
-      settle(&rival);
-      if (rival.simulated && value(rival, rival.time.total) < now())
-        found->candidate = std::move(rival);
+    const double closed = value(found->candidate, found->candidate.ClosedForm().total);
+    std::vector<Candidate> rivals =
+        Rivals(*found, std::max(now() / least, closed * kEnginesApart), reader, shapes);
+    for (std::size_t i = 0; i < rivals.size(); ++i) {
+      if (i >= kSimulated && value(rivals[i], rivals[i].time.total) >= now() / least) break;
+      settle(&rivals[i]);
+      if (rivals[i].simulated && value(rivals[i], rivals[i].time.total) < now())
+        found->candidate = std::move(rivals[i]);
     }
   }
   found->seconds = now();

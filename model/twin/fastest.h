@@ -8,6 +8,8 @@
 // near misses and the best without a memory limit.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -52,6 +54,8 @@ class FastestLayouts {
   double LeastGpuSeconds(int64_t nodes, ShapeCache* shapes) const;
 
   const std::shared_ptr<MemoryModel>& memory() const { return memory_; }
+  // Splits that Find() has looked at so far: what takes its time.
+  int64_t looked() const { return looked_; }
 
  private:
   Candidate Complete(const Job& job, const Entry& entry) const;
@@ -72,6 +76,7 @@ class FastestLayouts {
   const FrameworkPreset& preset_;
   MemoryLimits limits_;
   std::shared_ptr<MemoryModel> memory_;
+  mutable std::atomic<int64_t> looked_{0};
 };
 
 }  // namespace orrery

@@ -57,6 +57,10 @@ Defeat DefeatOf(const ProvisionAnswer& answer, std::size_t quote) {
       return {Defeat::kBeyondLimits, least,
               "over the budget: " +
                   AtLeast(Money(bounds.least_cost), Money(*run.budget), "the budget")};
+    if (result.open[quote])
+      return {Defeat::kBeyondLimits, least,
+              fmt::format("on no frontier; not looked at further: at least {}",
+                          Money(bounds.least_cost))};
     const char* why = !run.budget     ? "too slow at each node count"
                       : !run.deadline ? "over the budget at each node count"
                                       : "too slow or over the budget at each node count";
@@ -64,12 +68,12 @@ Defeat DefeatOf(const ProvisionAnswer& answer, std::size_t quote) {
   }
   const Row& cheapest = result.rows[result.cheapest.value_or(result.frontier.front())];
   const double ratio = best->run.cost.value / cheapest.run.cost.value;
-  return {
-      Defeat::kBeaten, best->run.cost.value,
-      fmt::format("{}: {} in {}{}", Money(best->run.cost), NodesWords(*best), Days(best->run.time),
-                  ratio > 1.005
-                      ? fmt::format(", {:.2f} x the cheapest{}", ratio, best->tie ? kTied : "")
-                      : ", but each node count is beaten in days and dollars")};
+  return {Defeat::kBeaten, best->run.cost.value,
+          fmt::format("{}{}: {} in {}{}", result.open[quote] ? "at most " : "",
+                      Money(best->run.cost), NodesWords(*best), Days(best->run.time),
+                      ratio > 1.005
+                          ? fmt::format(", {:.2f} x the cheapest{}", ratio, best->tie ? kTied : "")
+                          : ", but each node count is beaten in days and dollars")};
 }
 
 // Those that come nearest first.
@@ -130,6 +134,11 @@ std::string LosersText(const ProvisionAnswer& answer) {
   if (losers.size() > most)
     text += fmt::format("  and {} more (--all, --json)\n", losers.size() - most);
   const Provisioned& result = *answer.result;
+  if (std::ranges::count(result.open, true) > 0)
+    text += fmt::format("  {}\n", Fold("at most, not looked at further: such an offer may have a "
+                                       "cheaper run than that, but none "
+                                       "that is on the frontier",
+                                       2));
   if (result.units == 0) return text;
   const std::string looked =
       result.evaluated == result.units
