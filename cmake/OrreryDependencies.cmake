@@ -46,11 +46,13 @@ foreach(target fmt::fmt yaml-cpp EXPAT::EXPAT orrery_xxhash ZLIB::ZLIB)
   endif()
 endforeach()
 file(STRINGS ${ORRERY_HEADER_fmt}/fmt/core.h fmt_version REGEX "define FMT_VERSION 9")
-include(CheckCXXSourceCompiles)
-set(CMAKE_REQUIRED_LINK_OPTIONS -static-pie)
-check_cxx_source_compiles("#include <string>\nint main(int n, char**) { return static_cast<int>(std::to_string(n).size()); }"
-                          ORRERY_LINKS_STATIC_PIE)
-unset(CMAKE_REQUIRED_LINK_OPTIONS)
+if(NOT ORRERY_QUICK)  # it has no use for them, and the check takes half a second
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_LINK_OPTIONS -static-pie)
+  check_cxx_source_compiles("#include <string>\nint main(int n, char**) { return static_cast<int>(std::to_string(n).size()); }"
+                            ORRERY_LINKS_STATIC_PIE)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+endif()
 if(NOT ORRERY_LINKS_STATIC_PIE OR NOT fmt_version OR ORRERY_SANITIZE OR ORRERY_QUICK OR ORRERY_SYNTAX_ONLY)
   set(ORRERY_HAS_ARCHIVES OFF)
 endif()

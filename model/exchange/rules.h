@@ -32,6 +32,7 @@ std::optional<Value> From(const Setting* setting, std::string text);
 
 // Megatron's --pipeline-model-parallel-layout: "Ettt|ttt|ttL", and the list that --layout takes. Throws InputError: a text
 // that is no such layout, or with layers that are no transformer layers.
+[[noreturn]] void RefuseLayout(const Setting& setting, const std::string& why);
 std::string MegatronLayout(const std::vector<int>& layers);
 std::vector<int> LayersOfMegatronLayout(const Setting& setting);
 std::string ListText(const std::vector<int>& layers);  // "5,10x6,5"

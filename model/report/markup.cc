@@ -166,38 +166,6 @@ std::string NodesOf(const Ref& ref) {
 std::string ScaledOf(const Ref& ref) { return ref.is_number() ? Scaled(ref.number()) : "-"; }
 std::string PercentOf(const Ref& ref) { return ref.is_number() ? Percent(ref.number()) : "-"; }
 
-std::string DollarsOf(double dollars) {
-  if (!std::isfinite(dollars)) return "-";
-  if (dollars >= 999.5e3) return ThreeDigits(dollars / 1e6) + " MUSD";
-  if (dollars >= 999.5) return ThreeDigits(dollars / 1e3) + " kUSD";
-  return ThreeDigits(dollars) + " USD";
-}
-
-std::string DaysOf(double seconds) {
-  constexpr double kShort = 0.01 * 86400;  // 14 minutes
-  if (!std::isfinite(seconds)) return "-";
-  if (seconds > 0 && seconds < kShort) return Format(Seconds(seconds));
-  return ThreeDigits(seconds / 86400) + " d";
-}
-
-std::string GivenDaysOf(double seconds) {
-  if (seconds < 1) return Format(Seconds(seconds));
-  if (seconds < 1000) return GivenDigits(seconds) + " s";
-  if (seconds < 3600) return GivenDigits(seconds / 60) + " min";
-  return seconds < 86400 ? GivenDigits(seconds / 3600) + " h" : GivenDigits(seconds / 86400) + " d";
-}
-
-std::string GivenDollarsOf(double dollars) {
-  if (dollars >= 1e6) return GivenDigits(dollars / 1e6) + " MUSD";
-  return dollars >= 1e3 ? GivenDigits(dollars / 1e3) + " kUSD" : GivenDigits(dollars) + " USD";
-}
-
-std::string SpanOf(const std::string& low, const std::string& high) {
-  const std::size_t unit = low.rfind(' ');
-  const bool one = unit != std::string::npos && high.ends_with(low.substr(unit));
-  return (one ? low.substr(0, unit) : low) + " to " + high;
-}
-
 std::string DaysSpanOf(const Ref& pair) {
   return SpanOf(DaysOf(pair[0].number()), DaysOf(pair[1].number()));
 }

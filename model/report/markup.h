@@ -74,17 +74,11 @@ std::string SecondsOf(const Ref& ref);
 std::string BytesOf(const Ref& ref);
 std::string ScaledOf(const Ref& ref);
 std::string PercentOf(const Ref& ref);
-std::string DollarsOf(double dollars);  // "421 kUSD"
-std::string DaysOf(double seconds);     // "21.5 d"; "12.4 min" below 0.01 d
-// Limits as they were given.
-std::string GivenDaysOf(double seconds);
-std::string GivenDollarsOf(double dollars);
-std::string SpanOf(const std::string& low, const std::string& high);  // a unit of both said once
-std::string DaysSpanOf(const Ref& pair);                              // "18.1 to 25.6 d"
-std::string DollarsSpanOf(const Ref& pair);                           // "204 to 289 kUSD"
-std::string SecondsSpanOf(const Ref& pair);                           // "1.02 s to 1.31 s"
-std::string RateOf(const Ref& ref);                                   // "4.52 MB/s"
-std::string NodesOf(const Ref& ref);                                  // "1 node"
+std::string DaysSpanOf(const Ref& pair);     // "18.1 to 25.6 d"
+std::string DollarsSpanOf(const Ref& pair);  // "204 to 289 kUSD"
+std::string SecondsSpanOf(const Ref& pair);  // "1.02 s to 1.31 s"
+std::string RateOf(const Ref& ref);          // "4.52 MB/s"
+std::string NodesOf(const Ref& ref);         // "1 node"
 
 // A table that scrolls sideways by itself on a narrow page. `rows`: "<tr>...</tr>" each. Heads stand
 // over numbers as the first row has them: to the right.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers without a unit as reports print them: three digits.
+// Numbers as reports print them: three digits.
 #pragma once
 
 #include <string>
@@ -17,5 +17,12 @@ std::string Scaled(double number);
 std::string OnStorage(double bytes);    // what file systems hold, in decimal units: "112 GB"
 std::string Percent(double share);      // "41.2 %"
 std::string LongerWords(double ratio);  // "12.4 % longer", "2.59 times as long"
+
+std::string DollarsOf(double dollars);  // "421 kUSD"
+std::string DaysOf(double seconds);     // "21.5 d"; "12.4 min" below 0.01 d
+// Limits as they were given.
+std::string GivenDaysOf(double seconds);
+std::string GivenDollarsOf(double dollars);
+std::string SpanOf(const std::string& low, const std::string& high);  // a unit of both said once
 
 }  // namespace orrery::report

@@ -245,9 +245,10 @@ expect "an answer without clang++'s help" "$work/elsewhere|version|" "$out"
 expect_text "says so" "once more with g++" "$(cat "$work/err")"
 rm "$work/no-clang" && expect "then follows the optimised program" yes "$(comes "$repo/build/.built/plan" && echo yes)"
 expect "built after both" "build/quick build/quick build" "$(ninjas)"
-for how in "CI=1 predict" "ORRERY_NO_BACKGROUND=1 predict" "X= sweep" "ORRERY_NO_BACKGROUND=1 --version"; do
+for how in "CI=1 predict" "ORRERY_NO_BACKGROUND=1 predict" "X= sweep" "ORRERY_NO_BACKGROUND=1 --version" "X= export" \
+  "X= discover" "X= predict --from x.json" "X= --model x --html x.html" "X= --model x --export=megatron"; do
   rm -rf "$repo/build" && : >"$work/calls.ninja"
-  env "${how% *}" "$repo/plan" "${how#* }" >/dev/null 2>&1
+  env "${how%% *}" "$repo/plan" ${how#* } >/dev/null 2>&1
   expect "waits for the optimised program: $how" build "$(ninjas)"
 done
 export ORRERY_NO_BACKGROUND=1

@@ -291,18 +291,6 @@ void CheckNodes(const exchange::Setting& count, JobFlags* job) {
 
 }  // namespace
 
-void DeclareFrom(JobFlags* job, FlagSet* set) {
-  set->Group("Files of other programs");
-  set->Values(
-      &job->from, "--from", "FILE",
-      "takes job and layout from a launch script with Megatron's arguments or their dump in "
-      "a log, ds_config.json, Accelerate's YAML, TrainingArguments (JSON, YAML or a call in "
-      "Python), torchtitan's TOML, "
-      "sbatch and PBS files, --json records of plan or a scenario; several files add up, flags "
-      "win",
-      Words::kFile);
-}
-
 void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
                  const std::vector<Flag*>& run) {
   if (job->from.empty()) return;

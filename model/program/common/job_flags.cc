@@ -112,4 +112,16 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "gpu-b07:1.2");
 }
 
+void DeclareFrom(JobFlags* job, FlagSet* set) {
+  set->Group("Files of other programs");
+  set->Values(
+      &job->from, "--from", "FILE",
+      "takes job and layout from a launch script with Megatron's arguments or their dump in "
+      "a log, ds_config.json, Accelerate's YAML, TrainingArguments (JSON, YAML or a call in "
+      "Python), torchtitan's TOML, "
+      "sbatch and PBS files, --json records of plan or a scenario; several files add up, flags "
+      "win",
+      Words::kFile);
+}
+
 }  // namespace orrery::cli

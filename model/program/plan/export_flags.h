@@ -30,6 +30,9 @@ struct ExportFlags {
 };
 
 // The files of one layout, and what became of each field.
+std::vector<std::string> TargetNames();
+std::vector<std::string> LauncherNames();
+
 struct ExportResult {
   exchange::Bundle bundle;
   std::string launcher;

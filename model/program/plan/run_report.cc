@@ -12,7 +12,7 @@
 #include "model/program/common/job.h"
 #include "model/program/common/table.h"
 #include "model/provision/batch_range.h"
-#include "model/report/markup.h"
+#include "model/report/short_number.h"
 
 namespace orrery::report {
 namespace {
@@ -296,15 +296,15 @@ std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& fac
 }
 
 nlohmann::ordered_json RunJson(const RunEstimate& run) {
-  Json json = {{"spares", run.spares},
-               {"steps", run.steps},
-               {"step_time_s", run.step_seconds},
-               {"slowest_node", run.slowest},
-               {"ideal_s", run.ideal.value},
-               {"goodput", run.goodput},
-               {"mtbf_s", run.stops.between.value},
-               {"expected_failures", run.expected_stops},
-               {"elastic", run.elastic}};
+  nlohmann::ordered_json json = {{"spares", run.spares},
+                                 {"steps", run.steps},
+                                 {"step_time_s", run.step_seconds},
+                                 {"slowest_node", run.slowest},
+                                 {"ideal_s", run.ideal.value},
+                                 {"goodput", run.goodput},
+                                 {"mtbf_s", run.stops.between.value},
+                                 {"expected_failures", run.expected_stops},
+                                 {"elastic", run.elastic}};
   if (run.elastic) json["failures_without_spare"] = run.short_of_spares;
   json["checkpoint"] = {{"bytes", run.checkpoint.bytes.value},
                         {"blocking_s", run.checkpoint.blocking.value},
@@ -316,10 +316,10 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"file_system_to_be_ordered", run.checkpoint.to_be_ordered},
                         {"file_system_words", ReplacedWords(run.checkpoint)},
                         {"warning", SlowWriteWords(run)}};
-  json["recovery"] = run.elastic ? Json{{"pause_s", run.shrinking.pause.value}}
-                                 : Json{{"detect_s", run.stops.detection.value},
-                                        {"wait_s", run.stops.MeanWait().value},
-                                        {"restart_s", run.stops.restart.value}};
+  json["recovery"] = run.elastic ? nlohmann::ordered_json{{"pause_s", run.shrinking.pause.value}}
+                                 : nlohmann::ordered_json{{"detect_s", run.stops.detection.value},
+                                                          {"wait_s", run.stops.MeanWait().value},
+                                                          {"restart_s", run.stops.restart.value}};
   if (run.elastic)
     json["shrinking"] = {{"between_restores_s", run.between_restores.value},
                          {"away", run.shrinking.Away()}};
@@ -330,7 +330,8 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                     {"words", NoticeWords(run)}};
   json["input"] = {{"tokens_per_s", run.input.taken},
                    {"read_bytes_per_s", run.input.read.value},
-                   {"limit_tokens_per_s", run.input.most ? Json(*run.input.most) : Json()},
+                   {"limit_tokens_per_s", run.input.most ? nlohmann::ordered_json(*run.input.most)
+                                                         : nlohmann::ordered_json()},
                    {"limited_by", run.input.limit},
                    {"input_bound", run.input.bound()}};
   json["time_s"] = run.time.value;
