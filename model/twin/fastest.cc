@@ -244,7 +244,8 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
     const Split split = queue.Next();
     if (queue.Fed(split) >= below) continue;
     EvaluateOptions options;
-    options.fits_in = fits_in;
+    // With its layers moved it may keep the margin that it does not keep without.
+    options.fits_in = reach > 1 && split.pp > 1 ? limits_.capacity.value : fits_in;
     options.below = split.pp == 1 ? below : below * reach;
     options.any_shares_below = below;
     SplitResult result = evaluator.Run(split, i, options);

@@ -177,13 +177,18 @@ void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result
   sweep_.Start(*predictor_.Stages(split.pp, split.tp * split.cp * split.data, split.tp * split.cp));
   ShareCounts& counts = result->counts.shares;
   std::vector<Entry>& best = result->best;
-  std::set<std::string> kinds;  // whatever their layers
+  // Whatever their layers. What leaves less memory than published runs did ranks below all that keeps this margin, unless moved
+  // layers make it keep it: it takes no turn from the others.
+  std::set<std::string> kinds[2];
+  const double margin = limits_.capacity.value * limits_.nearly_full;
   std::vector<Entry> faster;
   for (const Entry& entry : best) {
-    if (kinds.size() == kMostMoved) break;
+    const Bytes total = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));
+    std::set<std::string>& own = kinds[total.value > margin ? 1 : 0];
+    if (own.size() == kMostMoved) continue;
     Strategy kind = entry.strategy;
     kind.layout = nullptr;
-    if (!kinds.insert(DescribeLayout(kind)).second) continue;
+    if (!own.insert(DescribeLayout(kind)).second) continue;
     if (!MayGain(visit, entry, below, &counts)) continue;
     ++counts.moved;
     std::optional<Entry> one = Moved(visit, entry, &counts);

@@ -209,6 +209,37 @@ TEST(Frontier, OfEqualCostTheShorterRunIsAnOffersCheapest) {
   }
 }
 
+// What is spent on offers off the frontier changes what is known of them alone.
+TEST(Frontier, WithoutComparisonsTheFrontierIsTheSame) {
+  Asked setup =
+      SetupOf("gpt2-xl", 1024, 3e10,
+              {"aws-p4d", "aws-p5", "azure-nd-v2", "oci-h100", "nebius-h100"}, {1, 2, 4, 8});
+  setup.question.budget = Dollars(1e9);
+  const Provisioned whole = Answer(setup, false);
+  setup.question.comparison_effort = 0;
+  const Provisioned short_of = Answer(setup, false);
+  EXPECT_LT(short_of.evaluated, whole.evaluated);
+  ASSERT_EQ(short_of.frontier.size(), whole.frontier.size());
+  for (std::size_t i = 0; i < whole.frontier.size(); ++i) {
+    const Row& a = short_of.rows[short_of.frontier[i]];
+    const Row& b = whole.rows[whole.frontier[i]];
+    EXPECT_EQ(std::tuple(a.run.cost.value, a.run.time.value, a.nodes),
+              std::tuple(b.run.cost.value, b.run.time.value, b.nodes));
+  }
+  EXPECT_EQ(std::ranges::count(whole.open, true), 0);
+  EXPECT_GT(std::ranges::count(short_of.open, true), 0);
+  for (std::size_t q = 0; q < setup.quotes.size(); ++q) {
+    const auto first = [&](const Provisioned& answer) {
+      const auto row = std::ranges::find(answer.rows, q, &Row::quote);
+      return row == answer.rows.end() ? 1e300 : row->run.cost.value;
+    };
+    if (short_of.open[q])
+      EXPECT_GE(first(short_of), first(whole));
+    else
+      EXPECT_EQ(first(short_of), first(whole));
+  }
+}
+
 TEST(Frontier, AnotherOfferNeverMakesTheBestWorse) {
   std::vector<std::string> names;
   double cost = 1e300, time = 1e300;

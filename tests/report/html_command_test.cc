@@ -255,6 +255,19 @@ TEST(Html, TopologiesForARunHaveTheirFrontier) {
   EXPECT_THAT(made.html, HasSubstr("budget</text>"));
 }
 
+// What --window asks for is what the page says first and draws.
+TEST(Html, AMicroStepIsSaidFirst) {
+  const Made made = MakePage(
+      {"",
+       Joined({"predict"}, {kJob, {"--zero", "1", "--micro-batch", "4", "--window", "microstep"}}),
+       {}});
+  EXPECT_EQ(made.answer["window"], "microstep");
+  const std::size_t micro = made.html.find("Forward and backward of one micro-batch take");
+  ASSERT_NE(micro, std::string::npos);
+  EXPECT_LT(micro, made.html.find("one step takes"));
+  EXPECT_THAT(made.html, HasSubstr("one micro-batch, closed form"));
+}
+
 TEST(Html, APerturbedStepIsNoDifferenceOfTheEngines) {
   const Made made = MakePage(
       {"",

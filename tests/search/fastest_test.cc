@@ -72,6 +72,44 @@ TEST_P(FastestTest, IsTheFirstRowOfTheSearch) {
               1e3 * searched, 1e3 * bounded);
 }
 
+// Simulated, against the first row of a search that simulates: never faster than it by more than rounding, and hardly slower.
+TEST_P(FastestTest, SettlesOnWhatASearchPutsFirst) {
+  constexpr double kSlower = 0.003, kRounding = 1e-6;
+  int compared = 0;
+  SearchRequest request = RequestOf(GetParam());
+  request.shares = true;
+  request.top = request.refine = 5;
+  const Profiles profiles = LoadProfiles(request);
+  const FastestLayouts fastest(request, profiles);
+  ShapeCache shapes;
+  for (const int64_t nodes : GetParam().nodes) {
+    if (nodes > 8) continue;
+    const int64_t batch = GetParam().batches.front();
+    request.nodes = {nodes};
+    request.global_batches = {batch};
+    auto found = fastest.Find(nodes, {batch, batch}, &shapes);
+    if (!found) continue;
+    const double closed = found->seconds;
+    const double effort = fastest.Settle(&*found, &shapes);
+    EXPECT_EQ(effort > 0, found->candidate.simulated.has_value());
+    const SearchResult result = Search(request, profiles);
+    ASSERT_TRUE(result.feasible());
+    const Candidate& first = result.ranked.front();
+    if (!found->candidate.simulated || !first.simulated) continue;  // too large
+    ++compared;
+    const double ratio = found->candidate.time.total / first.time.total;
+    EXPECT_GE(ratio, 1 - kRounding) << nodes << " nodes";
+    EXPECT_LE(ratio, 1 + kSlower) << nodes
+                                  << " nodes: " << DescribeLayout(found->candidate.strategy)
+                                  << " / " << DescribeLayout(first.strategy);
+    EXPECT_DOUBLE_EQ(found->seconds, found->candidate.time.total / static_cast<double>(batch));
+    std::printf("%s, %ld nodes: closed form %.6f, settled %.6f, search %.6f s per sequence\n",
+                GetParam().model, static_cast<long>(nodes), closed, found->seconds,
+                first.time.total / static_cast<double>(batch));
+  }
+  std::printf("%d compared\n", compared);
+}
+
 // Also where moving layers between stages makes the fastest: it is found below a little more than its time, nothing is below that.
 TEST_P(FastestTest, IsFoundBelowALimitIfItTakesLess) {
   SearchRequest request = RequestOf(GetParam());
