@@ -211,4 +211,75 @@ Target TargetOfNamed(const std::string& key) {
   return key == "module" ? kTitan : key.starts_with("job.") ? kTitanToml : kAccelerate;
 }
 
+void CheckBatch(Target target, const Values& values) {
+  const int64_t nodes = NumberOf(values, "nodes", 0), gpus = NumberOf(values, "gpus_per_node", 0);
+  const int64_t batch = NumberOf(values, "global_batch", 0);
+  const int64_t micro = NumberOf(values, "micro_batch", 0);
+  const int64_t tp = NumberOf(values, "tp", 1), pp = NumberOf(values, "pp", 1);
+  if (nodes == 0 || gpus == 0) return;
+  const auto degree = values.find(pp > 1 ? "pp" : "tp");
+  const int64_t cp = NumberOf(values, "cp", 1);
+  if (nodes * gpus % (tp * pp * cp) != 0 && degree != values.end())
+    throw InputError({{degree->second.where,
+                       fmt::format("tp {} x pp {}{} does not divide {} nodes of {} GPUs", tp, pp,
+                                   cp > 1 ? fmt::format(" x cp {}", cp) : "", nodes, gpus),
+                       ""}});
+  const int64_t ranks = nodes * gpus / tp / pp / cp;
+  if (batch == 0 || micro == 0) return;
+  if (NumberOf(values, "dp", ranks) != ranks) return;  // degrees of another cluster
+  if (batch % (micro * ranks) == 0) return;
+  throw InputError(
+      {{values.at("global_batch").where,
+        fmt::format("a global batch of {} is no multiple of micro-batch {} x {} "
+                    "data-parallel ranks ({})",
+                    batch, micro, ranks, InfoOf(target).name),
+        values.at("micro_batch").where.source
+            ? fmt::format("the micro-batch is of {}", Place(values.at("micro_batch").where))
+            : ""}});
+}
+
+void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
+               std::vector<std::string>* notes) {
+  const auto world = index.Whole("WORLD", 1), replicas = index.Whole("data-parallel-size", 1);
+  if (world && replicas && *world != *replicas * ModelRanks(*values))
+    throw InputError(
+        {{index.Find("data-parallel-size")->where,
+          fmt::format("data_parallel_size {} x {} ranks of a replica are not world_size "
+                      "{} of {}",
+                      *replicas, ModelRanks(*values), *world, Place(index.Find("WORLD")->where)),
+          "world_size = tp x pp x cp x data_parallel_size"}});
+  if (!world || values->contains("nodes") || target == kAccelerate) return;
+  const Location where = index.Find("WORLD")->where;
+  const auto dp = *world / ModelRanks(*values);
+  values->insert_or_assign("dp", Value{Text(dp), where, "world_size"});
+  // The cluster's nodes, used whole where there are several.
+  const int64_t gpus = NumberOf(given, "gpus_per_node", 0);
+  if (gpus == 0 || given.contains("nodes") || (*world > gpus && *world % gpus != 0)) {
+    notes->push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
+                                 Place(where), *world));
+    return;
+  }
+  const int64_t each = std::min(*world, gpus);
+  values->insert_or_assign("nodes", Value{Text(*world / each), where, "world_size"});
+  if (each < gpus)
+    values->insert_or_assign("gpus_per_node", Value{Text(each), where, "world_size"});
+  notes->push_back(fmt::format(
+      "{}: world size {}, on the cluster {} of {} GPU{}", Place(where), *world,
+      *world / each == 1 ? "1 node" : Text(*world / each) + " nodes", each, each == 1 ? "" : "s"));
+}
+
+void CountMachines(const Settings& launch, const Values& given,
+                   std::map<Target, Settings>* targets) {
+  const auto accelerate = targets->find(kAccelerate);
+  if (accelerate == targets->end() || Has(launch, {"NNODES"})) return;
+  Settings& own = accelerate->second;
+  const auto processes = std::ranges::find(own, "num_processes", &Setting::key);
+  if (processes == own.end() || Has(own, {"num_machines"})) return;
+  const auto nodes = given.find("nodes");
+  const Setting count = nodes == given.end()
+                            ? Setting{"num_machines", "1", processes->where, ""}
+                            : Setting{"num_machines", nodes->second.text, nodes->second.where, ""};
+  own.push_back(count);
+}
+
 }  // namespace orrery::exchange

@@ -41,6 +41,15 @@ std::optional<Setting> UnknownNodes(const Settings& counts, const Settings& laun
                                     const std::map<Target, Settings>& targets);
 // Throws InputError: processes that machines do not share out evenly. A topology's GPUs per node hide that from the fields.
 void CheckMachines(const SettingIndex& index, const Values& given);
+// accelerate starts its processes on one machine unless it is told otherwise.
+void CountMachines(const Settings& launch, const Values& given,
+                   std::map<Target, Settings>* targets);
+// A dump of Megatron's names the number of all GPUs alone, and so does mpirun -np: with those of a node in `given`, nodes.
+// Throws InputError: a number of replicas that does not fit.
+void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
+               std::vector<std::string>* notes);
+// Samples of a step are a whole number of micro-batches on every rank, and degrees divide the GPUs. Throws InputError.
+void CheckBatch(Target target, const Values& values);
 // Accumulation of Accelerate's and the Trainer's whose global batch is unknown.
 struct OpenBatch {
   Location where;

@@ -61,6 +61,7 @@ constexpr std::array kSwitches = {"u",
                                   "no_ssh",
                                   "dynamo_use_dynamic",
                                   "enable_cpu_affinity",
+                                  "bynode",
                                   "l"};
 
 std::string KeyOf(const std::string& option) {
@@ -123,6 +124,13 @@ constexpr KeyRow kKeys[] = {
     {Kind::kMpirun, "ppn", "TASKS_PER_NODE"},
     {Kind::kMpirun, "perhost", "TASKS_PER_NODE"},
     {Kind::kMpirun, "map-by", "MAP"},
+    {Kind::kMpirun, "bynode", "BY_NODE"},
+    {Kind::kMpirun, "hostfile", "HOSTFILE"},
+    {Kind::kMpirun, "machinefile", "HOSTFILE"},
+    {Kind::kMpirun, "f", "HOSTFILE"},
+    {Kind::kDeepSpeed, "hostfile", "HOSTFILE"},
+    {Kind::kDeepSpeed, "H", "HOSTFILE"},
+    {Kind::kAccelerate, "deepspeed-hostfile", "HOSTFILE"},
     {Kind::kMpirun, "host", "HOSTS"},
     {Kind::kMpirun, "hosts", "HOSTS"},
     {Kind::kMpirun, "H", "HOSTS"},
@@ -198,6 +206,8 @@ class LaunchReader {
     says_.deepspeed |= kind == Kind::kDeepSpeed;
     tasks_.reset();
     each_.reset();
+    hostfile_.reset();
+    spread_ = false;
     Location where;
     for (const Option& option : OptionsIn(words)) {
       where = option.where;
@@ -211,9 +221,25 @@ class LaunchReader {
       }
     }
     if (kind == Kind::kMpirun || kind == Kind::kSrun) Tasks(kind == Kind::kSrun);
+    if (hostfile_) says_.hostfiles.push_back(Using(*hostfile_));
+  }
+
+  Hostfile Using(const Option& option) const {
+    Hostfile use;
+    use.file = {"hostfile", option.value, option.where, option.unresolved, true};
+    (void)Counted(tasks_, &use.tasks);
+    (void)Counted(each_, &use.each);
+    use.spread = spread_;
+    return use;
+  }
+  static bool Counted(const std::optional<Option>& option, int64_t* number) {
+    return option && option->unresolved.empty() && IsWhole(option->value) &&
+           ParseInteger(option->value, number) == NumberFault::kNone;
   }
 
   LaunchSays Done() {
+    for (Hostfile& use : says_.hostfiles)
+      use.agents = says_.torch || says_.accelerate || (says_.deepspeed && use.tasks > 0);
     // The agents that a launcher starts are no ranks.
     if (says_.torch || says_.accelerate || says_.deepspeed)
       std::erase_if(says_.settings, [](const Setting& setting) { return setting.key == "RANKS"; });
@@ -236,7 +262,11 @@ class LaunchReader {
       if (slots > 0) each_ = Option{"", std::to_string(slots), option.where, ""};
       return;
     }
-    if (key == "MAP") {  // ppr:8:node
+    spread_ |= key == "BY_NODE" || (key == "MAP" && option.value == "node");
+    if (key == "BY_NODE") {
+    } else if (key == "HOSTFILE") {
+      hostfile_ = option;
+    } else if (key == "MAP") {  // ppr:8:node
       if (!option.value.starts_with("ppr:") || !option.value.ends_with(":node")) return;
       each_ = option;
       each_->value = option.value.substr(4, option.value.size() - 9);
@@ -252,18 +282,22 @@ class LaunchReader {
   void Add(const std::string& key, const std::string& value, const Option& option) {
     Setting setting{key, value, option.where, option.unresolved, true};
     if (setting.unresolved.empty() && key == "NNODES") setting = CountedNodes(std::move(setting));
-    if (setting.unresolved.empty() && !IsWhole(setting.value)) return;
+    if (setting.unresolved.empty() && !IsWhole(setting.value)) {
+      // Words such as "gpu" count what a node has.
+      if (!setting.value.empty() && setting.value[0] >= '0' && setting.value[0] <= '9')
+        throw InputError(
+            {{setting.where, fmt::format("{}: '{}' is no whole number", option.key, setting.value),
+              "digits alone, such as 8"}});
+      return;
+    }
     says_.settings.push_back(std::move(setting));
   }
 
   // Processes of MPI or Slurm. Of Slurm's several tasks alone are ranks: one a node is an agent.
   void Tasks(bool slurm) {
-    const auto whole = [](const std::optional<Option>& option) {
-      int64_t number = 0;
-      const bool known = option && option->unresolved.empty() && IsWhole(option->value);
-      return known && ParseInteger(option->value, &number) == NumberFault::kNone ? number : 0;
-    };
-    const int64_t all = whole(tasks_), each = whole(each_);
+    int64_t all = 0, each = 0;
+    (void)Counted(tasks_, &all);
+    (void)Counted(each_, &each);
     if (each > 1 || (each == 1 && !slurm)) Add("RANKS", std::to_string(each), *each_);
     const auto nodes = std::ranges::find(says_.settings, "NNODES", &Setting::key);
     if (all == 0) {
@@ -286,7 +320,8 @@ class LaunchReader {
   }
 
   LaunchSays says_;
-  std::optional<Option> tasks_, each_;
+  std::optional<Option> tasks_, each_, hostfile_;
+  bool spread_ = false;
 };
 
 }  // namespace

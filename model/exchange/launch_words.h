@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "model/exchange/hostfile.h"
 #include "model/exchange/shell.h"
 
 namespace orrery::exchange {
@@ -23,6 +24,7 @@ Setting CountedNodes(Setting count);
 std::size_t ProgramOf(const Words& words);
 
 struct LaunchSays {
+  std::vector<Hostfile> hostfiles;
   // NNODES, GPUS_PER_NODE, WORLD (ranks, where nobody says how many a node has), and Accelerate's own by the keys of its
   // file. Those with `unresolved` are for messages.
   Settings settings;

@@ -74,8 +74,21 @@ class ScriptReader {
       else
         Lost({"", setting.where, setting.unresolved});
     }
-    if (document_.settings.empty() && document_.counts.empty()) {
+    if (script_.end)
+      document_.notes.push_back(fmt::format(
+          "{}: the script ends here: what stands behind is not read", Place(*script_.end)));
+    if (!document_.target) NameScript();
+    // Their layout stands in the program, which is not run.
+    if (program_ && !Names("script"))
+      document_.notes.push_back(
+          fmt::format("{}: the program's own settings are in Python and not read: what no flag "
+                      "says is a default",
+                      Place(program_->where)));
+    if (document_.settings.empty() && document_.counts.empty() && document_.files.empty()) {
       RefuseClusterFile(document_.source);
+      if (script_.end)
+        throw InputError({{*script_.end, "the script ends here, before any training command",
+                           "a script that trains with the variables that it sets itself"}});
       throw InputError({{{document_.source, 1, 1},
                          fmt::format("{}: no training command and no size of a job is found",
                                      document_.source->name),
@@ -86,6 +99,29 @@ class ScriptReader {
   }
 
  private:
+  bool Names(std::string_view key) const {
+    return std::ranges::find(document_.files, key, &Setting::key) != document_.files.end();
+  }
+
+  // Without a training command: the script that this one starts, which may hold it.
+  void NameScript() {
+    if (program_ && program_->text.ends_with(".py")) return;
+    const std::string& own = document_.source->name;
+    for (auto command = script_.commands.rbegin(); command != script_.commands.rend(); ++command) {
+      if (command->front().text == "source" || command->front().text == ".") continue;
+      for (const Word& word : *command) {
+        if (!word.unresolved.empty() || !word.text.ends_with(".sh") || word.text == own ||
+            IsOption(word.text))
+          continue;
+        document_.files.push_back({"script", word.text, word.where, "", true});
+        return;
+      }
+    }
+    // Those of plan export that hand the folder's other files on.
+    if (IsAroundTrainScript(*document_.source))
+      document_.files.push_back({"script", "train.sh", {document_.source, 1, 1}, "", true});
+  }
+
   // The command with the most settings; arguments of tools before it are fewer.
   void FindCommand() {
     const Words* best = nullptr;
@@ -112,12 +148,7 @@ class ScriptReader {
                       Place((*best)[program].where), others));
     document_.target = TargetOf(most);
     Launch(std::span(*best).subspan(0, program));
-    // Their layout stands in the program, which is not run.
-    if (!document_.target)
-      document_.notes.push_back(
-          fmt::format("{}: the program's own settings are in Python and not read: what no flag "
-                      "says is a default",
-                      Place((*best)[program].where)));
+    if (!document_.target) program_ = (*best)[program];
     if (document_.target)
       document_.kind = fmt::format("a script with settings of {}", InfoOf(*document_.target).name);
     for (const Word& word : lost) Lost(word, true);
@@ -163,6 +194,7 @@ class ScriptReader {
     LaunchSays says = LaunchOf(words);
     if (says.accelerate && !document_.target) document_.target = kAccelerate;
     agents_ = says.torch || says.accelerate || says.deepspeed;
+    document_.hostfiles = std::move(says.hostfiles);
     const bool hosts = std::ranges::any_of(
         words, [](const Word& word) { return word.text.starts_with("--hostfile"); });
     if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
@@ -202,6 +234,13 @@ class ScriptReader {
     const WrittenFile* file =
         FindWritten(script_, command_, *named, FolderOf(document_.source->name));
     if (file == nullptr) return;
+    if (file->unresolved.empty() && !file->copy.empty()) {
+      document_.notes.push_back(fmt::format("{}: {} is a copy of {} ({})", Place(named->where),
+                                            named->value, file->copy, Place(file->name.where)));
+      named->value = file->copy;
+      named->unresolved.clear();
+      return;
+    }
     if (!file->unresolved.empty() || file->text.find_first_not_of(" \t\n") == std::string::npos) {
       named->unresolved = file->unresolved.empty() ? "its text is empty" : file->unresolved;
       return;
@@ -244,6 +283,12 @@ class ScriptReader {
     const auto source = document_.source;
     const bool slurm = comment.text.starts_with("SBATCH ");
     if (!slurm && !comment.text.starts_with("PBS ")) return;
+    if (!comment.unresolved.empty()) {
+      document_.notes.push_back(fmt::format("{}: #{} {}: {} does not read it", Place(comment.where),
+                                            comment.text, comment.unresolved,
+                                            slurm ? "Slurm" : "PBS"));
+      return;
+    }
     Words words;
     std::string word;
     for (const char c : comment.text.substr(slurm ? 7 : 4) + " ") {
@@ -364,7 +409,8 @@ class ScriptReader {
   }
 
   ShellScript script_;
-  std::size_t command_ = 0;  // the place of the training command
+  std::size_t command_ = 0;      // the place of the training command
+  std::optional<Word> program_;  // that it starts, of no known target
   Document document_;
   std::map<std::string, Setting> unknown_;  // of launchers: by key, with the reason
   std::optional<Setting> tasks_;            // of Slurm, on each node: ranks

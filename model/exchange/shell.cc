@@ -28,6 +28,16 @@ constexpr int kMostCalls = 4096;  // of functions
 const std::set<std::string, std::less<>> kDeclarers = {"export", "declare", "local", "readonly",
                                                        "typeset"};
 
+// Schedulers read comments in front of the first command alone.
+void AddComments(const Lexed& lexed, ShellScript* script) {
+  const auto first = std::ranges::find_if(lexed.tokens, &Token::word);
+  for (const Token& comment : lexed.comments) {
+    const bool late = first != lexed.tokens.end() && comment.where.line > first->where.line;
+    script->comments.push_back(
+        {comment.Plain(), comment.where, late ? "stands behind the first command" : ""});
+  }
+}
+
 class Follower : private ShellExpander {
  public:
   // `path`: of the script itself; "": nobody knows.
@@ -36,7 +46,8 @@ class Follower : private ShellExpander {
 
   ShellScript Run() {
     if (!path_.empty()) SetOwnPaths(path_, &script_);
-    while (at_ < tokens_.size()) Command();
+    while (at_ < tokens_.size() && !script_.end) Command();
+    if (!CommandsFollow()) script_.end.reset();
     // What nobody calls here may be called elsewhere: with which words is not known.
     for (std::size_t i = 0; i < bodies_.size(); ++i) {
       if (!bodies_[i].called) RunBody(i, std::nullopt, {});
@@ -45,6 +56,14 @@ class Follower : private ShellExpander {
   }
 
  private:
+  bool CommandsFollow() const {
+    constexpr std::string_view kEnds[] = {"fi", "}", "done", "esac"};
+    return std::any_of(
+        tokens_.begin() + static_cast<std::ptrdiff_t>(at_), tokens_.end(), [&](const Token& token) {
+          return token.word() && std::ranges::find(kEnds, token.Plain()) == std::end(kEnds);
+        });
+  }
+
   void Command() {
     if (Defines()) return;
     Words words;
@@ -78,9 +97,11 @@ class Follower : private ShellExpander {
         Calculations(&words);
         continue;
       }
-      if (RunsShell(words)) {
-        const Words front(words.begin(), words.end() - 2);
-        for (const Word& script : Expand(token, true)) Inner(script, front);
+      if (const std::size_t shell = ShellBefore(words); shell < words.size()) {
+        const Words front(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(shell));
+        // Lines of '...' are those of the file.
+        const bool raw = token.pieces.size() == 1 && token.pieces[0].quote == Piece::kSingle;
+        for (const Word& script : Expand(token, true)) Inner(script, front, raw);
       }
       for (Word& word : Expand(token)) words.push_back(std::move(word));
       ++at_;
@@ -138,6 +159,8 @@ class Follower : private ShellExpander {
         at_ = bodies_[calls_.back()].end;
       return at_ == bodies_[calls_.back()].end;
     }
+    if (words[0].text == "exit" && subshells_ == 0 && !branches_.Unknown() && !branches_.ForWant())
+      script_.end = words[0].where;
     const auto found = functions_.find(words[0].text);
     if (found == functions_.end() || calls_.size() >= kMostNested || ++called_ > kMostCalls ||
         std::ranges::find(calls_, found->second) != calls_.end())
@@ -169,7 +192,7 @@ class Follower : private ShellExpander {
     auto locals = std::exchange(locals_, {});
     branches_ = around;
     branches_.Enter(unsure);
-    for (at_ = body.begin; at_ < body.end;) Command();
+    for (at_ = body.begin; at_ < body.end && !script_.end;) Command();
     for (auto& [name, value] : locals_) {
       if (value)
         script_.variables[name] = std::move(*value);
@@ -241,8 +264,8 @@ class Follower : private ShellExpander {
   }
 
   // bash -c '...': a script of its own with the variables of this one. What is not known of its text stays a hole in the
-  // words there. `front`: the launcher that starts it.
-  void Inner(const Word& text, const Words& front) {
+  // words there. `front`: the launcher that starts it. `lines`: they are those of the file, too.
+  void Inner(const Word& text, const Words& front, bool lines) {
     if (text.text.empty() || inner_ >= kMostInner) return;
     ++inner_;
     Lexed lexed;
@@ -251,8 +274,15 @@ class Follower : private ShellExpander {
     } catch (const InputError&) {
       return;  // a quote in what a variable holds: the words outside may say enough
     }
-    for (Token& token : lexed.tokens) token.where = text.where;
-    for (HereDocument& document : lexed.documents) document.where = text.where;
+    const auto place = [&](const Location& inner) {
+      Location where = text.where;
+      if (lines) where.line += inner.line - 1;
+      if (lines) where.column = inner.line == 1 ? where.column + inner.column : inner.column;
+      return where;
+    };
+    for (Token& token : lexed.tokens) token.where = place(token.where);
+    for (Token& comment : lexed.comments) comment.where = place(comment.where);
+    for (HereDocument& document : lexed.documents) document.where = place(document.where);
     Follower follower(lexed, "");
     follower.inner_ = inner_;
     follower.hole_ = text.unresolved;
@@ -268,6 +298,7 @@ class Follower : private ShellExpander {
                           command[0].text.substr(0, 64)),
               "arguments on one line, or a backslash at the end of each"}});
     }
+    AddComments(lexed, &script);
     Append(std::move(script), front, &script_);
   }
 
@@ -277,6 +308,8 @@ class Follower : private ShellExpander {
     const std::string& op = token.op;
     const bool redirects = op.starts_with('<') || op.starts_with('>');
     if (!redirects) Effects(op);
+    if (op == "(") ++subshells_;
+    if (op == ")" && subshells_ > 0) --subshells_;
     branches_.Operator(op);
     ++at_;
     if (!redirects) return;
@@ -299,7 +332,13 @@ class Follower : private ShellExpander {
     const Words words = std::exchange(of_command_, {});
     ReadVariables(words, redirects, branches_, &script_);
     WriteFiles(words, redirects, branches_, &script_);
+    CopyFile(words, branches_, &script_);
     EditFiles(words, branches_, &script_);
+    // bash <<WORD, sbatch <<WORD
+    const std::size_t shell = redirects.document ? ShellOfInput(words) : words.size();
+    if (shell < words.size())
+      Inner(redirects.text,
+            Words(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(shell)), true);
     // cat <<WORD | tee FILE, echo TEXT | tee FILE
     if (op != "|") return;
     if (const auto printed = PrintedBy(words); printed && redirects.to.empty()) {
@@ -308,6 +347,8 @@ class Follower : private ShellExpander {
     } else if (redirects.document && words.size() == 1 && words[0].text == "cat") {
       redirects.to.clear();
       redirects_ = std::move(redirects);
+    } else {
+      redirects_.maker = MakerOf(words);
     }
   }
 
@@ -377,7 +418,8 @@ class Follower : private ShellExpander {
   std::map<std::string, std::size_t> functions_;
   std::vector<std::size_t> calls_;  // in each other
   int called_ = 0;
-  bool local_ = false;                                          // behind `local`
+  int subshells_ = 0;   // "(" before: an exit leaves them alone
+  bool local_ = false;  // behind `local`
   std::map<std::string, std::optional<ShellVariable>> locals_;  // of the function, before it
   std::set<std::string> integers_;  // of declare -i: what they are given is calculated
 };
@@ -387,8 +429,7 @@ class Follower : private ShellExpander {
 ShellScript ReadShell(const SourcePtr& source) {
   const Lexed lexed = LexShell(source);
   ShellScript script = Follower(lexed, source->name).Run();
-  for (const Token& comment : lexed.comments)
-    script.comments.push_back({comment.Plain(), comment.where, ""});
+  AddComments(lexed, &script);
   return script;
 }
 

@@ -21,6 +21,13 @@ bool AsksForDefault(const Words& words) {
          IsUnset(words[2].unresolved);
 }
 
+// [ -z WORD ], [ -n WORD ] or a comparison with "".
+bool AsksForEmpty(const Words& words) {
+  return std::ranges::any_of(words, [](const Word& word) {
+    return word.text == "-z" || word.text == "-n" || (word.text.empty() && word.unresolved.empty());
+  });
+}
+
 }  // namespace
 
 bool ShellBranches::Keyword(const std::string& word) {
@@ -49,6 +56,7 @@ bool ShellBranches::Keyword(const std::string& word) {
     if (word == "{" && !closed_ && run_ == Is::kYes) block.now = Is::kYes;
     block.loop = word == "for" || word == "while" || word == "until" || word == "select";
     if (run_ == Is::kNo) block.now = Is::kNo;
+    block.want = want_;
     blocks_.push_back(block);
   } else if (kClosers.contains(word)) {
     if (!blocks_.empty()) blocks_.pop_back();
@@ -65,6 +73,7 @@ void ShellBranches::Condition(Block* block) {
   block->condition = true;
   block->now = block->taken ? Is::kNo : block->doubt ? Is::kUnknown : Is::kYes;
   block->commands = 0;
+  block->want = false;
 }
 
 void ShellBranches::Then(Block* block) {
@@ -104,10 +113,12 @@ void ShellBranches::Ran(const Words& words) {
   negated_ = false;
   const std::string& name = test.front();
   tested_ = name == "[" || name == "[[" || name == "test" || name == kArithmetic;
+  if (tested_) want_ = AsksForEmpty(words);
   result_ = !holds ? (tested_ ? Is::kUnknown : Is::kYes) : *holds ? Is::kYes : Is::kNo;
   if (!blocks_.empty() && blocks_.back().condition) {
     ++blocks_.back().commands;
     blocks_.back().held = tested_ ? result_ : Is::kUnknown;
+    blocks_.back().want |= want_;
   }
 }
 
@@ -122,7 +133,7 @@ void ShellBranches::Operator(const std::string& op) {
                                                : Is::kYes;
   } else if (op == ";" || op == "\n" || op == "&" || op == ";;") {
     run_ = result_ = Is::kYes;
-    tested_ = false;
+    tested_ = want_ = false;
   }
 }
 
@@ -151,6 +162,7 @@ bool ShellBranches::Unknown() const {
          std::ranges::any_of(blocks_, [](const Block& block) { return block.now == Is::kUnknown; });
 }
 
+bool ShellBranches::ForWant() const { return want_ || std::ranges::any_of(blocks_, &Block::want); }
 bool ShellBranches::InLoop() const { return std::ranges::any_of(blocks_, &Block::loop); }
 bool ShellBranches::InFunction() const { return std::ranges::any_of(blocks_, &Block::function); }
 

@@ -22,8 +22,10 @@ class ShellBranches {
   // What follows in it may not run: an arm that may be taken leaves it.
   void Doubt();
 
-  bool Skips() const;       // the command that is read is not run
-  bool Unknown() const;     // nobody knows whether it is
+  bool Skips() const;    // the command that is read is not run
+  bool Unknown() const;  // nobody knows whether it is
+  // It runs where a word is empty: scripts stop there for want of an argument or a variable, which whoever starts them gives.
+  bool ForWant() const;
   bool InLoop() const;      // it may be run several times
   bool InFunction() const;  // it runs where the function is called
 
@@ -37,6 +39,7 @@ class ShellBranches {
     Is now = Is::kUnknown;   // whether this arm runs
     bool taken = false;      // an arm before it ran
     bool doubt = false;      // an arm before it may have run
+    bool want = false;       // it runs where a word is empty
     int commands = 0;        // in the condition
     Is held = Is::kUnknown;  // the last of them
   };
@@ -49,6 +52,7 @@ class ShellBranches {
   Is run_ = Is::kYes;     // by && and ||
   Is result_ = Is::kYes;  // of the command before
   bool tested_ = false;   // it was a test
+  bool want_ = false;     // of an empty word
   bool closed_ = false;   // ")" stands before: of NAME ()
   bool negated_ = false;  // "!" in front of the command
 };

@@ -43,6 +43,60 @@ TEST(NodeCounts, OfArithmeticAndListsAreTaken) {
   EXPECT_EQ(Nodes(Launch("4:4")), 4);
 }
 
+TEST(NodeCounts, OfHostfilesAreTaken) {
+  const std::string folder = testing::TempDir() + "/";
+  const auto hosts = [&](const char* slots) {
+    std::ofstream file(folder + "counts-hosts");
+    file << "# four of them\n\n";
+    for (const char* name : {"a", "b", "n[3-4]"}) file << name << slots << "  # rack 1\n";
+  };
+  const auto counts = [&](const std::string& front) {
+    const Resolved r = Predict(front + " " + kGpt);
+    return fmt::format("{} x {}", r.job.cluster.nodes, r.job.cluster.ranks() / r.job.cluster.nodes);
+  };
+  hosts(" slots=8 max_slots=8");
+  EXPECT_EQ(counts("mpirun --hostfile counts-hosts -np 32 python"), "4 x 8");
+  EXPECT_EQ(counts("mpirun -np 16 -machinefile counts-hosts python"), "2 x 8");
+  EXPECT_EQ(counts("mpirun -hostfile counts-hosts python"), "4 x 8");
+  EXPECT_EQ(counts("mpirun -hostfile counts-hosts --map-by node -np 32 python"), "4 x 8");
+  EXPECT_EQ(counts("deepspeed --hostfile=counts-hosts"), "4 x 8");
+  EXPECT_EQ(counts("deepspeed -H counts-hosts --num_nodes 2"), "2 x 8");
+  EXPECT_EQ(counts("mpirun --hostfile counts-hosts -N 8 python"), "4 x 8");
+  hosts(":8");
+  EXPECT_EQ(counts("mpiexec -f counts-hosts -n 16 python"), "2 x 8");
+  hosts("");
+  EXPECT_EQ(counts("mpirun --hostfile counts-hosts -np 32 python"), "4 x 8");
+  hosts(" slots=8");
+  EXPECT_THAT(Error("mpirun --hostfile counts-hosts -np 64 python " + std::string(kGpt)),
+              AllOf(HasSubstr("counts.sh:1:"), HasSubstr("need 8 hosts"), HasSubstr("names 4")));
+  EXPECT_THAT(Error("mpirun --hostfile counts-hosts -np 12 python " + std::string(kGpt)),
+              HasSubstr("12 processes are not shared out evenly over 2 hosts"));
+  std::ofstream(folder + "counts-hosts") << "a slots=8\nn[3 slots=8\n";
+  EXPECT_THAT(Error("deepspeed --hostfile counts-hosts " + std::string(kGpt)),
+              AllOf(HasSubstr("counts-hosts:2:1"), HasSubstr("the '[' of 'n[3' is never closed")));
+}
+
+TEST(NodeCounts, OfHostfilesThatAreNotThereAreNamed) {
+  EXPECT_THAT(Error("deepspeed --hostfile no-hosts " + std::string(kGpt)),
+              AllOf(HasSubstr("counts.sh:1:"),
+                    HasSubstr("the hosts stand in no-hosts, which is not found")));
+  const Resolved r = Predict("mpirun --hostfile no-hosts -np 16 python " + std::string(kGpt));
+  EXPECT_EQ(r.job.cluster.nodes, 2);  // of the cluster's GPUs
+  EXPECT_THAT(r.job.notes, Contains(HasSubstr("no-hosts, which is not found")));
+  EXPECT_EQ(Nodes("deepspeed --hostfile no-hosts " + std::string(kGpt), {"--nodes", "4"}), 4);
+}
+
+TEST(NodeCounts, OfDirectivesStandInFrontOfCommands) {
+  const Resolved r = Predict(
+      "#!/bin/bash\n#SBATCH --nodes=4\n\nmodule load cuda\n"
+      "#SBATCH --gpus-per-node=4\nsrun --ntasks-per-node=8 python " +
+      std::string(kGpt));
+  EXPECT_EQ(r.job.cluster.nodes, 4);
+  EXPECT_EQ(r.job.cluster.ranks(), 32);
+  EXPECT_THAT(r.job.notes, Contains(AllOf(HasSubstr("counts.sh:5: #SBATCH --gpus-per-node=4"),
+                                          HasSubstr("Slurm does not read it"))));
+}
+
 TEST(NodeCounts, ThatNobodyCanReadAreRefused) {
   const std::string hint = "--nodes N, or write the number out";
   const std::pair<std::string, std::string> cases[] = {

@@ -64,6 +64,30 @@ TEST(Shell, TakesWhatCatPrintsOfAHereDocument) {
               testing::HasSubstr("is never closed"));
 }
 
+TEST(Shell, EndsAtAnExitThatIsSurelyReached) {
+  const auto last = [](const std::string& front) { return Last("run a\n" + front + "\nrun b"); };
+  const auto b = ElementsAre("run", "b"), end = ElementsAre("exit", "0");
+  EXPECT_THAT(last("exit 0"), end);
+  EXPECT_THAT(last("MODE=short\nif [ $MODE = short ]; then\n  run c\n  exit 0\nfi"), end);
+  EXPECT_THAT(last("N=3; [ $N -gt 2 ] && exit 0"), end);
+  EXPECT_THAT(last("[[ 2 == 3 ]] || { run c; exit 0; }"), end);
+  EXPECT_THAT(last("done_() { exit 0; }\ndone_"), end);
+  const ShellScript script = ReadShell(SourceOf("x.sh", "run a\nexit\nrun b\n"));
+  ASSERT_TRUE(script.end);
+  EXPECT_EQ(script.end->line, 2);
+  EXPECT_FALSE(ReadShell(SourceOf("x.sh", "run a\nif [ 1 = 1 ]; then\n  exit 0\nfi\n")).end);
+  // What stops a script for want of an argument, a failed command's, a subshell's, and what nobody knows.
+  EXPECT_THAT(last("if [ $MODE = short ]; then exit 0; fi"), b);
+  EXPECT_THAT(last("MODE=short\nif [ $MODE = long ]; then exit 0; fi"), b);
+  EXPECT_THAT(last("if [ -z \"$X\" ]; then\n  run usage\n  exit 1\nfi"), b);
+  EXPECT_THAT(last("[ -z \"${1:-}\" ] && { run usage; exit 1; }"), b);
+  EXPECT_THAT(last("if [ \"${X:-}\" = \"\" ]; then exit 1; fi"), b);
+  EXPECT_THAT(last("cd there || exit 1"), b);
+  EXPECT_THAT(last("(run c; exit 1)"), b);
+  EXPECT_THAT(last("for i in 1 2; do run c; exit 1; done"), b);
+  EXPECT_THAT(last("if [ 1 = 2 ]; then exit 1; else run c; fi"), b);
+}
+
 TEST(Shell, SaysWhatALoopSets) {
   EXPECT_THAT(Last("for TP in 8; do\nrun --tp $TP\ndone"), ElementsAre("run", "--tp", "8"));
   const ShellScript script = ReadShell(
@@ -187,6 +211,33 @@ TEST(Shell, FollowsTheScriptOfAnInnerShell) {
   EXPECT_THAT(Texts(script.commands[1]),
               ElementsAre("srun", "python", "a.py", "--tp", "2", "--x", "1"));
   EXPECT_EQ(script.commands[1][0].where.line, 2);
+}
+
+TEST(Shell, LinesOfAnInnerShellAreThoseOfTheFile) {
+  for (const char* shell :
+       {"bash -c", "sh -ec", "bash -x -c", "bash -euo pipefail -c", "/usr/bin/bash -l -c"}) {
+    const ShellScript script = ReadShell(
+        SourceOf("x.sh", std::string("TP=2\nexport PP=4\nsrun ") + shell +
+                             " '\n  cd there\n  python a.py \\\n    --tp 2 \\\n    --pp $PP\n'\n"));
+    ASSERT_EQ(script.commands.size(), 3u) << shell;
+    EXPECT_THAT(Texts(script.commands[1]),
+                ElementsAre("srun", "python", "a.py", "--tp", "2", "--pp", "4"));
+    EXPECT_EQ(script.commands[1][3].where.line, 6);
+    EXPECT_EQ(script.commands[1][3].where.column, 5);
+  }
+}
+
+TEST(Shell, FollowsTheScriptThatAShellOrASchedulerReads) {
+  const ShellScript script = ReadShell(
+      SourceOf("x.sh",
+               "TP=2\nsrun -N2 bash <<'EOF'\nexport PP=4\npython a.py --pp $PP\nEOF\n"
+               "sbatch <<EOF\n#!/bin/bash\n#SBATCH --nodes=4\npython b.py --tp $TP\nEOF\n"));
+  EXPECT_THAT(Texts(script.commands[1]), ElementsAre("srun", "-N2", "python", "a.py", "--pp", "4"));
+  EXPECT_EQ(script.commands[1][2].where.line, 4);
+  EXPECT_THAT(Texts(script.commands.back()), ElementsAre("python", "b.py", "--tp", "2"));
+  EXPECT_EQ(script.comments.front().text, "!/bin/bash");
+  EXPECT_EQ(script.comments.back().text, "SBATCH --nodes=4");
+  EXPECT_EQ(script.comments.back().where.line, 8);
 }
 
 TEST(Shell, RefusesAnInnerShellWhoseOptionsAreLines) {
