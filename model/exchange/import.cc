@@ -235,8 +235,9 @@ class Importer {
                                "no flag says is a default; {} names",
                                file.key)
                          : file.key + " names";
-    out_.notes.push_back(fmt::format("{}: {} {}, whose settings are not known here: add --from {}",
-                                     Place(file.where), words, what, name));
+    out_.notes.push_back(fmt::format(
+        "{}: {} {}, whose settings are not known here{}: add --from {}", Place(file.where), words,
+        what, file.unresolved.empty() ? "" : " (" + file.unresolved + ")", name));
   }
 
   // Why there is no model, where the files say something of it.
@@ -287,9 +288,11 @@ class Importer {
     if (target == kAccelerate) CheckMachines(index, given_);
     Values values = FromSettings(index, target, given_, &known);
     if (target == kAccelerate) steps_ = StepsWithoutBatch(index, known);
+    if (target == kTitanToml && !known.contains("global_batch")) steps_ = LocalBatchAlone(settings);
     if (out_.model) NameAllLayers(out_.model->spec.layers, &values);
     TakeWorld(target, index, given_, &values, &out_.notes);
-    CheckBatch(target, known);
+    // Of two programs the one with degrees of models knows the ranks.
+    if (target != kDeepSpeed || !targets_.contains(kMegatron)) CheckBatch(target, known);
     if (target == kTitanToml && !given_.contains("global_batch"))
       out_.no_layout = PassesOfPipeline(index, known);
     if (std::string note = UnitsNote(index, values); !note.empty())

@@ -197,6 +197,16 @@ std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Valu
                    "--nodes N, the launch script (--from train.sh), or --global-batch N"};
 }
 
+OpenBatch LocalBatchAlone(const Settings& settings) {
+  const auto size = std::ranges::find(settings, "training.local_batch_size", &Setting::key);
+  const bool said = size != settings.end();
+  return {(said ? *size : settings.front()).where,
+          fmt::format("local_batch_size{} x data-parallel ranks is the global batch, and nothing "
+                      "says how many GPUs there are",
+                      said ? " " + size->value : ""),
+          "--nodes N, the launch script (--from train.sh), or --global-batch N"};
+}
+
 void NameAllLayers(int layers, Values* values) {
   const auto at = values->find("offload");
   if (at == values->end()) return;
@@ -238,18 +248,43 @@ void CheckBatch(Target target, const Values& values) {
             : ""}});
 }
 
+// DeepSpeed's batches are those of one number of ranks, where all three stand in the file.
+std::optional<int64_t> RanksOfBatch(const SettingIndex& index) {
+  constexpr const char *kAll = "train_batch_size", *kMicro = "train_micro_batch_size_per_gpu",
+                       *kSteps = "gradient_accumulation_steps";
+  for (const char* key : {kAll, kMicro, kSteps}) {
+    if (index.Peek(key).empty() || index.Peek(key) == kAuto) return std::nullopt;
+  }
+  const auto all = index.Whole(kAll, 1), micro = index.Whole(kMicro, 1),
+             steps = index.Whole(kSteps, 1);
+  if (*all % (*micro * *steps) == 0) return *all / (*micro * *steps);
+  throw InputError({{index.Find(kAll)->where,
+                     fmt::format("{} {} is no multiple of {} {} x {} {}", kAll, *all, kMicro,
+                                 *micro, kSteps, *steps),
+                     "DeepSpeed asserts that they agree on a number of ranks"}});
+}
+
 void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
                std::vector<std::string>* notes) {
-  const auto world = index.Whole("WORLD", 1), replicas = index.Whole("data-parallel-size", 1);
+  auto world = index.Whole("WORLD", 1);
+  const auto replicas = index.Whole("data-parallel-size", 1);
+  const Setting* named = world ? index.Find("WORLD") : nullptr;
+  if (target == kDeepSpeed && !world && !given.contains("global_batch") &&
+      !given.contains("micro_batch")) {
+    if (const auto ranks = RanksOfBatch(index)) {
+      world = *ranks * ModelRanks(*values);
+      named = index.Find("train_batch_size");
+    }
+  }
   if (world && replicas && *world != *replicas * ModelRanks(*values))
     throw InputError(
         {{index.Find("data-parallel-size")->where,
           fmt::format("data_parallel_size {} x {} ranks of a replica are not world_size "
                       "{} of {}",
-                      *replicas, ModelRanks(*values), *world, Place(index.Find("WORLD")->where)),
+                      *replicas, ModelRanks(*values), *world, Place(named->where)),
           "world_size = tp x pp x cp x data_parallel_size"}});
   if (!world || values->contains("nodes") || target == kAccelerate) return;
-  const Location where = index.Find("WORLD")->where;
+  const Location where = named->where;
   const auto dp = *world / ModelRanks(*values);
   values->insert_or_assign("dp", Value{Text(dp), where, "world_size"});
   // The cluster's nodes, used whole where there are several.

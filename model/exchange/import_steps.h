@@ -44,7 +44,7 @@ void CheckMachines(const SettingIndex& index, const Values& given);
 // accelerate starts its processes on one machine unless it is told otherwise.
 void CountMachines(const Settings& launch, const Values& given,
                    std::map<Target, Settings>* targets);
-// A dump of Megatron's names the number of all GPUs alone, and so does mpirun -np: with those of a node in `given`, nodes.
+// A dump of Megatron's names the number of all GPUs alone, and so do mpirun -np and DeepSpeed's three batches: with those of a node in `given`, nodes.
 // Throws InputError: a number of replicas that does not fit.
 void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
                std::vector<std::string>* notes);
@@ -58,6 +58,8 @@ struct OpenBatch {
 };
 // nullopt: the batch is known, or nothing is said of it.
 std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);
+// Likewise of a torchtitan file without a global batch.
+OpenBatch LocalBatchAlone(const Settings& settings);
 // Offloaded activations of all of `layers` but the last, which stay anyway, are those of all.
 void NameAllLayers(int layers, Values* values);
 // Whose file a setting of that key names.

@@ -157,9 +157,6 @@ std::string Dashed(std::string key) {
   return key;
 }
 
-// "gpu:h100:8" and "8" are 8; others as they are.
-std::string Count(const std::string& value) { return value.substr(value.rfind(':') + 1); }
-
 // Hosts of "a:8,b:8" and the slots of each; 0: not said, or not the same.
 std::pair<int64_t, int64_t> HostsOf(const std::string& list) {
   int64_t hosts = 0, slots = -1;
@@ -275,7 +272,9 @@ class LaunchReader {
     } else if (key == "TASKS_PER_NODE") {
       each_ = option;
     } else {
-      Add(key, key == "GPUS_PER_NODE" ? Count(option.value) : option.value, option);
+      const std::string gpus =
+          key == "GPUS_PER_NODE" ? GpusIn(option.value, option.key == "gres") : "";
+      Add(key, gpus.empty() ? option.value : gpus, option);
     }
   }
 
@@ -340,6 +339,26 @@ bool IsArgumentsFile(const std::string& text) {
 bool IsWhole(const std::string& text) {
   int64_t number = 0;
   return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
+}
+
+std::string GpusIn(const std::string& text, bool list, std::string* type) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::string entry = text.substr(begin, end - begin);
+    begin = end + 1;
+    entry.resize(std::min(entry.find('('), entry.size()));  // sockets, "(S:0-1)"
+    if (entry.starts_with("gres/")) entry.erase(0, 5);
+    if (list && entry != "gpu" && !entry.starts_with("gpu:")) continue;
+    if (list) entry.erase(0, entry == "gpu" ? 3 : 4);
+    const std::size_t colon = entry.rfind(':');
+    const std::string count = colon == std::string::npos ? entry : entry.substr(colon + 1);
+    const bool whole = IsWhole(count);
+    if (type != nullptr && (colon != std::string::npos || !whole))
+      *type = whole ? entry.substr(0, colon) : entry;
+    if (whole) return count;
+    return list ? "1" : "";  // "gpu" and "gpu:h100" are one
+  }
+  return "";
 }
 
 Setting CountedNodes(Setting count) {

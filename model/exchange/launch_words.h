@@ -20,6 +20,10 @@ bool IsWhole(const std::string& text);
 // A count of nodes as it is to be read: what is no number has `unresolved`, with the reason.
 Setting CountedNodes(Setting count);
 
+// GPUs that Slurm's options ask for: "8" and "h100:8" of --gpus-per-node, "gpu:h100:8(S:0-1),nvme:1" of --gres (`list`). "":
+// none, or no number. `type`, if given, takes "h100".
+std::string GpusIn(const std::string& text, bool list, std::string* type = nullptr);
+
 // Position of the training program in a command; words.size(): there is none.
 std::size_t ProgramOf(const Words& words);
 

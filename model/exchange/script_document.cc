@@ -51,6 +51,7 @@ class ScriptReader {
     for (const Word& comment : script_.comments) Directive(comment);
     CountHosts();
     CountTasks();
+    CountGpus();
     // As many tasks as GPUs, where nothing else counts those.
     if (tasks_ && !Has(document_.settings, {"GPUS_PER_NODE", "num_processes"}))
       Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
@@ -282,6 +283,10 @@ class ScriptReader {
   void Directive(const Word& comment) {
     const auto source = document_.source;
     const bool slurm = comment.text.starts_with("SBATCH ");
+    if (comment.text == "SBATCH hetjob" || comment.text == "SBATCH packjob")
+      throw InputError(
+          {{comment.where, "a job of several components: which of them trains is not known",
+            "leave the directives of that component alone"}});
     if (!slurm && !comment.text.starts_with("PBS ")) return;
     if (!comment.unresolved.empty()) {
       document_.notes.push_back(fmt::format("{}: #{} {}: {} does not read it", Place(comment.where),
@@ -329,15 +334,14 @@ class ScriptReader {
       if (IsWhole(setting.value)) each_ = setting;
       if (IsWhole(setting.value) && setting.value != "1") tasks_ = setting;
     } else if (setting.key == "gpus-per-node" || setting.key == "gres") {
-      const std::size_t colon = setting.value.rfind(':');
-      const std::string count =
-          colon == std::string::npos ? setting.value : setting.value.substr(colon + 1);
-      const bool gpus = setting.key != "gres" || setting.value.starts_with("gpu");
-      if (gpus && IsWhole(count)) Add("GPUS_PER_NODE", count, setting.where);
-      const std::size_t kind = setting.value.find(':');
-      if (gpus && kind != std::string::npos && setting.value.starts_with("gpu:") && kind != colon)
-        document_.notes.push_back(fmt::format("{} requests {} GPUs", Place(setting.where),
-                                              setting.value.substr(kind + 1, colon - kind - 1)));
+      std::string type;
+      const std::string count = GpusIn(setting.value, setting.key == "gres", &type);
+      if (!count.empty()) Add("GPUS_PER_NODE", count, setting.where);
+      if (!type.empty())
+        document_.notes.push_back(fmt::format("{} requests {} GPUs", Place(setting.where), type));
+    } else if (setting.key == "gpus-per-task") {
+      per_task_ = setting;
+      per_task_->value = GpusIn(setting.value, false);
     }
   }
 
@@ -387,6 +391,22 @@ class ScriptReader {
     Add("NNODES", std::to_string(nodes), all_->where);
   }
 
+  // Where no line has the GPUs of a node: those of its tasks, or tasks of the job as ranks on its nodes.
+  void CountGpus() {
+    const auto nodes = std::ranges::find(document_.settings, "NNODES", &Setting::key);
+    if (nodes == document_.settings.end() || tasks_ || Has(document_.settings, {"GPUS_PER_NODE"}))
+      return;
+    int64_t all = 0, each = 0, count = 0, gpus = 1;
+    if (each_) (void)ParseInteger(each_->value, &each);
+    if (all_) (void)ParseInteger(all_->value, &all);
+    (void)ParseInteger(nodes->value, &count);
+    if (each == 0 && count > 0 && all % count == 0) each = all / count;
+    if (per_task_ && ParseInteger(per_task_->value, &gpus) != NumberFault::kNone) return;
+    if (!per_task_ && (agents_ || each < 2)) return;
+    if (each * gpus > 0)
+      Add("GPUS_PER_NODE", std::to_string(each * gpus), per_task_ ? per_task_->where : all_->where);
+  }
+
   // PBS Pro's select=4:ngpus=8 and Torque's nodes=4:ppn=8:gpus=8.
   void Pbs(const Setting& setting) {
     const std::size_t begin = setting.value.find('=') + 1;
@@ -415,6 +435,7 @@ class ScriptReader {
   std::map<std::string, Setting> unknown_;  // of launchers: by key, with the reason
   std::optional<Setting> tasks_;            // of Slurm, on each node: ranks
   std::optional<Setting> hosts_, gpus_;     // of Slurm, of the job: a list, all GPUs
+  std::optional<Setting> per_task_;         // of Slurm: GPUs
   std::optional<Setting> all_, each_;       // likewise: of the job, and on each node if it is one
   bool agents_ = false;                     // a task starts the ranks of its node
   std::optional<Location>

@@ -68,8 +68,12 @@ class Follower : private ShellExpander {
     if (Defines()) return;
     Words words;
     bool first = true, integer = false;
-    while (at_ < tokens_.size() && tokens_[at_].word()) {
+    while (at_ < tokens_.size() && (tokens_[at_].word() || IsRedirect(tokens_[at_]))) {
       const Token& token = tokens_[at_];
+      if (!token.word()) {  // words may stand behind it
+        TakeRedirect();
+        continue;
+      }
       const std::string plain = token.Plain();
       const bool bare = token.pieces.size() == 1 && token.pieces[0].quote == Piece::kNone;
       if (first && bare && branches_.Keyword(plain)) {
@@ -302,17 +306,13 @@ class Follower : private ShellExpander {
     Append(std::move(script), front, &script_);
   }
 
-  void Operator() {
-    if (at_ >= tokens_.size()) return Effects("");
-    const Token& token = tokens_[at_];
+  static bool IsRedirect(const Token& token) {
+    return token.op.starts_with('<') || token.op.starts_with('>');
+  }
+
+  void TakeRedirect() {
+    const Token& token = tokens_[at_++];
     const std::string& op = token.op;
-    const bool redirects = op.starts_with('<') || op.starts_with('>');
-    if (!redirects) Effects(op);
-    if (op == "(") ++subshells_;
-    if (op == ")" && subshells_ > 0) --subshells_;
-    branches_.Operator(op);
-    ++at_;
-    if (!redirects) return;
     if (token.document >= 0) {
       const HereDocument& document = documents_[static_cast<std::size_t>(token.document)];
       redirects_.document = true;
@@ -324,6 +324,16 @@ class Follower : private ShellExpander {
       }
       ++at_;
     }
+  }
+
+  void Operator() {
+    if (at_ >= tokens_.size()) return Effects("");
+    const std::string& op = tokens_[at_].op;
+    Effects(op);
+    if (op == "(") ++subshells_;
+    if (op == ")" && subshells_ > 0) --subshells_;
+    branches_.Operator(op);
+    ++at_;
   }
 
   // Behind the last word of a command and all its redirections.

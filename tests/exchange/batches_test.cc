@@ -159,5 +159,19 @@ TEST(Batches, AStepOfSeveralPassesOfThePipelineIsNotModelled) {
   EXPECT_EQ(Error("passes.toml", file(4, "4"), {"--nodes", "2", "--global-batch", "16"}), "");
 }
 
+// It was predicted at the model's own batch, 512, where torchtitan takes one local batch per rank.
+TEST(Batches, ALocalBatchAloneIsThatOfEveryRank) {
+  const auto predicted = [](const std::string& training, std::vector<std::string> more) {
+    return Predict("local.toml", "[training]\nseq_len = 512\n" + training, std::move(more))
+        .job.request.work.global_batch;
+  };
+  EXPECT_EQ(predicted("local_batch_size = 2\n", {"--nodes", "2"}), 32);
+  EXPECT_EQ(predicted("", {"--nodes", "2"}), 128);  // 8, torchtitan's default
+  EXPECT_EQ(predicted("local_batch_size = 2\n", {"--global-batch", "64"}), 64);
+  EXPECT_THAT(Error("local.toml", "[training]\nseq_len = 512\nlocal_batch_size = 2\n", {}),
+              AllOf(HasSubstr("local.toml:3:"),
+                    HasSubstr("local_batch_size 2 x data-parallel ranks"), HasSubstr("--nodes N")));
+}
+
 }  // namespace
 }  // namespace orrery::exchange::batches

@@ -97,6 +97,43 @@ TEST(NodeCounts, OfDirectivesStandInFrontOfCommands) {
                                           HasSubstr("Slurm does not read it"))));
 }
 
+TEST(NodeCounts, OfGpusAreThoseOfSlurmsLists) {
+  const auto gpus = [](const std::string& directives) {
+    const Resolved r =
+        Predict("#!/bin/bash\n#SBATCH -N 2\n" + directives + "\nsrun python " + kGpt);
+    return r.job.cluster.ranks() / r.job.cluster.nodes;
+  };
+  for (const char* eight :
+       {"#SBATCH --gres=gpu:8", "#SBATCH --gres=gpu:a100:8,nvme:1", "#SBATCH --gres=nvme:1,gpu:8",
+        "#SBATCH --gres=gpu:h100:8(S:0-1),nic:4", "#SBATCH --gpus-per-node=h100:8",
+        "#SBATCH -n 16 --gpus-per-task=1", "#SBATCH --ntasks-per-node=1 --gpus-per-task=8"})
+    EXPECT_EQ(gpus(std::string(eight) + "\n#SBATCH --mem=0"), 8) << eight;
+  const std::string srun = std::string("python ") + kGpt;
+  const auto of_srun = [&](const std::string& options) {
+    const Resolved r = Predict("srun -N 2 " + options + " " + srun);
+    return r.job.cluster.ranks() / r.job.cluster.nodes;
+  };
+  EXPECT_EQ(of_srun("--gres=gpu:8,nvme:1"), 8);
+  EXPECT_THAT(Error("#SBATCH -N 1\n#SBATCH hetjob\n#SBATCH -N 4 --gpus-per-node=8\nsrun " + srun),
+              AllOf(HasSubstr("counts.sh:2"), HasSubstr("a job of several components")));
+}
+
+TEST(NodeCounts, OfDeepSpeedsBatchesAreThoseOfTheirRanks) {
+  const auto with = [](int all, int micro, int steps) {
+    const std::string path = testing::TempDir() + "/counts.json";
+    std::ofstream(path) << fmt::format(
+        R"({{"train_batch_size": {}, "train_micro_batch_size_per_gpu": {},
+ "gradient_accumulation_steps": {}, "zero_optimization": {{"stage": 1}}, "bf16": {{"enabled": true}}}})",
+        all, micro, steps);
+    return Resolve({"--from", path, "--model", "gpt2-xl", "--topology", "dgx-h100"});
+  };
+  EXPECT_EQ(with(64, 4, 2).job.cluster.ranks(), 8);
+  EXPECT_EQ(with(512, 4, 4).job.cluster.ranks(), 32);
+  EXPECT_THAT(
+      ErrorOf([&] { with(128, 3, 4); }),
+      AllOf(HasSubstr("counts.json:1:"), HasSubstr("train_batch_size 128 is no multiple of")));
+}
+
 TEST(NodeCounts, ThatNobodyCanReadAreRefused) {
   const std::string hint = "--nodes N, or write the number out";
   const std::pair<std::string, std::string> cases[] = {

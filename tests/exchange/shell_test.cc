@@ -255,6 +255,8 @@ TEST(Shell, NumbersInFrontOfRedirectionsAreNoArguments) {
   EXPECT_THAT(Last("run --tp 2 1>out 2>err </dev/null"), ElementsAre("run", "--tp", "2"));
   EXPECT_THAT(Last("run --tp 2 > out"), ElementsAre("run", "--tp", "2"));
   EXPECT_THAT(Last("run 2x>out"), ElementsAre("run", "2x"));
+  EXPECT_THAT(Last("run --tp 2 >out 2>&1 --pp 4 < in --cp 2\n"),
+              ElementsAre("run", "--tp", "2", "--pp", "4", "--cp", "2"));
 }
 
 TEST(Shell, KnowsTheRestOfAStringWithAnUnknownPart) {
