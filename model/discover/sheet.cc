@@ -54,6 +54,7 @@ std::string Plain(std::string_view text) {
 void Sheet::Resolve() {
   notes_ = seen_.notes;
   LeaveOutHosts();
+  NameNetworks();
   named_ = NamedTopologies(seen_);
   FindGpu();
   nearest_ = NearestTopology(seen_, gpu_.value == kUnknownGpu ? "" : gpu_.value);
@@ -94,6 +95,17 @@ void Sheet::LeaveOutHosts() {
         fmt::format("ignored {} whose GPUs differ from those of most nodes: {} has {}; run plan "
                     "discover for such nodes separately",
                     left_out == 1 ? "a node" : fmt::format("{} nodes", left_out), one, gpus));
+  }
+}
+
+// Of NICs whose source shows slots alone: a bond of Ethernet ports next to InfiniBand is none of training.
+void Sheet::NameNetworks() {
+  if (!seen_.tree) return;
+  for (PcieDevice& device : seen_.tree->value.devices) {
+    const auto port = std::ranges::find_if(seen_.ib, [&](const IbDevice& one) {
+      return device.nic && !one.network.empty() && one.name == device.name;
+    });
+    if (device.network.empty() && port != seen_.ib.end()) device.network = port->network;
   }
 }
 

@@ -44,6 +44,7 @@ class Sheet {
 
  private:
   void LeaveOutHosts();
+  void NameNetworks();
   void LeaveOutPorts();
   void FindGpu();
   void FindGpuOfType(const Fact<GpuType>& type);

@@ -302,52 +302,6 @@ TEST(Discover, KeepsTheNamesOfHosts) {
   EXPECT_THAT(made.assumed, Contains(HasSubstr("node.scale_up: as ")));
 }
 
-TEST(Discover, ReadsTheMatrixAndIbstat) {
-  const Discovered made =
-      Discover({Sample("topo-m.txt"), Sample("ibstat.txt")}, {"", "h100-sxm5-80gb", std::nullopt});
-  EXPECT_EQ(made.spec.node.gpus, 4);
-  EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
-  EXPECT_EQ(made.spec.node.links_per_gpu, 18);
-  EXPECT_EQ(made.spec.node.nics.size(), 1u);  // the other one is down
-  EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
-  EXPECT_EQ(made.spec.node.hosts.size(), 2u);
-  EXPECT_THAT(made.notes, Contains(AllOf(HasSubstr("mlx5_1 port 1 is in state Down"),
-                                         HasSubstr("(ibstat.txt:13)"))));
-}
-
-TEST(Discover, CountsAPortThatIsDownAsNoNic) {
-  const auto port = [](int number, const char* state, const char* link) {
-    return fmt::format(
-        "\tPort {}:\n\t\tState: {}\n\t\tPhysical state: {}\n\t\tRate: 400\n"
-        "\t\tLink layer: InfiniBand\n",
-        number, state, link);
-  };
-  const auto with = [&](const std::string& first, const std::string& second) {
-    return Discover({Sample("topo-m.txt"),
-                     Made("ibstat.txt", "CA 'mlx5_0'\n" + first + "CA 'mlx5_1'\n" + second)},
-                    {"", "h100-sxm5-80gb", std::nullopt});
-  };
-  const std::string up = port(1, "Active", "LinkUp");
-  EXPECT_EQ(with(up, up).spec.node.nics.size(), 2u);
-  EXPECT_EQ(with(up, port(1, "Initializing", "LinkUp")).spec.node.nics.size(), 1u);
-  for (const char* link : {"Polling", "Disabled"}) {
-    const Discovered made = with(port(1, "Down", link), up);
-    EXPECT_EQ(made.spec.node.nics.size(), 1u) << link;
-    EXPECT_THAT(made.notes, Contains(HasSubstr("mlx5_0 port 1 is not linked")));
-  }
-  // Of two ports one is enough, whichever comes last.
-  const Discovered both = with(up + port(2, "Down", "Polling"), up);
-  EXPECT_EQ(both.spec.node.nics.size(), 2u);
-  EXPECT_DOUBLE_EQ(both.spec.node.nic_rate.value, 50e9);
-  EXPECT_THAT(both.notes, Contains(HasSubstr("mlx5_0 port 2 is not linked")));
-  const std::string down = port(1, "Down", "Disabled");
-  EXPECT_EQ(with(down, down).spec.node.nics.size(), 0u);
-  EXPECT_THAT(ErrorOf({Sample("topo-m.txt"), Made("hosts", "a slots=4\nb slots=4\n"),
-                       Made("ibstat.txt", "CA 'mlx5_0'\n" + down)},
-                      {"", "h100-sxm5-80gb", std::nullopt}),
-              HasSubstr("ibstat.txt:5:1: error: no port here is active"));
-}
-
 // NVLinks hide the ways over PCIe, and old drivers have no column of NUMA nodes.
 TEST(Discover, PlacesGpusOfTheMatrixByTheirCpus) {
   const Discovered made = Discover({Made("topo.txt",
@@ -358,10 +312,6 @@ TEST(Discover, PlacesGpusOfTheMatrixByTheirCpus) {
                                          "GPU3\tNV12\tNV12\tNV12\t X \tSYS\t64-127\n"
                                          "mlx5_0\tPXB\tSYS\tSYS\tSYS\t X \n")});
   EXPECT_EQ(made.spec.node.hosts.size(), 2u);
-}
-
-TEST(Discover, ReadsRoceFromIbstatus) {
-  EXPECT_EQ(Discover({Sample("topo-m.txt"), Sample("ibstatus.txt")}).spec.fabric_profile, "roce");
 }
 
 TEST(Discover, ReadsLspciInItsForms) {
