@@ -363,7 +363,7 @@ class Importer {
       if (added || !value.where.source) continue;
       if (value.text == kAuto || value.text.empty()) continue;  // filled in from what is there
       if (at->second.text != kAuto && !at->second.text.empty() && at->second.where.source &&
-          at->second.text != value.text)
+          !SameValue(at->second.text, value.text))
         throw InputError({{value.where,
                            fmt::format("{} is {} here and {} in {}", field, value.text,
                                        at->second.text, Place(at->second.where)),

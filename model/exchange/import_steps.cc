@@ -8,11 +8,18 @@
 #include <algorithm>
 
 #include "model/base/edit_distance.h"
+#include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"
 #include "model/exchange/rules.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
+
+bool SameValue(const std::string& a, const std::string& b) {
+  double one = 0, other = 0;
+  return a == b || (ParseNumber(a, &one) == NumberFault::kNone &&
+                    ParseNumber(b, &other) == NumberFault::kNone && one == other);
+}
 
 void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
   const auto find = [](const Settings& all, const char* key) {

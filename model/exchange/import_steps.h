@@ -35,6 +35,8 @@ std::string FactWords(std::string words);
 
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
 std::string UnitsNote(const SettingIndex& index, const Values& values);
+// 1 and 1.0 are one value.
+bool SameValue(const std::string& a, const std::string& b);
 // A number of nodes that nobody can read, unless another line or file says it.
 std::optional<Setting> UnknownNodes(const Settings& counts, const Settings& launch,
                                     const Settings& records,

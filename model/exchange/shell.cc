@@ -101,7 +101,10 @@ class Follower : private ShellExpander {
         Calculations(&words);
         continue;
       }
-      if (const std::size_t shell = ShellBefore(words); shell < words.size()) {
+      // ssh HOST "a; b": of several words they are the command's.
+      const bool remote = NamesHost(words) && !bare && token.pieces.size() == 1 &&
+                          token.pieces[0].text.find(' ') != std::string::npos;
+      if (const std::size_t shell = remote ? 0 : ShellBefore(words); shell < words.size()) {
         const Words front(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(shell));
         // Lines of '...' are those of the file.
         const bool raw = token.pieces.size() == 1 && token.pieces[0].quote == Piece::kSingle;

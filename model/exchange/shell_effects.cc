@@ -118,6 +118,11 @@ std::size_t ShellInFront(const Words& words, std::size_t end) {
 
 }  // namespace
 
+bool NamesHost(const Words& words) {
+  if (words.size() < 2 || words.back().text.starts_with('-')) return false;
+  return words.front().text == "ssh" || words.front().text == "pdsh";
+}
+
 std::size_t ShellBefore(const Words& words) {
   if (words.size() < 2) return words.size();
   const std::string& option = words.back().text;

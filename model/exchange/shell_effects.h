@@ -31,6 +31,8 @@ void Append(ShellScript inner, const Words& front, ShellScript* to);
 
 // Of "... bash -c" or "... bash -e -o pipefail -c" the place of the shell; words.size(): the next word is no script.
 std::size_t ShellBefore(const Words& words);
+// ssh HOST and pdsh -w HOSTS, whose next word may be a script for those.
+bool NamesHost(const Words& words);
 // A command that takes its standard input for a script: bash, bash -s, sbatch. Its launcher's words are those before the place;
 // words.size(): it does not.
 std::size_t ShellOfInput(const Words& words);

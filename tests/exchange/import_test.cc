@@ -65,6 +65,18 @@ TEST(ImportMegatron, AScriptWithVariablesArraysAndStringsIsTheLayoutThatItStarts
               AllOf(HasSubstr("made-up-flag"), HasSubstr("requests h100 GPUs"), HasSubstr("lr")));
 }
 
+TEST(ImportMegatron, OldSpellingsOfRecomputationAreThoseOfToday) {
+  const auto recompute = [](const std::string& flags) {
+    return Text(Read("x.sh", std::string("python ") + kSmall + flags), "recompute");
+  };
+  EXPECT_EQ(recompute("--activations-checkpoint-method uniform"), "full");
+  EXPECT_EQ(
+      recompute("--activations-checkpoint-method block --activations-checkpoint-num-layers 3"),
+      "full:3");
+  EXPECT_EQ(recompute("--checkpoint-activations --checkpoint-num-layers 1"), "full");
+  EXPECT_EQ(recompute("--recompute-granularity selective"), "selective");
+}
+
 TEST(ImportMegatron, CountsAreDigits) {
   for (const char* wrong : {"1e1", "8.0", "0x8", "+8", "8_0"}) {
     const std::string flags = std::string("--tensor-model-parallel-size ") + wrong;

@@ -240,6 +240,16 @@ TEST(Shell, FollowsTheScriptThatAShellOrASchedulerReads) {
   EXPECT_EQ(script.comments.back().where.line, 8);
 }
 
+TEST(Shell, FollowsCommandsOnOtherHosts) {
+  EXPECT_THAT(Last("H=n1; TP=2\nssh -p 22 $H \"cd /w; python a.py --tp $TP\" "),
+              ElementsAre("ssh", "-p", "22", "n1", "cd /w; python a.py --tp 2"));
+  const ShellScript script = ReadShell(
+      SourceOf("x.sh", "TP=2\nssh n1 \"cd /w; python a.py --tp $TP\" &\nssh n2 hostname\n"));
+  ASSERT_EQ(script.commands.size(), 4u);
+  EXPECT_THAT(Texts(script.commands[1]), ElementsAre("python", "a.py", "--tp", "2"));
+  EXPECT_THAT(Texts(script.commands[3]), ElementsAre("ssh", "n2", "hostname"));
+}
+
 TEST(Shell, RefusesAnInnerShellWhoseOptionsAreLines) {
   EXPECT_THAT(ErrorOf([] { Last("A=\"--tp 2\n--pp 4\"\nsrun bash -c \"python a.py $A\"\n"); }),
               testing::AllOf(testing::HasSubstr("x.sh:3:14"),
