@@ -226,6 +226,9 @@ void RefuseAroundTrainScript(const SourcePtr& source) {
 }
 
 Document ReadDocument(const SourcePtr& source) {
+  // Its ConfigMap holds files in whatever syntax.
+  if (IsAroundTrainScript(*source) && source->text.find("\nkind: ConfigMap\n") != std::string::npos)
+    RefuseAroundTrainScript(source);
   try {
     return ReadByContent(source);
   } catch (const InputError&) {
