@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -28,16 +29,6 @@ constexpr int kMostCalls = 4096;  // of functions
 const std::set<std::string, std::less<>> kDeclarers = {"export", "declare", "local", "readonly",
                                                        "typeset"};
 
-// Schedulers read comments in front of the first command alone.
-void AddComments(const Lexed& lexed, ShellScript* script) {
-  const auto first = std::ranges::find_if(lexed.tokens, &Token::word);
-  for (const Token& comment : lexed.comments) {
-    const bool late = first != lexed.tokens.end() && comment.where.line > first->where.line;
-    script->comments.push_back(
-        {comment.Plain(), comment.where, late ? "stands behind the first command" : ""});
-  }
-}
-
 class Follower : private ShellExpander {
  public:
   // `path`: of the script itself; "": nobody knows.
@@ -47,7 +38,7 @@ class Follower : private ShellExpander {
   ShellScript Run() {
     if (!path_.empty()) SetOwnPaths(path_, &script_);
     while (at_ < tokens_.size() && !script_.end) Command();
-    if (!CommandsFollow()) script_.end.reset();
+    if (!CommandsFollow(tokens_, at_)) script_.end.reset();
     // What nobody calls here may be called elsewhere: with which words is not known.
     for (std::size_t i = 0; i < bodies_.size(); ++i) {
       if (!bodies_[i].called) RunBody(i, std::nullopt, {});
@@ -56,19 +47,11 @@ class Follower : private ShellExpander {
   }
 
  private:
-  bool CommandsFollow() const {
-    constexpr std::string_view kEnds[] = {"fi", "}", "done", "esac"};
-    return std::any_of(
-        tokens_.begin() + static_cast<std::ptrdiff_t>(at_), tokens_.end(), [&](const Token& token) {
-          return token.word() && std::ranges::find(kEnds, token.Plain()) == std::end(kEnds);
-        });
-  }
-
   void Command() {
-    if (Defines()) return;
+    if (Pattern() || Defines()) return;
     Words words;
     bool first = true, integer = false;
-    while (at_ < tokens_.size() && (tokens_[at_].word() || IsRedirect(tokens_[at_]))) {
+    while (at_ < tokens_.size() && (tokens_[at_].word() || tokens_[at_].redirect())) {
       const Token& token = tokens_[at_];
       if (!token.word()) {  // words may stand behind it
         TakeRedirect();
@@ -79,6 +62,7 @@ class Follower : private ShellExpander {
       if (first && bare && branches_.Keyword(plain)) {
         ++at_;
         if (plain == "for") LoopVariable();
+        if (plain == "case") return Choice();
         continue;
       }
       if (first && bare && kDeclarers.contains(plain)) {
@@ -101,10 +85,8 @@ class Follower : private ShellExpander {
         Calculations(&words);
         continue;
       }
-      // ssh HOST "a; b": of several words they are the command's.
-      const bool remote = NamesHost(words) && !bare && token.pieces.size() == 1 &&
-                          token.pieces[0].text.find(' ') != std::string::npos;
-      if (const std::size_t shell = remote ? 0 : ShellBefore(words); shell < words.size()) {
+      if (const std::size_t shell = RunsOnHost(words, token) ? 0 : ShellBefore(words);
+          shell < words.size()) {
         const Words front(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(shell));
         // Lines of '...' are those of the file.
         const bool raw = token.pieces.size() == 1 && token.pieces[0].quote == Piece::kSingle;
@@ -252,6 +234,28 @@ class Follower : private ShellExpander {
     script_.variables[name] = {{OneOf(name, values, where)}, false};
   }
 
+  // WORD in behind "case".
+  void Choice() {
+    Word chosen{"", Location(), "nobody knows it"};
+    if (at_ < tokens_.size() && tokens_[at_].word()) chosen = Joined(tokens_[at_++]);
+    while (at_ < tokens_.size() && tokens_[at_].op == "\n") ++at_;
+    if (at_ < tokens_.size() && tokens_[at_].Plain() == "in") ++at_;
+    branches_.Choose(chosen);
+  }
+
+  // PATTERN | PATTERN ) in front of what runs for it; false: no pattern stands here.
+  bool Pattern() {
+    const Word* const chosen = branches_.Chosen();
+    if (chosen == nullptr) return false;
+    while (at_ < tokens_.size() && !tokens_[at_].word() && tokens_[at_].op != ")") ++at_;
+    if (at_ < tokens_.size() && tokens_[at_].Plain() == "esac") return false;
+    const std::size_t begin = at_;
+    while (at_ < tokens_.size() && tokens_[at_].op != ")") ++at_;
+    branches_.Arm(MatchesPattern(std::span(tokens_).subspan(begin, at_ - begin), *chosen));
+    if (at_ < tokens_.size()) ++at_;
+    return true;
+  }
+
   // A loop over known words in which nothing stands but assignments: as often as there are words.
   bool FollowLoop(const std::string& name, const Words& values) {
     constexpr std::size_t kMostTurns = 1024;
@@ -307,10 +311,6 @@ class Follower : private ShellExpander {
     }
     AddComments(lexed, &script);
     Append(std::move(script), front, &script_);
-  }
-
-  static bool IsRedirect(const Token& token) {
-    return token.op.starts_with('<') || token.op.starts_with('>');
   }
 
   void TakeRedirect() {

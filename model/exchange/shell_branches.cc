@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows if, elif, else and fi, && and ||. Loops, cases and functions may run or not.
+// Follows if, elif, else and fi, case, && and ||. Loops and functions may run or not.
 #include "model/exchange/shell_branches.h"
 
 #include <algorithm>
@@ -68,6 +68,30 @@ bool ShellBranches::Keyword(const std::string& word) {
   return true;
 }
 
+void ShellBranches::Choose(const Word& word) {
+  Block& block = blocks_.back();  // Keyword("case") made it
+  block.choice = block.awaits = true;
+  block.chosen = word;
+  block.taken = run_ == Is::kNo;
+  block.doubt = run_ == Is::kUnknown;
+  block.now = Is::kNo;
+}
+
+void ShellBranches::Arm(std::optional<bool> matches) {
+  Block& block = blocks_.back();
+  block.awaits = false;
+  block.now = block.taken || matches == false ? Is::kNo
+              : block.doubt || !matches       ? Is::kUnknown
+                                              : Is::kYes;
+  block.taken |= matches == true && !block.doubt;
+  block.doubt |= !matches.has_value();
+  run_ = result_ = Is::kYes;
+}
+
+const Word* ShellBranches::Chosen() const {
+  return !blocks_.empty() && blocks_.back().awaits ? &blocks_.back().chosen : nullptr;
+}
+
 // Its commands run where no arm before was taken.
 void ShellBranches::Condition(Block* block) {
   block->condition = true;
@@ -134,6 +158,10 @@ void ShellBranches::Operator(const std::string& op) {
   } else if (op == ";" || op == "\n" || op == "&" || op == ";;") {
     run_ = result_ = Is::kYes;
     tested_ = want_ = false;
+  }
+  if (op == ";;" && !blocks_.empty() && blocks_.back().choice) {
+    blocks_.back().awaits = true;
+    blocks_.back().now = Is::kNo;
   }
 }
 

@@ -2,6 +2,7 @@
 // Which commands of a script run: those of branches by the tests in front of them, where their words are known.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,11 @@ class ShellBranches {
   // Behind the words of a command ("": an assignment), and the operator that follows.
   void Ran(const Words& words);
   void Operator(const std::string& op);
+
+  // Of "case WORD in": what is chosen by, and whether the patterns in front of the next arm are it (nullopt: nobody knows).
+  void Choose(const Word& word);
+  void Arm(std::optional<bool> matches);
+  const Word* Chosen() const;  // null: no pattern is awaited
 
   // The body of a function that is called here, or that nobody calls (`unsure`).
   void Enter(bool unsure);
@@ -34,6 +40,9 @@ class ShellBranches {
   struct Block {
     bool tests = false;  // "if": arms with conditions
     bool loop = false;
+    bool choice = false;  // "case"
+    bool awaits = false;  // a pattern of it is next
+    Word chosen = {};
     bool function = false;
     bool condition = false;  // one of them is read
     Is now = Is::kUnknown;   // whether this arm runs

@@ -84,6 +84,15 @@ void SetOwnPaths(const std::string& path, ShellScript* script) {
     script->variables[here] = {{{FolderOf(path), none, ""}}, false};
 }
 
+void AddComments(const Lexed& lexed, ShellScript* script) {
+  const auto first = std::ranges::find_if(lexed.tokens, &Token::word);
+  for (const Token& comment : lexed.comments) {
+    const bool late = first != lexed.tokens.end() && comment.where.line > first->where.line;
+    script->comments.push_back(
+        {comment.Plain(), comment.where, late ? "stands behind the first command" : ""});
+  }
+}
+
 void Append(ShellScript inner, const Words& front, ShellScript* to) {
   for (WrittenFile& file : inner.files) {
     file.before += to->commands.size();
@@ -118,9 +127,11 @@ std::size_t ShellInFront(const Words& words, std::size_t end) {
 
 }  // namespace
 
-bool NamesHost(const Words& words) {
+bool RunsOnHost(const Words& words, const Token& next) {
   if (words.size() < 2 || words.back().text.starts_with('-')) return false;
-  return words.front().text == "ssh" || words.front().text == "pdsh";
+  const bool several = next.pieces.size() == 1 && next.pieces[0].quote != Piece::kNone &&
+                       next.pieces[0].text.find(' ') != std::string::npos;
+  return several && (words.front().text == "ssh" || words.front().text == "pdsh");
 }
 
 std::size_t ShellBefore(const Words& words) {
@@ -169,6 +180,31 @@ std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at) {
     first = false;
   }
   return 0;
+}
+
+bool CommandsFollow(const std::vector<Token>& tokens, std::size_t at) {
+  constexpr std::string_view kEnds[] = {"fi", "}", "done", "esac"};
+  return std::any_of(tokens.begin() + static_cast<std::ptrdiff_t>(std::min(at, tokens.size())),
+                     tokens.end(), [&](const Token& token) {
+                       return token.word() &&
+                              std::ranges::find(kEnds, token.Plain()) == std::end(kEnds);
+                     });
+}
+
+std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& word) {
+  std::optional<bool> matches = false;
+  for (const Token& token : patterns) {
+    if (!token.word()) continue;
+    const std::string plain = token.Plain();
+    const bool quoted = token.pieces.size() == 1 && token.pieces[0].quote != Piece::kNone;
+    if (plain == "*" && !quoted) return true;
+    if (!word.unresolved.empty() || (plain.empty() && !quoted) ||
+        (!quoted && plain.find_first_of("*?[") != std::string::npos))
+      matches = std::nullopt;
+    else if (plain == word.text)
+      return true;
+  }
+  return matches;
 }
 
 std::size_t EndOfBlock(const std::vector<Token>& tokens, std::size_t at) {

@@ -204,6 +204,28 @@ TEST(Shell, FollowsTestsInARow) {
   EXPECT_THAT(Last("[ -z \"$N\" ] && N=3\ncd x && B=4\nrun $N $B"), ElementsAre("run", "3", "4"));
 }
 
+TEST(Shell, FollowsTheArmOfAKnownWord) {
+  const auto last = [](const std::string& front) {
+    return Last(front +
+                "case \"$S\" in\n  small) L=1; H=2 ;;\n  large | huge)\n    L=3\n    H=4\n"
+                "    ;;\n  x*) L=5 ;;\n  (*) L=6; H=6 ;;\nesac\nrun $L $H");
+  };
+  EXPECT_THAT(last("S=small\n"), ElementsAre("run", "1", "2"));
+  EXPECT_THAT(last("S=huge\n"), ElementsAre("run", "3", "4"));
+  EXPECT_THAT(last("S=${MODEL:-large}\n"), ElementsAre("run", "3", "4"));
+  // Patterns are not followed, nor what nobody knows.
+  EXPECT_THAT(last("S=xl\n"), ElementsAre("run", "?", "?"));
+  EXPECT_THAT(last("S=$(hostname)\n"), ElementsAre("run", "?", "?"));
+  EXPECT_THAT(last("L=0; H=0; S=$1\n"), ElementsAre("run", "?", "?"));
+  EXPECT_THAT(
+      Last("S=a\ncase $S in a) case b in a) L=1;; b) L=2;; esac;; *) exit 1;; esac\nrun $L"),
+      ElementsAre("run", "2"));
+  EXPECT_THAT(Last("S=a\nif [ $S = b ]; then case $S in a) S=c;; esac; fi\nrun $S"),
+              ElementsAre("run", "a"));
+  EXPECT_THAT(Last("S=a\ncase $S in b) run c;; *) run d; exit 2;; esac\nrun e"),
+              ElementsAre("exit", "2"));
+}
+
 TEST(Shell, FollowsTheScriptOfAnInnerShell) {
   const ShellScript script = ReadShell(SourceOf(
       "x.sh",
