@@ -11,6 +11,7 @@
 #include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {

@@ -23,7 +23,8 @@ Kind KindOf(const std::string& text) {
   if (name == "deepspeed" || name == "deepspeed.launcher.runner") return Kind::kDeepSpeed;
   if (name == "accelerate" || name == "accelerate-launch" || name == "accelerate.commands.launch")
     return Kind::kAccelerate;
-  if (name == "mpirun" || name == "mpiexec" || name == "orterun") return Kind::kMpirun;
+  if (name == "mpirun" || name == "mpiexec" || name == "orterun" || name == "mpiexec.hydra")
+    return Kind::kMpirun;
   return name == "srun" ? Kind::kSrun : Kind::kNone;
 }
 
@@ -339,6 +340,25 @@ bool IsArgumentsFile(const std::string& text) {
 bool IsWhole(const std::string& text) {
   int64_t number = 0;
   return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
+}
+
+Words DirectiveWords(const Word& comment, std::size_t front) {
+  Words words;
+  std::string word;
+  for (const char c : comment.text.substr(std::min(front, comment.text.size())) + " ") {
+    if (c == '#') break;
+    if (c != ' ' && c != '\t') {
+      word += c;
+      continue;
+    }
+    if (word.size() > 2 && word[0] == '-' && word[1] != '-' && IsWhole(word.substr(2))) {
+      words.push_back({word.substr(0, 2), comment.where, ""});
+      word.erase(0, 2);
+    }
+    if (!word.empty()) words.push_back({std::move(word), comment.where, ""});
+    word.clear();
+  }
+  return words;
 }
 
 std::string GpusIn(const std::string& text, bool list, std::string* type) {

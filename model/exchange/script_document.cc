@@ -281,36 +281,22 @@ class ScriptReader {
 
   // "SBATCH --nodes=4" and "PBS -l select=4:ncpus=8:ngpus=8".
   void Directive(const Word& comment) {
-    const auto source = document_.source;
-    const bool slurm = comment.text.starts_with("SBATCH ");
-    if (comment.text == "SBATCH hetjob" || comment.text == "SBATCH packjob")
-      throw InputError(
-          {{comment.where, "a job of several components: which of them trains is not known",
-            "leave the directives of that component alone"}});
-    if (!slurm && !comment.text.starts_with("PBS ")) return;
+    const std::string name = comment.text.substr(0, comment.text.find_first_of(" \t"));
+    const bool slurm = name == "SBATCH";
+    if (name == "BSUB" || name == "COBALT" || name == "PJM" || name == "flux:" || name == "$")
+      return OtherScheduler(comment, name);
+    if ((!slurm && name != "PBS") || name.size() == comment.text.size()) return;
     if (!comment.unresolved.empty()) {
       document_.notes.push_back(fmt::format("{}: #{} {}: {} does not read it", Place(comment.where),
                                             comment.text, comment.unresolved,
                                             slurm ? "Slurm" : "PBS"));
       return;
     }
-    Words words;
-    std::string word;
-    for (const char c : comment.text.substr(slurm ? 7 : 4) + " ") {
-      if (c == '#') break;
-      if (c != ' ' && c != '\t') {
-        word += c;
-      } else if (!word.empty()) {
-        // -N4
-        if (slurm && word.size() > 2 && word[0] == '-' && word[1] != '-' &&
-            IsWhole(word.substr(2))) {
-          words.push_back({word.substr(0, 2), comment.where, ""});
-          word.erase(0, 2);
-        }
-        words.push_back({std::move(word), comment.where, ""});
-        word.clear();
-      }
-    }
+    const Words words = DirectiveWords(comment, name.size());
+    if (slurm && !words.empty() && (words[0].text == "hetjob" || words[0].text == "packjob"))
+      throw InputError(
+          {{comment.where, "a job of several components: which of them trains is not known",
+            "leave the directives of that component alone"}});
     for (const Setting& setting : OptionsOf(words)) {
       if (slurm) {
         Slurm(setting);
@@ -319,6 +305,16 @@ class ScriptReader {
         Pbs(setting);
       }
     }
+  }
+
+  void OtherScheduler(const Word& comment, const std::string& name) {
+    if (name == "$" && !comment.text.starts_with("$ -")) return;  // a comment of people
+    const std::string what = fmt::format("#{}: directives of this scheduler are not read", name);
+    const bool said = std::ranges::any_of(document_.notes, [&](const std::string& note) {
+      return note.find(what) != std::string::npos;
+    });
+    if (!said)
+      document_.notes.push_back(fmt::format("{}: {}: give --nodes", Place(comment.where), what));
   }
 
   void Slurm(const Setting& setting) {

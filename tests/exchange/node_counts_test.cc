@@ -97,6 +97,16 @@ TEST(NodeCounts, OfDirectivesStandInFrontOfCommands) {
                                           HasSubstr("Slurm does not read it"))));
 }
 
+TEST(NodeCounts, OfOtherSchedulersAreToBeGiven) {
+  const std::string run = "mpirun python " + std::string(kGpt);
+  for (const char* directive : {"#BSUB -nnodes 16", "#flux: -N16", "#$ -pe mpi 128"}) {
+    const Resolved r = Predict(std::string("#!/bin/bash\n") + directive + "\n" + run);
+    EXPECT_THAT(r.job.notes, Contains(AllOf(HasSubstr("counts.sh:2: "), HasSubstr("not read"))))
+        << directive;
+  }
+  EXPECT_EQ(Nodes("#!/bin/bash\n#SBATCH\t-N4\t--gpus-per-node=8\n" + run), 4);
+}
+
 TEST(NodeCounts, OfGpusAreThoseOfSlurmsLists) {
   const auto gpus = [](const std::string& directives) {
     const Resolved r =
