@@ -12,6 +12,7 @@
 #include <set>
 
 #include "calib/compare/governing.h"
+#include "model/base/median.h"
 #include "model/price/breakdown.h"
 
 namespace orrery::compare {
@@ -158,8 +159,8 @@ std::map<int64_t, double> ComputeOf(const TrainingLog& log) {
   return compute;
 }
 
-// The lower one of two in the middle.
-double Median(std::vector<double> values) {
+// The lower one of two in the middle: of two ranks the faster one is what the other is compared with.
+double LowerMedian(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -184,7 +185,7 @@ std::optional<Straggler> StragglerOf(const TrainingLog& predicted, const Trainin
     if (ratios.back() > slowest.slowdown) slowest = {rank, ratios.back()};
   }
   if (ratios.size() < 2) return std::nullopt;
-  slowest.slowdown /= Median(ratios);
+  slowest.slowdown /= LowerMedian(ratios);
   return slowest.slowdown > kStraggles ? std::optional(slowest) : std::nullopt;
 }
 

@@ -10,17 +10,13 @@
 #include <span>
 #include <vector>
 
+#include "model/base/median.h"
+
 namespace orrery {
 namespace {
 
 using measured::StepSample;
 using measured::TrainingLog;
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return 0.5 * (values[(n - 1) / 2] + values[n / 2]);
-}
 
 std::vector<StepSample> Chosen(const TrainingLog& log, const LogWindow& window) {
   std::vector<StepSample> steps;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "calib/import/log_lines.h"
+#include "model/base/median.h"
 
 namespace orrery::measured {
 namespace {
@@ -112,9 +113,7 @@ std::optional<double> MedianStep(const TrainingLog& log, const StepSize& size) {
   if (seconds.empty()) return std::nullopt;
   if (seconds.size() > 1) seconds.erase(seconds.begin());
   if (!calm.empty()) seconds = std::move(calm);
-  std::sort(seconds.begin(), seconds.end());
-  const std::size_t half = seconds.size() / 2;
-  return seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
+  return Median(std::move(seconds));
 }
 
 void RefuseLog(const SourcePtr& source, const std::string& why, const std::string& hint) {

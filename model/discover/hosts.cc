@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "model/base/host_list.h"
 #include "model/base/node.h"
 #include "model/discover/known_devices.h"
 #include "model/discover/lines.h"
@@ -208,19 +209,10 @@ void ReadHostfile(const SourcePtr& source, Observed* seen) {
   std::optional<int64_t> slots;
   std::set<std::string> launched;
   for (const NamedNode& host : seen->launched) launched.insert(host.name);
-  for (const Line& line : LinesOf(*source)) {
-    const std::vector<std::string> words = WordsOf(line.text);
-    if (words.empty() || words[0].starts_with('#')) continue;
-    const Location where{source, line.number, 1};
-    std::string name = words[0], count = Behind(line.text, "slots=");
-    // "node0:8" of MPICH
-    if (const std::size_t colon = name.rfind(':');
-        colon != std::string::npos && WholeOf(std::string_view(name).substr(colon + 1)) &&
-        name.find(':') == colon) {
-      count = name.substr(colon + 1);
-      name.resize(colon);
-    }
-    for (const std::string& host : HostsOf(name, where)) {
+  for (const HostLine& line : HostLinesOf(source->text)) {
+    const Location where{source, line.line, 1};
+    const std::string& count = line.slots;
+    for (const std::string& host : HostsOf(line.hosts, where)) {
       seen->AddHost(host, where);
       if (launched.insert(host).second) seen->launched.push_back({host, where});
     }

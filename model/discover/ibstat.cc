@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <optional>
 
 #include "model/discover/lines.h"
 #include "model/discover/observed.h"
@@ -26,39 +27,60 @@ BytesPerSecond RateOf(const std::string& text, const Location& where) {
   return BytesPerSecond(gbit * 1e9 / 8);
 }
 
+// "Port 1:" of ibstat; nullopt: another line.
+std::optional<int64_t> PortOf(const std::string& text) {
+  return text.starts_with("Port ") && text.ends_with(':')
+             ? WholeOf(std::string_view(text).substr(5, text.size() - 6))
+             : std::nullopt;
+}
+
+void ReadLine(const std::string& text, const Location& where, IbDevice* port) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return;
+  const std::string key = text.substr(0, colon);
+  const std::vector<std::string> words = WordsOf(text.substr(colon + 1));
+  const std::string value = words.empty() ? "" : words[0];
+  if (key == "State" || key == "state") port->state = words.empty() ? "" : words.back();
+  if (key == "Physical state" || key == "phys state")
+    port->linked = !words.empty() && words.back() == "LinkUp";
+  if (key == "Rate" || key == "rate") {
+    port->rate = RateOf(value, where);
+    port->where = where;
+  }
+  if (key == "Link layer" || key == "link_layer")
+    port->network = value == "Ethernet" ? "roce" : "infiniband";
+}
+
 }  // namespace
 
 void ReadIbstat(const SourcePtr& source, Observed* seen) {
   std::vector<IbDevice> made;
+  bool numbered = false;  // the last one's port
+  const auto add = [&](const std::string& name, int64_t port, const Location& where) {
+    if (made.size() >= kMostDevices) Refuse(where, fmt::format("more than {} NICs", kMostDevices));
+    made.push_back({name, port, {}, "", true, "", where});
+  };
   for (const Line& line : LinesOf(*source)) {
     const std::string text(
         line.text.substr(std::min(line.text.find_first_not_of(" \t"), line.text.size())));
     const Location where{source, line.number, 1};
     if (text.starts_with("CA '") || text.starts_with("Infiniband device '")) {
-      if (made.size() >= kMostDevices)
-        Refuse(where, fmt::format("more than {} NICs", kMostDevices));
-      made.push_back({Quoted(text), {}, false, "", where});
+      const std::size_t port = text.find("' port ");  // of ibstatus, a block for each
+      const std::vector<std::string> words =
+          WordsOf(port == std::string::npos ? "" : text.substr(port + 6));
+      add(Quoted(text), words.empty() ? 1 : WholeOf(words[0]).value_or(1), where);
+      numbered = false;
     }
     if (made.empty()) continue;
-    const std::size_t colon = text.find(':');
-    if (colon == std::string::npos) continue;
-    const std::string key = text.substr(0, colon);
-    const std::vector<std::string> words = WordsOf(text.substr(colon + 1));
-    const std::string value = words.empty() ? "" : words[0];
-    if (key == "State" || key == "state")
-      made.back().active =
-          text.find("Active") != std::string::npos || text.find("ACTIVE") != std::string::npos;
-    if (key == "Rate" || key == "rate") made.back().rate = RateOf(value, where);
-    if (key == "Rate" || key == "rate") made.back().where = where;
-    if (key == "Link layer" || key == "link_layer")
-      made.back().network = value == "Ethernet" ? "roce" : "infiniband";
+    if (const auto port = PortOf(text)) {
+      if (numbered) add(made.back().name, *port, where);
+      made.back().port = *port;
+      numbered = true;
+    }
+    ReadLine(text, where, &made.back());
   }
   if (made.empty()) Refuse({source, 1, 1}, "no NIC in this list");
-  for (IbDevice& one : made) {
-    if (!one.active)
-      seen->notes.push_back(fmt::format("{} is not active ({})", one.name, PlaceText(one.where)));
-    seen->ib.push_back(std::move(one));
-  }
+  for (IbDevice& one : made) seen->AddPort(std::move(one));
 }
 
 }  // namespace orrery::discover

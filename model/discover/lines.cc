@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "model/base/host_list.h"
 #include "model/discover/observed.h"
 
 namespace orrery::discover {
@@ -26,25 +27,6 @@ std::string WithoutEscapes(std::string_view text) {
     ++i;
   }
   return plain;
-}
-
-// "3" or "0-3" with the zeros in front: node[08-10] is node08, node09, node10.
-void AddRange(const std::string& head, std::string_view range, const std::string& tail,
-              const Location& where, std::vector<std::string>* names) {
-  const std::size_t dash = range.find('-');
-  const std::string_view low_text = range.substr(0, dash),
-                         high_text =
-                             dash == std::string_view::npos ? low_text : range.substr(dash + 1);
-  const auto low = WholeOf(low_text), high = WholeOf(high_text);
-  if (low && high && *high >= *low && *high - *low >= static_cast<int64_t>(kMostHosts))
-    Refuse(where, fmt::format("'{}' is no range of hosts: it is too large, more than {}",
-                              range.substr(0, 64), kMostHosts));
-  if (!low || !high || *high < *low)
-    Refuse(where, fmt::format("'{}' is no range of hosts", range.substr(0, 64)), "such as [0-3,7]");
-  for (int64_t i = *low; i <= *high; ++i) {
-    if (names->size() >= kMostHosts) Refuse(where, fmt::format("more than {} hosts", kMostHosts));
-    names->push_back(fmt::format("{}{:0{}}{}", head, i, low_text.size(), tail));
-  }
 }
 
 }  // namespace
@@ -93,37 +75,13 @@ std::optional<int64_t> WholeOf(std::string_view text) {
 }
 
 std::vector<std::string> HostsOf(std::string_view list, const Location& where) {
-  std::vector<std::string> names;
-  while (!list.empty()) {
-    // To the next comma outside of brackets.
-    std::size_t end = 0;
-    for (bool inside = false; end < list.size() && (inside || list[end] != ','); ++end) {
-      if (list[end] == '[') inside = true;
-      if (list[end] == ']') inside = false;
-    }
-    const std::string_view part = list.substr(0, end);
-    list.remove_prefix(std::min(end + 1, list.size()));
-    const std::size_t open = part.find('[');
-    if (open == std::string_view::npos) {
-      if (!part.empty()) names.emplace_back(part);
-    } else {
-      const std::size_t close = part.find(']', open);
-      if (close == std::string_view::npos)
-        Refuse(where, fmt::format("the '[' of '{}' is never closed", part.substr(0, 64)),
-               "such as node[0-3,7]");
-      if (close == open + 1 || part.find('[', open + 1) != std::string_view::npos)
-        Refuse(where, fmt::format("'{}' is no list of hosts", part.substr(0, 64)),
-               "such as node[0-3,7]");
-      std::string_view ranges = part.substr(open + 1, close - open - 1);
-      const std::string head(part.substr(0, open)), tail(part.substr(close + 1));
-      while (!ranges.empty()) {
-        const std::size_t comma = std::min(ranges.find(','), ranges.size());
-        AddRange(head, ranges.substr(0, comma), tail, where, &names);
-        ranges.remove_prefix(std::min(comma + 1, ranges.size()));
-      }
-    }
-    if (names.size() > kMostHosts) Refuse(where, fmt::format("more than {} hosts", kMostHosts));
-  }
+  if (list.empty()) return {};
+  std::string why;
+  auto names = ExpandHosts(std::string(list), kMostHosts + 1, &why);
+  if (names.empty()) Refuse(where, why, "such as node[0-3,7]");
+  if (names.size() > kMostHosts)
+    Refuse(where, fmt::format("'{}' is no range of hosts: it is too large, more than {}",
+                              list.substr(0, 64), kMostHosts));
   return names;
 }
 

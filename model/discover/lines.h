@@ -25,8 +25,8 @@ std::vector<std::string> WordsOf(std::string_view text);
 std::string Behind(std::string_view text, std::string_view key);
 std::optional<int64_t> WholeOf(std::string_view text);  // digits only
 
-// "node[0-3,7],login" -> node0 .. node3, node7, login, as Slurm writes lists of hosts. Throws
-// InputError at `where`: brackets that do not fit, more than kMostHosts names.
+// ExpandHosts() of a list that may be empty. Throws InputError at `where`: brackets that do not fit, more than kMostHosts
+// names.
 std::vector<std::string> HostsOf(std::string_view list, const Location& where);
 
 }  // namespace orrery::discover

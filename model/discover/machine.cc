@@ -92,16 +92,22 @@ void AddPciDevice(const fs::path& path, PcieTree* tree, Observed* seen) {
 
 void ReadInfiniband(const fs::path& folder, Observed* seen) {
   for (const fs::path& nic : EntriesOf(folder)) {
-    const fs::path port = nic / "ports" / "1";
-    const std::string rate = TextOf(port / "rate"),
-                      state = TextOf(port / "state");  // "400 Gb/sec (4X NDR)"
-    if (rate.empty()) continue;
-    IbDevice made{
-        nic.filename().string(), {}, state.find("ACTIVE") != std::string::npos, "", AtFile(port)};
-    made.rate =
-        BytesPerSecond(std::min(1e4, std::max(0.0, std::strtod(rate.c_str(), nullptr))) * 1e9 / 8);
-    made.network = TextOf(port / "link_layer") == "Ethernet" ? "roce" : "infiniband";
-    seen->ib.push_back(std::move(made));
+    for (const fs::path& port : EntriesOf(nic / "ports")) {
+      const std::string rate = TextOf(port / "rate");  // "400 Gb/sec (4X NDR)"
+      if (rate.empty()) continue;
+      IbDevice made;
+      made.name = nic.filename().string();
+      made.port = WholeOf(port.filename().string()).value_or(1);
+      const std::vector<std::string> state = WordsOf(TextOf(port / "state")),  // "4: ACTIVE"
+          link = WordsOf(TextOf(port / "phys_state"));                         // "5: LinkUp"
+      if (!state.empty()) made.state = state.back();
+      made.linked = link.empty() || link.back() == "LinkUp";
+      made.where = AtFile(port);
+      made.rate = BytesPerSecond(std::min(1e4, std::max(0.0, std::strtod(rate.c_str(), nullptr))) *
+                                 1e9 / 8);
+      made.network = TextOf(port / "link_layer") == "Ethernet" ? "roce" : "infiniband";
+      seen->AddPort(std::move(made));
+    }
   }
 }
 

@@ -97,8 +97,8 @@ class NcclText {
         text.find(" nRanks ") != std::string_view::npos)
       ReadSize(line, host, text);
     if (text.starts_with("NET/") && text.find("Using") != std::string_view::npos)
-      ReadNetwork(line, text);
-    if (text.find("provider is efa") != std::string_view::npos) seen_->SayNetwork("efa", At(line));
+      ReadNetwork(line, host, text);
+    if (text.starts_with("NET/OFI")) ReadOfi(line, text);
     if (text.starts_with("=== System"))
       tree_open_ = tree_.devices.empty();
     else if (text.starts_with("====="))
@@ -139,7 +139,7 @@ class NcclText {
   }
 
   // "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"
-  void ReadNetwork(const Line& line, std::string_view text) {
+  void ReadNetwork(const Line& line, const std::string& host, std::string_view text) {
     const std::size_t end = text.find("OOB");
     int64_t nics = 0;
     std::string kind = text.starts_with("NET/Socket") ? "tcp" : "";
@@ -154,8 +154,29 @@ class NcclText {
     }
     if (nics == 0 || nics > 64) return;
     if (!kind.empty()) seen_->SayNetwork(kind, At(line));
-    if (!seen_->nics_used || seen_->nics_used->value < nics)
-      seen_->nics_used = Fact<int64_t>{nics, At(line)};
+    UseNics(line, host, nics);
+  }
+
+  // The most of any node; one with others is worth a look.
+  void UseNics(const Line& line, const std::string& host, int64_t nics) {
+    const auto& most = seen_->nics_used;
+    if (most && most->value != nics && unlike_.insert(host).second)
+      seen_->notes.push_back(fmt::format("{} uses {} NICs ({}), another node {} ({})",
+                                         host.empty() ? "a node" : host, nics, PlaceText(At(line)),
+                                         most->value, PlaceText(most->where)));
+    if (!most || most->value < nics) seen_->nics_used = Fact<int64_t>{nics, At(line)};
+  }
+
+  // Amazon's plugin: "NET/OFI Selected provider is efa" and "NET/OFI Running on p5.48xlarge platform, ...". The NICs that it
+  // counts are not those that it shows to NCCL.
+  void ReadOfi(const Line& line, std::string_view text) {
+    constexpr std::string_view kOn = "Running on ", kPlatform = " platform";
+    if (text.find("rovider is efa") != std::string_view::npos) seen_->SayNetwork("efa", At(line));
+    const std::size_t on = text.find(kOn), end = text.find(kPlatform);
+    if (on != std::string_view::npos && end != std::string_view::npos && end > on + kOn.size()) {
+      const std::string machine(text.substr(on + kOn.size(), end - on - kOn.size()));
+      if (machine.ends_with("xlarge") && machine.size() < 32) seen_->SayMachine(machine, At(line));
+    }
   }
 
   // "CPU/0 (1/1/2)", "+ PCI[24.0] - PCI/1000", "              + PCI[24.0] - GPU/1B000 (0)",
@@ -295,6 +316,7 @@ class NcclText {
   Observed* seen_;
   std::map<std::string, std::size_t> hosts_;
   std::map<std::string, std::set<int64_t>> of_host_;
+  std::set<std::string> unlike_;  // hosts that use another number of NICs
   int64_t ranks_ = 0, nodes_ = 0, local_ = 0;
   Location ranks_where_, local_where_, bundles_where_;
   std::optional<Fact<int64_t>> unequal_;  // a number of local ranks that is another than the first

@@ -160,6 +160,18 @@ void Observed::AddHost(const std::string& name, const Location& where) {
   hosts.push_back({name, where});
 }
 
+bool IbDevice::active() const {
+  return linked && (state.starts_with("Active") || state.starts_with("ACTIVE"));
+}
+
+void Observed::AddPort(IbDevice port) {
+  if (!port.active())
+    notes.push_back(fmt::format("{} port {} is {} and counts as no NIC ({})", port.name, port.port,
+                                !port.linked ? "not linked" : "in state " + port.state,
+                                PlaceText(port.where)));
+  ib.push_back(std::move(port));
+}
+
 std::vector<const PcieDevice*> GpusOf(const PcieTree& tree) {
   std::vector<const PcieDevice*> gpus;
   for (const PcieDevice& device : tree.devices) {

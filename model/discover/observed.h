@@ -80,10 +80,14 @@ struct SwitchFact {
   Location where;
 };
 
+// A port of a NIC.
 struct IbDevice {
   std::string name;  // "mlx5_0"
+  int64_t port = 1;
   BytesPerSecond rate;
-  bool active = false;
+  std::string state;    // "Down", "Active"
+  bool linked = true;   // the cable's other end answers
+  bool active() const;  // carries messages
   std::string network;  // "infiniband", "roce"
   Location where;
 };
@@ -138,6 +142,7 @@ struct Observed {
   void SayMachine(const std::string& product, const Location& where);
   void SayTree(PcieTree tree, int rank, const Location& where);
   void AddHost(const std::string& name, const Location& where);  // again: no change
+  void AddPort(IbDevice port);                                   // with a note if it is down
 };
 
 // GPUs and NICs that training uses: RDMA before Ethernet, the RDMA network with most NICs.

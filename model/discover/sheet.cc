@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "model/hardware/catalog.h"
 
@@ -53,10 +54,12 @@ std::string Plain(std::string_view text) {
 void Sheet::Resolve() {
   notes_ = seen_.notes;
   LeaveOutHosts();
+  NameNetworks();
   named_ = NamedTopologies(seen_);
   FindGpu();
   nearest_ = NearestTopology(seen_, gpu_.value == kUnknownGpu ? "" : gpu_.value);
   if (!seen_.unnamed.empty()) NameDevices();
+  LeaveOutPorts();
   if (gpu_.value.empty() && IsCpuMachine())
     gpu_ = {"localhost-cpu", "no GPU here; `plan bench --calibrate DIR` measures the cores", true};
   FindCounts();
@@ -93,6 +96,32 @@ void Sheet::LeaveOutHosts() {
                     "discover for such nodes separately",
                     left_out == 1 ? "a node" : fmt::format("{} nodes", left_out), one, gpus));
   }
+}
+
+// Of NICs whose source shows slots alone: a bond of Ethernet ports next to InfiniBand is none of training.
+void Sheet::NameNetworks() {
+  if (!seen_.tree) return;
+  for (PcieDevice& device : seen_.tree->value.devices) {
+    const auto port = std::ranges::find_if(seen_.ib, [&](const IbDevice& one) {
+      return device.nic && !one.network.empty() && one.name == device.name;
+    });
+    if (device.network.empty() && port != seen_.ib.end()) device.network = port->network;
+  }
+}
+
+// A NIC whose ports are all down is in its slot and carries nothing.
+void Sheet::LeaveOutPorts() {
+  if (seen_.ib.empty()) return;
+  const bool several = seen_.hosts.size() > 1 || (seen_.nodes && seen_.nodes->value > 1);
+  if (several && std::ranges::none_of(seen_.ib, &IbDevice::active))
+    Refuse(seen_.ib.front().where, "no port here is active, and the cluster has several nodes",
+           "bring the links up and print the list again, or leave this file out");
+  std::set<std::string> up, down;
+  for (const IbDevice& one : seen_.ib) (one.active() ? up : down).insert(one.name);
+  if (!seen_.tree) return;
+  std::erase_if(seen_.tree->value.devices, [&](const PcieDevice& device) {
+    return device.nic && down.contains(device.name) && !up.contains(device.name);
+  });
 }
 
 // Machines with the same GPUs differ in their network: only the vendor's name of the machine, or
@@ -245,7 +274,10 @@ void Sheet::FindNodes() {
 
 void Sheet::FindNics() {
   std::map<std::string, const IbDevice*> by_name;
-  for (const IbDevice& one : seen_.ib) by_name[one.name] = &one;
+  for (const IbDevice& one : seen_.ib) {
+    const IbDevice*& port = by_name[one.name];
+    if (port == nullptr || !port->active()) port = &one;
+  }
   std::size_t in_tree = 0;
   std::vector<const IbDevice*> used;
   if (seen_.tree) {
@@ -261,10 +293,12 @@ void Sheet::FindNics() {
   FindNicRate(used);
   if (in_tree > 0) {
     nics_ = {static_cast<int64_t>(in_tree), PlaceText(seen_.tree->where), false};
+  } else if (!seen_.ib.empty() && std::ranges::none_of(seen_.ib, &IbDevice::active)) {
+    nics_ = {0, PlaceText(seen_.ib.front().where), false};
   } else if (const int64_t active = std::ranges::count_if(
                  used,
                  [&](const IbDevice* one) {
-                   return one->active && one->rate.value == nic_rate_.value.value;
+                   return one->active() && one->rate.value == nic_rate_.value.value;
                  });
              active > 0) {
     nics_ = {active, PlaceText(used.front()->where), false};
@@ -287,20 +321,20 @@ void Sheet::FindNics() {
 void Sheet::FindNicRate(const std::vector<const IbDevice*>& used) {
   std::map<double, int> counts;
   for (const IbDevice* one : used) {
-    if (one->active && one->rate.value > 0) ++counts[one->rate.value];
+    if (one->active() && one->rate.value > 0) ++counts[one->rate.value];
   }
   const auto most =
       std::ranges::max_element(counts, {}, [](const auto& row) { return row.second; });
   if (most != counts.end()) {
     const auto first = std::ranges::find_if(
-        used, [&](const IbDevice* one) { return one->active && one->rate.value == most->first; });
+        used, [&](const IbDevice* one) { return one->active() && one->rate.value == most->first; });
     if (seen_.nic_rate && seen_.nic_rate->value.value != most->first)
       Refuse((*first)->where,
              fmt::format("{} runs at {} here, but {} says {}", (*first)->name, Gbps((*first)->rate),
                          PlaceText(seen_.nic_rate->where), Gbps(seen_.nic_rate->value)));
     nic_rate_ = {BytesPerSecond(most->first), PlaceText((*first)->where), false};
     for (const IbDevice* one : used) {
-      if (one->active && one->rate.value != most->first)
+      if (one->active() && one->rate.value != most->first)
         notes_.push_back(fmt::format("{} runs at {}, most at {} ({})", one->name, Gbps(one->rate),
                                      Gbps(nic_rate_.value), PlaceText(one->where)));
     }
@@ -315,7 +349,7 @@ void Sheet::FindNicRate(const std::vector<const IbDevice*>& used) {
 
 void Sheet::FindProfile() {
   const auto ib = std::ranges::find_if(
-      seen_.ib, [](const IbDevice& one) { return one.active && !one.network.empty(); });
+      seen_.ib, [](const IbDevice& one) { return one.active() && !one.network.empty(); });
   if (IsCpuMachine())
     profile_ = {"localhost", "messages through memory", true};
   else if (nics_.value == 0)

@@ -44,6 +44,8 @@ class Sheet {
 
  private:
   void LeaveOutHosts();
+  void NameNetworks();
+  void LeaveOutPorts();
   void FindGpu();
   void FindGpuOfType(const Fact<GpuType>& type);
   void NameDevices();

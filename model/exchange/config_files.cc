@@ -165,7 +165,7 @@ std::vector<File> DeepSpeedFiles(const Bundle& bundle) {
   Json json = Nested(settings, "", "");
   json["orrery"] = HeaderJson(bundle);  // DeepSpeed ignores keys that it does not know
   std::string script = ScriptHead(bundle) + ProgramCheck();
-  script += ScriptTail("\"$PROGRAM\" --deepspeed \"$here/ds_config.json\"");
+  script += ScriptTail(bundle, "\"$PROGRAM\" --deepspeed \"$here/ds_config.json\"");
   return {{"ds_config.json", JsonText(json), false}, {"train.sh", script, true}};
 }
 
@@ -215,10 +215,10 @@ cd "$TORCHTITAN_PATH"  # its test tokenizer and data set lie there
 export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
 )sh";
   if (!toml) script += "export PYTHONPATH=\"$here${PYTHONPATH:+:$PYTHONPATH}\"\n";
-  script += ScriptTail(toml ? "-m torchtitan.train --job.config_file \"$here/train.toml\" "
-                              "--training.steps \"$STEPS\""
-                            : "-m torchtitan.train --module orrery_config --config run "
-                              "--training.steps \"$STEPS\"");
+  script += ScriptTail(bundle, toml ? "-m torchtitan.train --job.config_file \"$here/train.toml\" "
+                                      "--training.steps \"$STEPS\""
+                                    : "-m torchtitan.train --module orrery_config --config run "
+                                      "--training.steps \"$STEPS\"");
   return {toml ? TitanToml(bundle, row) : TitanPython(bundle, row), {"train.sh", script, true}};
 }
 

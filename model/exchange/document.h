@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/exchange/hostfile.h"
 #include "model/exchange/setting.h"
 #include "model/exchange/target.h"
 
@@ -21,6 +22,7 @@ struct Document {
   Settings files = {};                            // configurations that a command names
   std::map<std::string, SourcePtr> written = {};  // texts of `files` that the script itself writes
   Settings counts = {};  // of nodes and processes: those that are not understood, with the reason
+  std::vector<Hostfile> hostfiles = {};
   Settings unread = {};  // words that only a shell knows, each with the reason
 };
 
@@ -41,6 +43,11 @@ SourcePtr WithoutJsonComments(const SourcePtr& source);
 Document ReadTrainingArguments(const SourcePtr& source);  // a call in a Python program
 Document ReadToml(const SourcePtr& source);
 Document ReadPython(const SourcePtr& source);
+
+// Of plan export, around the script with the layout.
+bool IsAroundTrainScript(const Source& source);
+// Throws the InputError that names that script.
+[[noreturn]] void RefuseAroundTrainScript(const SourcePtr& source);
 
 // A literal of Python as other formats spell it; "": it is none.
 std::string PythonLiteral(std::string_view text);

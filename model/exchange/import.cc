@@ -31,6 +31,7 @@ class Importer {
   Imported Run(std::vector<SourcePtr> sources, const OpenNamed& open) {
     for (const SourcePtr& source : sources) Sort(ReadDocument(source));
     TakeFiles(&sources, open);
+    TakeHostfiles(open);
     out_.no_nodes = UnknownNodes(counts_, launch_, records_, targets_);
     AddGiven();
     if (targets_.empty() && records_.empty() && !launch_.empty()) {
@@ -64,6 +65,7 @@ class Importer {
     for (std::string& note : document.notes) out_.notes.push_back(std::move(note));
     for (const Setting& file : document.files) files_.push_back(file);
     written_.merge(document.written);
+    for (Hostfile& use : document.hostfiles) hostfiles_.push_back(std::move(use));
     for (Setting& word : document.unread) unread_.push_back(std::move(word));
     for (Setting& count : document.counts) counts_.push_back(std::move(count));
     for (Setting& setting : document.settings) {
@@ -104,21 +106,7 @@ class Importer {
       if (!own && NumberOf(given_, field, 0) > 0 && !targets_.empty())
         launch_.push_back({key, at->second.text, at->second.where, ""});
     }
-    CountMachines();
-  }
-
-  // accelerate starts its processes on one machine unless it is told otherwise.
-  void CountMachines() {
-    const auto accelerate = targets_.find(kAccelerate);
-    if (accelerate == targets_.end() || Has(launch_, {"NNODES"})) return;
-    Settings& own = accelerate->second;
-    const auto processes = std::ranges::find(own, "num_processes", &Setting::key);
-    if (processes == own.end() || Has(own, {"num_machines"})) return;
-    const auto nodes = given_.find("nodes");
-    const Setting count = nodes == given_.end() ? Setting{"num_machines", "1", processes->where, ""}
-                                                : Setting{"num_machines", nodes->second.text,
-                                                          nodes->second.where, ""};
-    own.push_back(count);
+    CountMachines(launch_, given_, &targets_);
   }
 
   // Configurations that files name: found, or a note; what they found may name others.
@@ -127,6 +115,10 @@ class Importer {
     std::vector<std::pair<Setting, Target>> missing;
     for (std::size_t i = 0; i < files_.size() && i < kMostFiles; ++i) {
       const Setting file = files_[i];
+      if (file.key == "script") {
+        TakeScript(file, sources, open);
+        continue;
+      }
       const Target target = TargetOfNamed(file.key);
       const std::string name = file.value.substr(file.value.rfind('/') + 1);
       const bool given = std::ranges::any_of(*sources, [&](const SourcePtr& source) {
@@ -154,6 +146,59 @@ class Importer {
     for (const auto& [file, target] : missing) {
       const std::string name = file.value.substr(file.value.rfind('/') + 1);
       Missing(file, target, name.empty() ? "FILE" : name);
+    }
+  }
+
+  // The script that another one starts.
+  void TakeScript(const Setting& file, std::vector<SourcePtr>* sources, const OpenNamed& open) {
+    const std::string name = file.value.substr(file.value.rfind('/') + 1);
+    const bool given = std::ranges::any_of(*sources, [&](const SourcePtr& source) {
+      return source->name.substr(source->name.rfind('/') + 1) == name;
+    });
+    if (given || !targets_.empty()) return;
+    if (const SourcePtr found = open ? open(file) : nullptr) {
+      out_.notes.push_back(fmt::format("{} starts {}", Place(file.where), found->name));
+      sources->push_back(found);
+      TakeStarted(found);
+    } else if (IsAroundTrainScript(*file.where.source)) {
+      RefuseAroundTrainScript(file.where.source);
+    } else {
+      out_.notes.push_back(fmt::format("{}: starts {}, which is not found: add --from {}",
+                                       Place(file.where), file.value, name));
+    }
+  }
+
+  // It may be any: what prepares a job holds none.
+  void TakeStarted(const SourcePtr& script) {
+    std::optional<Document> document;
+    try {
+      document = ReadDocument(script);
+    } catch (const InputError& error) {
+      if (launch_.empty()) throw;
+      out_.notes.push_back(
+          fmt::format("{} is not read: {}", script->name, error.diagnostics().front().message));
+    }
+    if (document) Sort(std::move(*document));
+  }
+
+  // Nodes of hostfiles, where nothing else counts them.
+  void TakeHostfiles(const OpenNamed& open) {
+    for (const Hostfile& use : hostfiles_) {
+      const auto own = targets_.find(kAccelerate);
+      if (Has(launch_, {"NNODES"}) || (own != targets_.end() && Has(own->second, {"num_machines"})))
+        return;
+      const SourcePtr found = open && use.file.unresolved.empty() ? open(use.file) : nullptr;
+      if (found == nullptr) {
+        counts_.push_back(use.file);
+        counts_.back().unresolved = NoHostfile(use);
+        if (Has(launch_, {"WORLD"}))
+          out_.notes.push_back(fmt::format("{}: {}: nodes are counted as those of the cluster",
+                                           Place(use.file.where), NoHostfile(use)));
+        continue;
+      }
+      for (Setting& setting : NodesOf(use, found, &out_.notes)) {
+        if (!Has(launch_, {setting.key.c_str()})) launch_.push_back(std::move(setting));
+      }
     }
   }
 
@@ -190,8 +235,9 @@ class Importer {
                                "no flag says is a default; {} names",
                                file.key)
                          : file.key + " names";
-    out_.notes.push_back(fmt::format("{}: {} {}, whose settings are not known here: add --from {}",
-                                     Place(file.where), words, what, name));
+    out_.notes.push_back(fmt::format(
+        "{}: {} {}, whose settings are not known here{}: add --from {}", Place(file.where), words,
+        what, file.unresolved.empty() ? "" : " (" + file.unresolved + ")", name));
   }
 
   // Why there is no model, where the files say something of it.
@@ -242,9 +288,11 @@ class Importer {
     if (target == kAccelerate) CheckMachines(index, given_);
     Values values = FromSettings(index, target, given_, &known);
     if (target == kAccelerate) steps_ = StepsWithoutBatch(index, known);
+    if (target == kTitanToml && !known.contains("global_batch")) steps_ = LocalBatchAlone(settings);
     if (out_.model) NameAllLayers(out_.model->spec.layers, &values);
-    TakeWorld(target, index, &values);
-    CheckBatch(target, known);
+    TakeWorld(target, index, given_, &values, &out_.notes);
+    // Of two programs the one with degrees of models knows the ranks.
+    if (target != kDeepSpeed || !targets_.contains(kMegatron)) CheckBatch(target, known);
     if (target == kTitanToml && !given_.contains("global_batch"))
       out_.no_layout = PassesOfPipeline(index, known);
     if (std::string note = UnitsNote(index, values); !note.empty())
@@ -308,65 +356,6 @@ class Importer {
     }
   }
 
-  // A dump of Megatron's names the number of all GPUs alone, and so does mpirun -np.
-  void TakeWorld(Target target, const SettingIndex& index, Values* values) {
-    const auto world = index.Whole("WORLD", 1), replicas = index.Whole("data-parallel-size", 1);
-    if (world && replicas && *world != *replicas * ModelRanks(*values))
-      throw InputError(
-          {{index.Find("data-parallel-size")->where,
-            fmt::format("data_parallel_size {} x {} ranks of a replica are not world_size "
-                        "{} of {}",
-                        *replicas, ModelRanks(*values), *world, Place(index.Find("WORLD")->where)),
-            "world_size = tp x pp x cp x data_parallel_size"}});
-    if (!world || values->contains("nodes") || target == kAccelerate) return;
-    const Location where = index.Find("WORLD")->where;
-    const auto dp = *world / ModelRanks(*values);
-    values->insert_or_assign("dp", Value{Text(dp), where, "world_size"});
-    // The cluster's nodes, used whole where there are several.
-    const int64_t gpus = NumberOf(given_, "gpus_per_node", 0);
-    if (gpus == 0 || given_.contains("nodes") || (*world > gpus && *world % gpus != 0)) {
-      out_.notes.push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
-                                       Place(where), *world));
-      return;
-    }
-    const int64_t each = std::min(*world, gpus);
-    values->insert_or_assign("nodes", Value{Text(*world / each), where, "world_size"});
-    if (each < gpus)
-      values->insert_or_assign("gpus_per_node", Value{Text(each), where, "world_size"});
-    out_.notes.push_back(fmt::format("{}: world size {}, on the cluster {} of {} GPU{}",
-                                     Place(where), *world,
-                                     *world / each == 1 ? "1 node" : Text(*world / each) + " nodes",
-                                     each, each == 1 ? "" : "s"));
-  }
-
-  // Samples of a step are a whole number of micro-batches on every rank.
-  void CheckBatch(Target target, const Values& values) const {
-    const int64_t nodes = NumberOf(values, "nodes", 0), gpus = NumberOf(values, "gpus_per_node", 0);
-    const int64_t batch = NumberOf(values, "global_batch", 0);
-    const int64_t micro = NumberOf(values, "micro_batch", 0);
-    const int64_t tp = NumberOf(values, "tp", 1), pp = NumberOf(values, "pp", 1);
-    if (nodes == 0 || gpus == 0) return;
-    const auto degree = values.find(pp > 1 ? "pp" : "tp");
-    const int64_t cp = NumberOf(values, "cp", 1);
-    if (nodes * gpus % (tp * pp * cp) != 0 && degree != values.end())
-      throw InputError({{degree->second.where,
-                         fmt::format("tp {} x pp {}{} does not divide {} nodes of {} GPUs", tp, pp,
-                                     cp > 1 ? fmt::format(" x cp {}", cp) : "", nodes, gpus),
-                         ""}});
-    const int64_t ranks = nodes * gpus / tp / pp / cp;
-    if (batch == 0 || micro == 0) return;
-    if (NumberOf(values, "dp", ranks) != ranks) return;  // degrees of another cluster
-    if (batch % (micro * ranks) == 0) return;
-    throw InputError(
-        {{values.at("global_batch").where,
-          fmt::format("a global batch of {} is no multiple of micro-batch {} x {} "
-                      "data-parallel ranks ({})",
-                      batch, micro, ranks, InfoOf(target).name),
-          values.at("micro_batch").where.source
-              ? fmt::format("the micro-batch is of {}", Place(values.at("micro_batch").where))
-              : ""}});
-  }
-
   // Explicit values win over defaults of a program; two explicit ones must agree.
   void Merge(Values values) {
     for (auto& [field, value] : values) {
@@ -374,7 +363,7 @@ class Importer {
       if (added || !value.where.source) continue;
       if (value.text == kAuto || value.text.empty()) continue;  // filled in from what is there
       if (at->second.text != kAuto && !at->second.text.empty() && at->second.where.source &&
-          at->second.text != value.text)
+          !SameValue(at->second.text, value.text))
         throw InputError({{value.where,
                            fmt::format("{} is {} here and {} in {}", field, value.text,
                                        at->second.text, Place(at->second.where)),
@@ -432,6 +421,7 @@ class Importer {
 
   std::map<Target, Settings> targets_;
   Settings launch_, records_, files_, unread_, counts_;
+  std::vector<Hostfile> hostfiles_;
   std::map<std::string, SourcePtr> written_;  // by scripts, under the names that they have there
   std::unique_ptr<Setting> flavor_;           // that no registry has
   std::optional<OpenBatch> steps_;

@@ -8,11 +8,19 @@
 #include <algorithm>
 
 #include "model/base/edit_distance.h"
+#include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
+
+bool SameValue(const std::string& a, const std::string& b) {
+  double one = 0, other = 0;
+  return a == b || (ParseNumber(a, &one) == NumberFault::kNone &&
+                    ParseNumber(b, &other) == NumberFault::kNone && one == other);
+}
 
 void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
   const auto find = [](const Settings& all, const char* key) {
@@ -197,6 +205,16 @@ std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Valu
                    "--nodes N, the launch script (--from train.sh), or --global-batch N"};
 }
 
+OpenBatch LocalBatchAlone(const Settings& settings) {
+  const auto size = std::ranges::find(settings, "training.local_batch_size", &Setting::key);
+  const bool said = size != settings.end();
+  return {(said ? *size : settings.front()).where,
+          fmt::format("local_batch_size{} x data-parallel ranks is the global batch, and nothing "
+                      "says how many GPUs there are",
+                      said ? " " + size->value : ""),
+          "--nodes N, the launch script (--from train.sh), or --global-batch N"};
+}
+
 void NameAllLayers(int layers, Values* values) {
   const auto at = values->find("offload");
   if (at == values->end()) return;
@@ -209,6 +227,102 @@ void NameAllLayers(int layers, Values* values) {
 Target TargetOfNamed(const std::string& key) {
   if (key.find("deepspeed") != std::string::npos) return kDeepSpeed;
   return key == "module" ? kTitan : key.starts_with("job.") ? kTitanToml : kAccelerate;
+}
+
+void CheckBatch(Target target, const Values& values) {
+  const int64_t nodes = NumberOf(values, "nodes", 0), gpus = NumberOf(values, "gpus_per_node", 0);
+  const int64_t batch = NumberOf(values, "global_batch", 0);
+  const int64_t micro = NumberOf(values, "micro_batch", 0);
+  const int64_t tp = NumberOf(values, "tp", 1), pp = NumberOf(values, "pp", 1);
+  if (nodes == 0 || gpus == 0) return;
+  const auto degree = values.find(pp > 1 ? "pp" : "tp");
+  const int64_t cp = NumberOf(values, "cp", 1);
+  if (nodes * gpus % (tp * pp * cp) != 0 && degree != values.end())
+    throw InputError({{degree->second.where,
+                       fmt::format("tp {} x pp {}{} does not divide {} nodes of {} GPUs", tp, pp,
+                                   cp > 1 ? fmt::format(" x cp {}", cp) : "", nodes, gpus),
+                       ""}});
+  const int64_t ranks = nodes * gpus / tp / pp / cp;
+  if (batch == 0 || micro == 0) return;
+  if (NumberOf(values, "dp", ranks) != ranks) return;  // degrees of another cluster
+  if (batch % (micro * ranks) == 0) return;
+  throw InputError(
+      {{values.at("global_batch").where,
+        fmt::format("a global batch of {} is no multiple of micro-batch {} x {} "
+                    "data-parallel ranks ({})",
+                    batch, micro, ranks, InfoOf(target).name),
+        values.at("micro_batch").where.source
+            ? fmt::format("the micro-batch is of {}", Place(values.at("micro_batch").where))
+            : ""}});
+}
+
+// DeepSpeed's batches are those of one number of ranks, where all three stand in the file.
+std::optional<int64_t> RanksOfBatch(const SettingIndex& index) {
+  constexpr const char *kAll = "train_batch_size", *kMicro = "train_micro_batch_size_per_gpu",
+                       *kSteps = "gradient_accumulation_steps";
+  for (const char* key : {kAll, kMicro, kSteps}) {
+    if (index.Peek(key).empty() || index.Peek(key) == kAuto) return std::nullopt;
+  }
+  const auto all = index.Whole(kAll, 1), micro = index.Whole(kMicro, 1),
+             steps = index.Whole(kSteps, 1);
+  if (*all % (*micro * *steps) == 0) return *all / (*micro * *steps);
+  throw InputError({{index.Find(kAll)->where,
+                     fmt::format("{} {} is no multiple of {} {} x {} {}", kAll, *all, kMicro,
+                                 *micro, kSteps, *steps),
+                     "DeepSpeed asserts that they agree on a number of ranks"}});
+}
+
+void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
+               std::vector<std::string>* notes) {
+  auto world = index.Whole("WORLD", 1);
+  const auto replicas = index.Whole("data-parallel-size", 1);
+  const Setting* named = world ? index.Find("WORLD") : nullptr;
+  if (target == kDeepSpeed && !world && !given.contains("global_batch") &&
+      !given.contains("micro_batch")) {
+    if (const auto ranks = RanksOfBatch(index)) {
+      world = *ranks * ModelRanks(*values);
+      named = index.Find("train_batch_size");
+    }
+  }
+  if (world && replicas && *world != *replicas * ModelRanks(*values))
+    throw InputError(
+        {{index.Find("data-parallel-size")->where,
+          fmt::format("data_parallel_size {} x {} ranks of a replica are not world_size "
+                      "{} of {}",
+                      *replicas, ModelRanks(*values), *world, Place(named->where)),
+          "world_size = tp x pp x cp x data_parallel_size"}});
+  if (!world || values->contains("nodes") || target == kAccelerate) return;
+  const Location where = named->where;
+  const auto dp = *world / ModelRanks(*values);
+  values->insert_or_assign("dp", Value{Text(dp), where, "world_size"});
+  // The cluster's nodes, used whole where there are several.
+  const int64_t gpus = NumberOf(given, "gpus_per_node", 0);
+  if (gpus == 0 || given.contains("nodes") || (*world > gpus && *world % gpus != 0)) {
+    notes->push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
+                                 Place(where), *world));
+    return;
+  }
+  const int64_t each = std::min(*world, gpus);
+  values->insert_or_assign("nodes", Value{Text(*world / each), where, "world_size"});
+  if (each < gpus)
+    values->insert_or_assign("gpus_per_node", Value{Text(each), where, "world_size"});
+  notes->push_back(fmt::format(
+      "{}: world size {}, on the cluster {} of {} GPU{}", Place(where), *world,
+      *world / each == 1 ? "1 node" : Text(*world / each) + " nodes", each, each == 1 ? "" : "s"));
+}
+
+void CountMachines(const Settings& launch, const Values& given,
+                   std::map<Target, Settings>* targets) {
+  const auto accelerate = targets->find(kAccelerate);
+  if (accelerate == targets->end() || Has(launch, {"NNODES"})) return;
+  Settings& own = accelerate->second;
+  const auto processes = std::ranges::find(own, "num_processes", &Setting::key);
+  if (processes == own.end() || Has(own, {"num_machines"})) return;
+  const auto nodes = given.find("nodes");
+  const Setting count = nodes == given.end()
+                            ? Setting{"num_machines", "1", processes->where, ""}
+                            : Setting{"num_machines", nodes->second.text, nodes->second.where, ""};
+  own.push_back(count);
 }
 
 }  // namespace orrery::exchange

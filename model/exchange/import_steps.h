@@ -35,12 +35,23 @@ std::string FactWords(std::string words);
 
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
 std::string UnitsNote(const SettingIndex& index, const Values& values);
+// 1 and 1.0 are one value.
+bool SameValue(const std::string& a, const std::string& b);
 // A number of nodes that nobody can read, unless another line or file says it.
 std::optional<Setting> UnknownNodes(const Settings& counts, const Settings& launch,
                                     const Settings& records,
                                     const std::map<Target, Settings>& targets);
 // Throws InputError: processes that machines do not share out evenly. A topology's GPUs per node hide that from the fields.
 void CheckMachines(const SettingIndex& index, const Values& given);
+// accelerate starts its processes on one machine unless it is told otherwise.
+void CountMachines(const Settings& launch, const Values& given,
+                   std::map<Target, Settings>* targets);
+// A dump of Megatron's names the number of all GPUs alone, and so do mpirun -np and DeepSpeed's three batches: with those of a node in `given`, nodes.
+// Throws InputError: a number of replicas that does not fit.
+void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
+               std::vector<std::string>* notes);
+// Samples of a step are a whole number of micro-batches on every rank, and degrees divide the GPUs. Throws InputError.
+void CheckBatch(Target target, const Values& values);
 // Accumulation of Accelerate's and the Trainer's whose global batch is unknown.
 struct OpenBatch {
   Location where;
@@ -49,6 +60,8 @@ struct OpenBatch {
 };
 // nullopt: the batch is known, or nothing is said of it.
 std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);
+// Likewise of a torchtitan file without a global batch.
+OpenBatch LocalBatchAlone(const Settings& settings);
 // Offloaded activations of all of `layers` but the last, which stay anyway, are those of all.
 void NameAllLayers(int layers, Values* values);
 // Whose file a setting of that key names.

@@ -23,7 +23,8 @@ Kind KindOf(const std::string& text) {
   if (name == "deepspeed" || name == "deepspeed.launcher.runner") return Kind::kDeepSpeed;
   if (name == "accelerate" || name == "accelerate-launch" || name == "accelerate.commands.launch")
     return Kind::kAccelerate;
-  if (name == "mpirun" || name == "mpiexec" || name == "orterun") return Kind::kMpirun;
+  if (name == "mpirun" || name == "mpiexec" || name == "orterun" || name == "mpiexec.hydra")
+    return Kind::kMpirun;
   return name == "srun" ? Kind::kSrun : Kind::kNone;
 }
 
@@ -61,6 +62,7 @@ constexpr std::array kSwitches = {"u",
                                   "no_ssh",
                                   "dynamo_use_dynamic",
                                   "enable_cpu_affinity",
+                                  "bynode",
                                   "l"};
 
 std::string KeyOf(const std::string& option) {
@@ -123,6 +125,13 @@ constexpr KeyRow kKeys[] = {
     {Kind::kMpirun, "ppn", "TASKS_PER_NODE"},
     {Kind::kMpirun, "perhost", "TASKS_PER_NODE"},
     {Kind::kMpirun, "map-by", "MAP"},
+    {Kind::kMpirun, "bynode", "BY_NODE"},
+    {Kind::kMpirun, "hostfile", "HOSTFILE"},
+    {Kind::kMpirun, "machinefile", "HOSTFILE"},
+    {Kind::kMpirun, "f", "HOSTFILE"},
+    {Kind::kDeepSpeed, "hostfile", "HOSTFILE"},
+    {Kind::kDeepSpeed, "H", "HOSTFILE"},
+    {Kind::kAccelerate, "deepspeed-hostfile", "HOSTFILE"},
     {Kind::kMpirun, "host", "HOSTS"},
     {Kind::kMpirun, "hosts", "HOSTS"},
     {Kind::kMpirun, "H", "HOSTS"},
@@ -148,9 +157,6 @@ std::string Dashed(std::string key) {
   std::ranges::replace(key, '_', '-');
   return key;
 }
-
-// "gpu:h100:8" and "8" are 8; others as they are.
-std::string Count(const std::string& value) { return value.substr(value.rfind(':') + 1); }
 
 // Hosts of "a:8,b:8" and the slots of each; 0: not said, or not the same.
 std::pair<int64_t, int64_t> HostsOf(const std::string& list) {
@@ -198,6 +204,8 @@ class LaunchReader {
     says_.deepspeed |= kind == Kind::kDeepSpeed;
     tasks_.reset();
     each_.reset();
+    hostfile_.reset();
+    spread_ = false;
     Location where;
     for (const Option& option : OptionsIn(words)) {
       where = option.where;
@@ -211,9 +219,25 @@ class LaunchReader {
       }
     }
     if (kind == Kind::kMpirun || kind == Kind::kSrun) Tasks(kind == Kind::kSrun);
+    if (hostfile_) says_.hostfiles.push_back(Using(*hostfile_));
+  }
+
+  Hostfile Using(const Option& option) const {
+    Hostfile use;
+    use.file = {"hostfile", option.value, option.where, option.unresolved, true};
+    (void)Counted(tasks_, &use.tasks);
+    (void)Counted(each_, &use.each);
+    use.spread = spread_;
+    return use;
+  }
+  static bool Counted(const std::optional<Option>& option, int64_t* number) {
+    return option && option->unresolved.empty() && IsWhole(option->value) &&
+           ParseInteger(option->value, number) == NumberFault::kNone;
   }
 
   LaunchSays Done() {
+    for (Hostfile& use : says_.hostfiles)
+      use.agents = says_.torch || says_.accelerate || (says_.deepspeed && use.tasks > 0);
     // The agents that a launcher starts are no ranks.
     if (says_.torch || says_.accelerate || says_.deepspeed)
       std::erase_if(says_.settings, [](const Setting& setting) { return setting.key == "RANKS"; });
@@ -236,7 +260,11 @@ class LaunchReader {
       if (slots > 0) each_ = Option{"", std::to_string(slots), option.where, ""};
       return;
     }
-    if (key == "MAP") {  // ppr:8:node
+    spread_ |= key == "BY_NODE" || (key == "MAP" && option.value == "node");
+    if (key == "BY_NODE") {
+    } else if (key == "HOSTFILE") {
+      hostfile_ = option;
+    } else if (key == "MAP") {  // ppr:8:node
       if (!option.value.starts_with("ppr:") || !option.value.ends_with(":node")) return;
       each_ = option;
       each_->value = option.value.substr(4, option.value.size() - 9);
@@ -245,25 +273,31 @@ class LaunchReader {
     } else if (key == "TASKS_PER_NODE") {
       each_ = option;
     } else {
-      Add(key, key == "GPUS_PER_NODE" ? Count(option.value) : option.value, option);
+      const std::string gpus =
+          key == "GPUS_PER_NODE" ? GpusIn(option.value, option.key == "gres") : "";
+      Add(key, gpus.empty() ? option.value : gpus, option);
     }
   }
 
   void Add(const std::string& key, const std::string& value, const Option& option) {
     Setting setting{key, value, option.where, option.unresolved, true};
     if (setting.unresolved.empty() && key == "NNODES") setting = CountedNodes(std::move(setting));
-    if (setting.unresolved.empty() && !IsWhole(setting.value)) return;
+    if (setting.unresolved.empty() && !IsWhole(setting.value)) {
+      // Words such as "gpu" count what a node has.
+      if (!setting.value.empty() && setting.value[0] >= '0' && setting.value[0] <= '9')
+        throw InputError(
+            {{setting.where, fmt::format("{}: '{}' is no whole number", option.key, setting.value),
+              "digits alone, such as 8"}});
+      return;
+    }
     says_.settings.push_back(std::move(setting));
   }
 
   // Processes of MPI or Slurm. Of Slurm's several tasks alone are ranks: one a node is an agent.
   void Tasks(bool slurm) {
-    const auto whole = [](const std::optional<Option>& option) {
-      int64_t number = 0;
-      const bool known = option && option->unresolved.empty() && IsWhole(option->value);
-      return known && ParseInteger(option->value, &number) == NumberFault::kNone ? number : 0;
-    };
-    const int64_t all = whole(tasks_), each = whole(each_);
+    int64_t all = 0, each = 0;
+    (void)Counted(tasks_, &all);
+    (void)Counted(each_, &each);
     if (each > 1 || (each == 1 && !slurm)) Add("RANKS", std::to_string(each), *each_);
     const auto nodes = std::ranges::find(says_.settings, "NNODES", &Setting::key);
     if (all == 0) {
@@ -286,7 +320,8 @@ class LaunchReader {
   }
 
   LaunchSays says_;
-  std::optional<Option> tasks_, each_;
+  std::optional<Option> tasks_, each_, hostfile_;
+  bool spread_ = false;
 };
 
 }  // namespace
@@ -305,6 +340,45 @@ bool IsArgumentsFile(const std::string& text) {
 bool IsWhole(const std::string& text) {
   int64_t number = 0;
   return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
+}
+
+Words DirectiveWords(const Word& comment, std::size_t front) {
+  Words words;
+  std::string word;
+  for (const char c : comment.text.substr(std::min(front, comment.text.size())) + " ") {
+    if (c == '#') break;
+    if (c != ' ' && c != '\t') {
+      word += c;
+      continue;
+    }
+    if (word.size() > 2 && word[0] == '-' && word[1] != '-' && IsWhole(word.substr(2))) {
+      words.push_back({word.substr(0, 2), comment.where, ""});
+      word.erase(0, 2);
+    }
+    if (!word.empty()) words.push_back({std::move(word), comment.where, ""});
+    word.clear();
+  }
+  return words;
+}
+
+std::string GpusIn(const std::string& text, bool list, std::string* type) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::string entry = text.substr(begin, end - begin);
+    begin = end + 1;
+    entry.resize(std::min(entry.find('('), entry.size()));  // sockets, "(S:0-1)"
+    if (entry.starts_with("gres/")) entry.erase(0, 5);
+    if (list && entry != "gpu" && !entry.starts_with("gpu:")) continue;
+    if (list) entry.erase(0, entry == "gpu" ? 3 : 4);
+    const std::size_t colon = entry.rfind(':');
+    const std::string count = colon == std::string::npos ? entry : entry.substr(colon + 1);
+    const bool whole = IsWhole(count);
+    if (type != nullptr && (colon != std::string::npos || !whole))
+      *type = whole ? entry.substr(0, colon) : entry;
+    if (whole) return count;
+    return list ? "1" : "";  // "gpu" and "gpu:h100" are one
+  }
+  return "";
 }
 
 Setting CountedNodes(Setting count) {

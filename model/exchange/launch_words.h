@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "model/exchange/hostfile.h"
 #include "model/exchange/shell.h"
 
 namespace orrery::exchange {
@@ -19,10 +20,18 @@ bool IsWhole(const std::string& text);
 // A count of nodes as it is to be read: what is no number has `unresolved`, with the reason.
 Setting CountedNodes(Setting count);
 
+// Words of a scheduler's directive behind its first `front` letters, up to '#'; "-N4" is "-N 4".
+Words DirectiveWords(const Word& comment, std::size_t front);
+
+// GPUs that Slurm's options ask for: "8" and "h100:8" of --gpus-per-node, "gpu:h100:8(S:0-1),nvme:1" of --gres (`list`). "":
+// none, or no number. `type`, if given, takes "h100".
+std::string GpusIn(const std::string& text, bool list, std::string* type = nullptr);
+
 // Position of the training program in a command; words.size(): there is none.
 std::size_t ProgramOf(const Words& words);
 
 struct LaunchSays {
+  std::vector<Hostfile> hostfiles;
   // NNODES, GPUS_PER_NODE, WORLD (ranks, where nobody says how many a node has), and Accelerate's own by the keys of its
   // file. Those with `unresolved` are for messages.
   Settings settings;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "model/base/check.h"
+#include "model/base/plain_text.h"
 #include "model/exchange/spellings.h"
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/names.h"
@@ -122,6 +123,23 @@ std::optional<Value> ReadCell(const Field& field, const Cell& cell, const Settin
       break;
   }
   return std::nullopt;
+}
+
+// Fields whose values are counts. Programs take digits there ("1e1" is no number to argparse's int), flags of this project
+// are not asked.
+constexpr std::string_view kCounts[] = {
+    "tp",       "pp",           "cp",          "ep",    "dp",
+    "dp_outer", "vpp",          "micro_batch", "nodes", "gpus_per_node",
+    "seq_len",  "global_batch", "lora",        "zero"};
+
+void CheckCount(const Field& field, const Value& value) {
+  if (!value.where.source || value.text.empty() || value.text == kAuto || value.text == "null" ||
+      value.text == "None" || std::ranges::find(kCounts, field.name) == std::end(kCounts))
+    return;
+  int64_t number = 0;
+  if (ParseInteger(value.text, &number) == NumberFault::kNone && number >= 0) return;
+  throw InputError({{value.where, fmt::format("{}: '{}' is no whole number", value.key, value.text),
+                     "digits alone, such as 8"}});
 }
 
 Written WriteChoice(const Cell& cell, const std::string& value) {
@@ -266,6 +284,7 @@ Values FromSettings(const SettingIndex& settings, Target target, const Values& g
     const auto flag = given.find(field.name);
     try {
       if (auto value = ReadCell(field, *cell, settings, all)) {
+        CheckCount(field, *value);
         all.insert_or_assign(field.name, *value);
         values.emplace(field.name, std::move(*value));
       }

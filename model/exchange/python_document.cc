@@ -176,12 +176,6 @@ void RefuseClusterFile(const SourcePtr& source) {
 
 namespace {
 
-// A file of `plan export` around train.sh, by the line that all of them have.
-bool IsAroundTrainScript(const Source& source) {
-  return source.text.find("# Predict again: plan predict ") != std::string::npos &&
-         !source.name.ends_with("train.sh");
-}
-
 Document ReadByContent(const SourcePtr& source) {
   const std::string_view text = source->text;
   const auto named = [&](const char* ending) { return source->name.ends_with(ending); };
@@ -217,16 +211,29 @@ Document ReadByContent(const SourcePtr& source) {
 
 }  // namespace
 
+// A file of `plan export` around train.sh, by the line that all of them have.
+bool IsAroundTrainScript(const Source& source) {
+  return source.text.find("# Predict again: plan predict ") != std::string::npos &&
+         !source.name.ends_with("train.sh");
+}
+
+void RefuseAroundTrainScript(const SourcePtr& source) {
+  throw InputError({{{source, 1, 1},
+                     fmt::format("{} was written by plan export and starts train.sh, which holds "
+                                 "the layout",
+                                 source->name),
+                     "--from train.sh, or --from plan.json, in the same folder"}});
+}
+
 Document ReadDocument(const SourcePtr& source) {
+  // Its ConfigMap holds files in whatever syntax.
+  if (IsAroundTrainScript(*source) && source->text.find("\nkind: ConfigMap\n") != std::string::npos)
+    RefuseAroundTrainScript(source);
   try {
     return ReadByContent(source);
   } catch (const InputError&) {
     if (!IsAroundTrainScript(*source)) throw;
-    throw InputError({{{source, 1, 1},
-                       fmt::format("{} was written by plan export and starts train.sh, which holds "
-                                   "the layout",
-                                   source->name),
-                       "--from train.sh, or --from plan.json, in the same folder"}});
+    RefuseAroundTrainScript(source);
   }
 }
 

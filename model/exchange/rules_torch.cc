@@ -75,6 +75,8 @@ std::optional<Value> LayersByWeights(const SettingIndex& settings, const Values&
   return From(said, ListText(list));
 }
 
+constexpr int64_t kLocalBatch = 8;  // torchtitan's default
+
 // Data-parallel ranks that the degrees name; 0: the rest of the GPUs (-1).
 int64_t TitanDataParallel(const SettingIndex& settings, const Values& values) {
   const Setting* copies = settings.Find(kReplicate);
@@ -257,7 +259,7 @@ Cell TomlLocalBatch() {
         const bool stages = NumberOf(values, "pp", 1) > 1;
         const Setting* size = settings.Find(stages ? kMicroSize : "training.local_batch_size");
         if (size != nullptr) return From(size, size->value);
-        return Value{stages ? "1" : "8", {}, ""};  // torchtitan's defaults
+        return Value{stages ? "1" : Text(kLocalBatch), {}, ""};  // torchtitan's defaults
       });
 }
 
@@ -266,7 +268,7 @@ std::optional<Diagnostic> PassesOfPipeline(const SettingIndex& settings, const V
   if (global == nullptr || NumberOf(values, "pp", 1) == 1) return std::nullopt;
   const Setting* size = settings.Find("training.local_batch_size");
   const auto all = settings.Whole("training.global_batch_size", 1);
-  const auto local = size == nullptr ? 8 : settings.Whole("training.local_batch_size", 1);
+  const auto local = size == nullptr ? kLocalBatch : settings.Whole("training.local_batch_size", 1);
   if (!local || !all || global->value == "-1") return std::nullopt;
   const int64_t ranks = TitanDataParallel(settings, values);
   if (ranks == 0)
@@ -292,9 +294,10 @@ Cell TomlGlobalBatch() {
         const Setting* batch = settings.Find("training.global_batch_size");
         if (batch != nullptr && batch->value != "-1") return From(batch, batch->value);
         const int64_t all = TitanDataParallel(settings, values);
-        const auto local = settings.Whole("training.local_batch_size", 1);
-        if (all == 0 || !local) return std::nullopt;
-        return From(settings.Find("training.local_batch_size"), Text(all * *local));
+        const Setting* size = settings.Find("training.local_batch_size");
+        const int64_t local = settings.Whole("training.local_batch_size", 1).value_or(kLocalBatch);
+        if (all == 0) return std::nullopt;
+        return size == nullptr ? Value{Text(all * local), {}, ""} : From(size, Text(all * local));
       });
 }
 

@@ -51,6 +51,7 @@ class ScriptReader {
     for (const Word& comment : script_.comments) Directive(comment);
     CountHosts();
     CountTasks();
+    CountGpus();
     // As many tasks as GPUs, where nothing else counts those.
     if (tasks_ && !Has(document_.settings, {"GPUS_PER_NODE", "num_processes"}))
       Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
@@ -74,8 +75,21 @@ class ScriptReader {
       else
         Lost({"", setting.where, setting.unresolved});
     }
-    if (document_.settings.empty() && document_.counts.empty()) {
+    if (script_.end)
+      document_.notes.push_back(fmt::format(
+          "{}: the script ends here: what stands behind is not read", Place(*script_.end)));
+    if (!document_.target) NameScript();
+    // Their layout stands in the program, which is not run.
+    if (program_ && !Names("script"))
+      document_.notes.push_back(
+          fmt::format("{}: the program's own settings are in Python and not read: what no flag "
+                      "says is a default",
+                      Place(program_->where)));
+    if (document_.settings.empty() && document_.counts.empty() && document_.files.empty()) {
       RefuseClusterFile(document_.source);
+      if (script_.end)
+        throw InputError({{*script_.end, "the script ends here, before any training command",
+                           "a script that trains with the variables that it sets itself"}});
       throw InputError({{{document_.source, 1, 1},
                          fmt::format("{}: no training command and no size of a job is found",
                                      document_.source->name),
@@ -86,6 +100,29 @@ class ScriptReader {
   }
 
  private:
+  bool Names(std::string_view key) const {
+    return std::ranges::find(document_.files, key, &Setting::key) != document_.files.end();
+  }
+
+  // Without a training command: the script that this one starts, which may hold it.
+  void NameScript() {
+    if (program_ && program_->text.ends_with(".py")) return;
+    const std::string& own = document_.source->name;
+    for (auto command = script_.commands.rbegin(); command != script_.commands.rend(); ++command) {
+      if (command->front().text == "source" || command->front().text == ".") continue;
+      for (const Word& word : *command) {
+        if (!word.unresolved.empty() || !word.text.ends_with(".sh") || word.text == own ||
+            IsOption(word.text))
+          continue;
+        document_.files.push_back({"script", word.text, word.where, "", true});
+        return;
+      }
+    }
+    // Those of plan export that hand the folder's other files on.
+    if (IsAroundTrainScript(*document_.source))
+      document_.files.push_back({"script", "train.sh", {document_.source, 1, 1}, "", true});
+  }
+
   // The command with the most settings; arguments of tools before it are fewer.
   void FindCommand() {
     const Words* best = nullptr;
@@ -112,12 +149,7 @@ class ScriptReader {
                       Place((*best)[program].where), others));
     document_.target = TargetOf(most);
     Launch(std::span(*best).subspan(0, program));
-    // Their layout stands in the program, which is not run.
-    if (!document_.target)
-      document_.notes.push_back(
-          fmt::format("{}: the program's own settings are in Python and not read: what no flag "
-                      "says is a default",
-                      Place((*best)[program].where)));
+    if (!document_.target) program_ = (*best)[program];
     if (document_.target)
       document_.kind = fmt::format("a script with settings of {}", InfoOf(*document_.target).name);
     for (const Word& word : lost) Lost(word, true);
@@ -163,6 +195,7 @@ class ScriptReader {
     LaunchSays says = LaunchOf(words);
     if (says.accelerate && !document_.target) document_.target = kAccelerate;
     agents_ = says.torch || says.accelerate || says.deepspeed;
+    document_.hostfiles = std::move(says.hostfiles);
     const bool hosts = std::ranges::any_of(
         words, [](const Word& word) { return word.text.starts_with("--hostfile"); });
     if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
@@ -202,6 +235,13 @@ class ScriptReader {
     const WrittenFile* file =
         FindWritten(script_, command_, *named, FolderOf(document_.source->name));
     if (file == nullptr) return;
+    if (file->unresolved.empty() && !file->copy.empty()) {
+      document_.notes.push_back(fmt::format("{}: {} is a copy of {} ({})", Place(named->where),
+                                            named->value, file->copy, Place(file->name.where)));
+      named->value = file->copy;
+      named->unresolved.clear();
+      return;
+    }
     if (!file->unresolved.empty() || file->text.find_first_not_of(" \t\n") == std::string::npos) {
       named->unresolved = file->unresolved.empty() ? "its text is empty" : file->unresolved;
       return;
@@ -241,26 +281,22 @@ class ScriptReader {
 
   // "SBATCH --nodes=4" and "PBS -l select=4:ncpus=8:ngpus=8".
   void Directive(const Word& comment) {
-    const auto source = document_.source;
-    const bool slurm = comment.text.starts_with("SBATCH ");
-    if (!slurm && !comment.text.starts_with("PBS ")) return;
-    Words words;
-    std::string word;
-    for (const char c : comment.text.substr(slurm ? 7 : 4) + " ") {
-      if (c == '#') break;
-      if (c != ' ' && c != '\t') {
-        word += c;
-      } else if (!word.empty()) {
-        // -N4
-        if (slurm && word.size() > 2 && word[0] == '-' && word[1] != '-' &&
-            IsWhole(word.substr(2))) {
-          words.push_back({word.substr(0, 2), comment.where, ""});
-          word.erase(0, 2);
-        }
-        words.push_back({std::move(word), comment.where, ""});
-        word.clear();
-      }
+    const std::string name = comment.text.substr(0, comment.text.find_first_of(" \t"));
+    const bool slurm = name == "SBATCH";
+    if (name == "BSUB" || name == "COBALT" || name == "PJM" || name == "flux:" || name == "$")
+      return OtherScheduler(comment, name);
+    if ((!slurm && name != "PBS") || name.size() == comment.text.size()) return;
+    if (!comment.unresolved.empty()) {
+      document_.notes.push_back(fmt::format("{}: #{} {}: {} does not read it", Place(comment.where),
+                                            comment.text, comment.unresolved,
+                                            slurm ? "Slurm" : "PBS"));
+      return;
     }
+    const Words words = DirectiveWords(comment, name.size());
+    if (slurm && !words.empty() && (words[0].text == "hetjob" || words[0].text == "packjob"))
+      throw InputError(
+          {{comment.where, "a job of several components: which of them trains is not known",
+            "leave the directives of that component alone"}});
     for (const Setting& setting : OptionsOf(words)) {
       if (slurm) {
         Slurm(setting);
@@ -269,6 +305,16 @@ class ScriptReader {
         Pbs(setting);
       }
     }
+  }
+
+  void OtherScheduler(const Word& comment, const std::string& name) {
+    if (name == "$" && !comment.text.starts_with("$ -")) return;  // a comment of people
+    const std::string what = fmt::format("#{}: directives of this scheduler are not read", name);
+    const bool said = std::ranges::any_of(document_.notes, [&](const std::string& note) {
+      return note.find(what) != std::string::npos;
+    });
+    if (!said)
+      document_.notes.push_back(fmt::format("{}: {}: give --nodes", Place(comment.where), what));
   }
 
   void Slurm(const Setting& setting) {
@@ -284,15 +330,14 @@ class ScriptReader {
       if (IsWhole(setting.value)) each_ = setting;
       if (IsWhole(setting.value) && setting.value != "1") tasks_ = setting;
     } else if (setting.key == "gpus-per-node" || setting.key == "gres") {
-      const std::size_t colon = setting.value.rfind(':');
-      const std::string count =
-          colon == std::string::npos ? setting.value : setting.value.substr(colon + 1);
-      const bool gpus = setting.key != "gres" || setting.value.starts_with("gpu");
-      if (gpus && IsWhole(count)) Add("GPUS_PER_NODE", count, setting.where);
-      const std::size_t kind = setting.value.find(':');
-      if (gpus && kind != std::string::npos && setting.value.starts_with("gpu:") && kind != colon)
-        document_.notes.push_back(fmt::format("{} requests {} GPUs", Place(setting.where),
-                                              setting.value.substr(kind + 1, colon - kind - 1)));
+      std::string type;
+      const std::string count = GpusIn(setting.value, setting.key == "gres", &type);
+      if (!count.empty()) Add("GPUS_PER_NODE", count, setting.where);
+      if (!type.empty())
+        document_.notes.push_back(fmt::format("{} requests {} GPUs", Place(setting.where), type));
+    } else if (setting.key == "gpus-per-task") {
+      per_task_ = setting;
+      per_task_->value = GpusIn(setting.value, false);
     }
   }
 
@@ -342,6 +387,22 @@ class ScriptReader {
     Add("NNODES", std::to_string(nodes), all_->where);
   }
 
+  // Where no line has the GPUs of a node: those of its tasks, or tasks of the job as ranks on its nodes.
+  void CountGpus() {
+    const auto nodes = std::ranges::find(document_.settings, "NNODES", &Setting::key);
+    if (nodes == document_.settings.end() || tasks_ || Has(document_.settings, {"GPUS_PER_NODE"}))
+      return;
+    int64_t all = 0, each = 0, count = 0, gpus = 1;
+    if (each_) (void)ParseInteger(each_->value, &each);
+    if (all_) (void)ParseInteger(all_->value, &all);
+    (void)ParseInteger(nodes->value, &count);
+    if (each == 0 && count > 0 && all % count == 0) each = all / count;
+    if (per_task_ && ParseInteger(per_task_->value, &gpus) != NumberFault::kNone) return;
+    if (!per_task_ && (agents_ || each < 2)) return;
+    if (each * gpus > 0)
+      Add("GPUS_PER_NODE", std::to_string(each * gpus), per_task_ ? per_task_->where : all_->where);
+  }
+
   // PBS Pro's select=4:ngpus=8 and Torque's nodes=4:ppn=8:gpus=8.
   void Pbs(const Setting& setting) {
     const std::size_t begin = setting.value.find('=') + 1;
@@ -364,11 +425,13 @@ class ScriptReader {
   }
 
   ShellScript script_;
-  std::size_t command_ = 0;  // the place of the training command
+  std::size_t command_ = 0;      // the place of the training command
+  std::optional<Word> program_;  // that it starts, of no known target
   Document document_;
   std::map<std::string, Setting> unknown_;  // of launchers: by key, with the reason
   std::optional<Setting> tasks_;            // of Slurm, on each node: ranks
   std::optional<Setting> hosts_, gpus_;     // of Slurm, of the job: a list, all GPUs
+  std::optional<Setting> per_task_;         // of Slurm: GPUs
   std::optional<Setting> all_, each_;       // likewise: of the job, and on each node if it is one
   bool agents_ = false;                     // a task starts the ranks of its node
   std::optional<Location>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -36,7 +37,8 @@ class Follower : private ShellExpander {
 
   ShellScript Run() {
     if (!path_.empty()) SetOwnPaths(path_, &script_);
-    while (at_ < tokens_.size()) Command();
+    while (at_ < tokens_.size() && !script_.end) Command();
+    if (!CommandsFollow(tokens_, at_)) script_.end.reset();
     // What nobody calls here may be called elsewhere: with which words is not known.
     for (std::size_t i = 0; i < bodies_.size(); ++i) {
       if (!bodies_[i].called) RunBody(i, std::nullopt, {});
@@ -46,16 +48,21 @@ class Follower : private ShellExpander {
 
  private:
   void Command() {
-    if (Defines()) return;
+    if (Pattern() || Defines()) return;
     Words words;
     bool first = true, integer = false;
-    while (at_ < tokens_.size() && tokens_[at_].word()) {
+    while (at_ < tokens_.size() && (tokens_[at_].word() || tokens_[at_].redirect())) {
       const Token& token = tokens_[at_];
+      if (!token.word()) {  // words may stand behind it
+        TakeRedirect();
+        continue;
+      }
       const std::string plain = token.Plain();
       const bool bare = token.pieces.size() == 1 && token.pieces[0].quote == Piece::kNone;
       if (first && bare && branches_.Keyword(plain)) {
         ++at_;
         if (plain == "for") LoopVariable();
+        if (plain == "case") return Choice();
         continue;
       }
       if (first && bare && kDeclarers.contains(plain)) {
@@ -78,9 +85,12 @@ class Follower : private ShellExpander {
         Calculations(&words);
         continue;
       }
-      if (RunsShell(words)) {
-        const Words front(words.begin(), words.end() - 2);
-        for (const Word& script : Expand(token, true)) Inner(script, front);
+      if (const std::size_t shell = RunsOnHost(words, token) ? 0 : ShellBefore(words);
+          shell < words.size()) {
+        const Words front(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(shell));
+        // Lines of '...' are those of the file.
+        const bool raw = token.pieces.size() == 1 && token.pieces[0].quote == Piece::kSingle;
+        for (const Word& script : Expand(token, true)) Inner(script, front, raw);
       }
       for (Word& word : Expand(token)) words.push_back(std::move(word));
       ++at_;
@@ -138,6 +148,8 @@ class Follower : private ShellExpander {
         at_ = bodies_[calls_.back()].end;
       return at_ == bodies_[calls_.back()].end;
     }
+    if (words[0].text == "exit" && subshells_ == 0 && !branches_.Unknown() && !branches_.ForWant())
+      script_.end = words[0].where;
     const auto found = functions_.find(words[0].text);
     if (found == functions_.end() || calls_.size() >= kMostNested || ++called_ > kMostCalls ||
         std::ranges::find(calls_, found->second) != calls_.end())
@@ -169,7 +181,7 @@ class Follower : private ShellExpander {
     auto locals = std::exchange(locals_, {});
     branches_ = around;
     branches_.Enter(unsure);
-    for (at_ = body.begin; at_ < body.end;) Command();
+    for (at_ = body.begin; at_ < body.end && !script_.end;) Command();
     for (auto& [name, value] : locals_) {
       if (value)
         script_.variables[name] = std::move(*value);
@@ -222,6 +234,28 @@ class Follower : private ShellExpander {
     script_.variables[name] = {{OneOf(name, values, where)}, false};
   }
 
+  // WORD in behind "case".
+  void Choice() {
+    Word chosen{"", Location(), "nobody knows it"};
+    if (at_ < tokens_.size() && tokens_[at_].word()) chosen = Joined(tokens_[at_++]);
+    while (at_ < tokens_.size() && tokens_[at_].op == "\n") ++at_;
+    if (at_ < tokens_.size() && tokens_[at_].Plain() == "in") ++at_;
+    branches_.Choose(chosen);
+  }
+
+  // PATTERN | PATTERN ) in front of what runs for it; false: no pattern stands here.
+  bool Pattern() {
+    const Word* const chosen = branches_.Chosen();
+    if (chosen == nullptr) return false;
+    while (at_ < tokens_.size() && !tokens_[at_].word() && tokens_[at_].op != ")") ++at_;
+    if (at_ < tokens_.size() && tokens_[at_].Plain() == "esac") return false;
+    const std::size_t begin = at_;
+    while (at_ < tokens_.size() && tokens_[at_].op != ")") ++at_;
+    branches_.Arm(MatchesPattern(std::span(tokens_).subspan(begin, at_ - begin), *chosen));
+    if (at_ < tokens_.size()) ++at_;
+    return true;
+  }
+
   // A loop over known words in which nothing stands but assignments: as often as there are words.
   bool FollowLoop(const std::string& name, const Words& values) {
     constexpr std::size_t kMostTurns = 1024;
@@ -241,8 +275,8 @@ class Follower : private ShellExpander {
   }
 
   // bash -c '...': a script of its own with the variables of this one. What is not known of its text stays a hole in the
-  // words there. `front`: the launcher that starts it.
-  void Inner(const Word& text, const Words& front) {
+  // words there. `front`: the launcher that starts it. `lines`: they are those of the file, too.
+  void Inner(const Word& text, const Words& front, bool lines) {
     if (text.text.empty() || inner_ >= kMostInner) return;
     ++inner_;
     Lexed lexed;
@@ -251,8 +285,15 @@ class Follower : private ShellExpander {
     } catch (const InputError&) {
       return;  // a quote in what a variable holds: the words outside may say enough
     }
-    for (Token& token : lexed.tokens) token.where = text.where;
-    for (HereDocument& document : lexed.documents) document.where = text.where;
+    const auto place = [&](const Location& inner) {
+      Location where = text.where;
+      if (lines) where.line += inner.line - 1;
+      if (lines) where.column = inner.line == 1 ? where.column + inner.column : inner.column;
+      return where;
+    };
+    for (Token& token : lexed.tokens) token.where = place(token.where);
+    for (Token& comment : lexed.comments) comment.where = place(comment.where);
+    for (HereDocument& document : lexed.documents) document.where = place(document.where);
     Follower follower(lexed, "");
     follower.inner_ = inner_;
     follower.hole_ = text.unresolved;
@@ -268,18 +309,13 @@ class Follower : private ShellExpander {
                           command[0].text.substr(0, 64)),
               "arguments on one line, or a backslash at the end of each"}});
     }
+    AddComments(lexed, &script);
     Append(std::move(script), front, &script_);
   }
 
-  void Operator() {
-    if (at_ >= tokens_.size()) return Effects("");
-    const Token& token = tokens_[at_];
+  void TakeRedirect() {
+    const Token& token = tokens_[at_++];
     const std::string& op = token.op;
-    const bool redirects = op.starts_with('<') || op.starts_with('>');
-    if (!redirects) Effects(op);
-    branches_.Operator(op);
-    ++at_;
-    if (!redirects) return;
     if (token.document >= 0) {
       const HereDocument& document = documents_[static_cast<std::size_t>(token.document)];
       redirects_.document = true;
@@ -293,13 +329,29 @@ class Follower : private ShellExpander {
     }
   }
 
+  void Operator() {
+    if (at_ >= tokens_.size()) return Effects("");
+    const std::string& op = tokens_[at_].op;
+    Effects(op);
+    if (op == "(") ++subshells_;
+    if (op == ")" && subshells_ > 0) --subshells_;
+    branches_.Operator(op);
+    ++at_;
+  }
+
   // Behind the last word of a command and all its redirections.
   void Effects(const std::string& op) {
     Redirects redirects = std::exchange(redirects_, {});
     const Words words = std::exchange(of_command_, {});
     ReadVariables(words, redirects, branches_, &script_);
     WriteFiles(words, redirects, branches_, &script_);
+    CopyFile(words, branches_, &script_);
     EditFiles(words, branches_, &script_);
+    // bash <<WORD, sbatch <<WORD
+    const std::size_t shell = redirects.document ? ShellOfInput(words) : words.size();
+    if (shell < words.size())
+      Inner(redirects.text,
+            Words(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(shell)), true);
     // cat <<WORD | tee FILE, echo TEXT | tee FILE
     if (op != "|") return;
     if (const auto printed = PrintedBy(words); printed && redirects.to.empty()) {
@@ -308,6 +360,8 @@ class Follower : private ShellExpander {
     } else if (redirects.document && words.size() == 1 && words[0].text == "cat") {
       redirects.to.clear();
       redirects_ = std::move(redirects);
+    } else {
+      redirects_.maker = MakerOf(words);
     }
   }
 
@@ -377,7 +431,8 @@ class Follower : private ShellExpander {
   std::map<std::string, std::size_t> functions_;
   std::vector<std::size_t> calls_;  // in each other
   int called_ = 0;
-  bool local_ = false;                                          // behind `local`
+  int subshells_ = 0;   // "(" before: an exit leaves them alone
+  bool local_ = false;  // behind `local`
   std::map<std::string, std::optional<ShellVariable>> locals_;  // of the function, before it
   std::set<std::string> integers_;  // of declare -i: what they are given is calculated
 };
@@ -387,8 +442,7 @@ class Follower : private ShellExpander {
 ShellScript ReadShell(const SourcePtr& source) {
   const Lexed lexed = LexShell(source);
   ShellScript script = Follower(lexed, source->name).Run();
-  for (const Token& comment : lexed.comments)
-    script.comments.push_back({comment.Plain(), comment.where, ""});
+  AddComments(lexed, &script);
   return script;
 }
 

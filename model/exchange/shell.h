@@ -3,13 +3,14 @@
 // what only a shell could know is marked with the reason.
 //
 // Followed: NAME=word, NAME+=word, NAME=(...), export and its kin, $NAME, ${NAME}, ${NAME:-word}, ${NAME[@]}, ${#NAME[@]}, $((...)), ((...)), let, declare -i,
-// quotes, continued lines, here-documents (what cat and tee write of them, what read takes), loops over known words that only
+// quotes, continued lines, here-documents (what cat and tee write of them, what read, bash and sbatch take), copies of files, loops over known words that only
 // assign, and the script's own folder ($0, BASH_SOURCE and the commands around
-// them). A branch behind a test of known words is taken or left out; what another branch, a loop or a function sets is unknown,
-// and so is the output of other commands. The environment is taken as empty: ${NODES:-4} is 4.
+// them). A branch behind a test of known words, or an arm of a case of one, is taken or left out; what another branch, a loop or a function sets is unknown,
+// and so is the output of other commands. Behind an exit that is surely reached nothing is read. The environment is taken as empty: ${NODES:-4} is 4.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,13 +29,14 @@ struct ShellVariable {
   Words words;  // one of a plain variable
   bool array = false;
 };
-// A file that a here-document of the script is written to.
+// A file that the script writes: a here-document, what it prints, a copy.
 struct WrittenFile {
   Word name;
   std::string text;
   Location where;          // of its first line
   std::string unresolved;  // why the text is not known
   std::size_t before = 0;  // of how many commands the next one reads it
+  std::string copy = "";   // of this file, which the script does not write; "": `text` is known
 };
 struct ShellScript {
   std::vector<Words> commands;                     // in the order of the text, never empty ones
@@ -42,6 +44,7 @@ struct ShellScript {
   std::vector<Word> branches;      // lists that a branch makes longer: what it adds is left out
   std::vector<WrittenFile> files;  // in the order of the text
   std::vector<Word> comments;      // lines that begin with '#', without it
+  std::optional<Location> end;     // of the `exit` at which it surely ends before its last line
 };
 
 // Throws InputError: a quote or bracket is never closed, or the text has more words than a script would.

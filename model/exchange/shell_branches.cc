@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows if, elif, else and fi, && and ||. Loops, cases and functions may run or not.
+// Follows if, elif, else and fi, case, && and ||. Loops and functions may run or not.
 #include "model/exchange/shell_branches.h"
 
 #include <algorithm>
@@ -19,6 +19,13 @@ const std::set<std::string, std::less<>> kClosers = {"fi", "done", "esac", "}"};
 bool AsksForDefault(const Words& words) {
   return words.size() == 4 && words[0].text.starts_with('[') && words[1].text == "-z" &&
          IsUnset(words[2].unresolved);
+}
+
+// [ -z WORD ], [ -n WORD ] or a comparison with "".
+bool AsksForEmpty(const Words& words) {
+  return std::ranges::any_of(words, [](const Word& word) {
+    return word.text == "-z" || word.text == "-n" || (word.text.empty() && word.unresolved.empty());
+  });
 }
 
 }  // namespace
@@ -49,6 +56,7 @@ bool ShellBranches::Keyword(const std::string& word) {
     if (word == "{" && !closed_ && run_ == Is::kYes) block.now = Is::kYes;
     block.loop = word == "for" || word == "while" || word == "until" || word == "select";
     if (run_ == Is::kNo) block.now = Is::kNo;
+    block.want = want_;
     blocks_.push_back(block);
   } else if (kClosers.contains(word)) {
     if (!blocks_.empty()) blocks_.pop_back();
@@ -60,11 +68,36 @@ bool ShellBranches::Keyword(const std::string& word) {
   return true;
 }
 
+void ShellBranches::Choose(const Word& word) {
+  Block& block = blocks_.back();  // Keyword("case") made it
+  block.choice = block.awaits = true;
+  block.chosen = word;
+  block.taken = run_ == Is::kNo;
+  block.doubt = run_ == Is::kUnknown;
+  block.now = Is::kNo;
+}
+
+void ShellBranches::Arm(std::optional<bool> matches) {
+  Block& block = blocks_.back();
+  block.awaits = false;
+  block.now = block.taken || matches == false ? Is::kNo
+              : block.doubt || !matches       ? Is::kUnknown
+                                              : Is::kYes;
+  block.taken |= matches == true && !block.doubt;
+  block.doubt |= !matches.has_value();
+  run_ = result_ = Is::kYes;
+}
+
+const Word* ShellBranches::Chosen() const {
+  return !blocks_.empty() && blocks_.back().awaits ? &blocks_.back().chosen : nullptr;
+}
+
 // Its commands run where no arm before was taken.
 void ShellBranches::Condition(Block* block) {
   block->condition = true;
   block->now = block->taken ? Is::kNo : block->doubt ? Is::kUnknown : Is::kYes;
   block->commands = 0;
+  block->want = false;
 }
 
 void ShellBranches::Then(Block* block) {
@@ -104,10 +137,12 @@ void ShellBranches::Ran(const Words& words) {
   negated_ = false;
   const std::string& name = test.front();
   tested_ = name == "[" || name == "[[" || name == "test" || name == kArithmetic;
+  if (tested_) want_ = AsksForEmpty(words);
   result_ = !holds ? (tested_ ? Is::kUnknown : Is::kYes) : *holds ? Is::kYes : Is::kNo;
   if (!blocks_.empty() && blocks_.back().condition) {
     ++blocks_.back().commands;
     blocks_.back().held = tested_ ? result_ : Is::kUnknown;
+    blocks_.back().want |= want_;
   }
 }
 
@@ -122,7 +157,11 @@ void ShellBranches::Operator(const std::string& op) {
                                                : Is::kYes;
   } else if (op == ";" || op == "\n" || op == "&" || op == ";;") {
     run_ = result_ = Is::kYes;
-    tested_ = false;
+    tested_ = want_ = false;
+  }
+  if (op == ";;" && !blocks_.empty() && blocks_.back().choice) {
+    blocks_.back().awaits = true;
+    blocks_.back().now = Is::kNo;
   }
 }
 
@@ -151,6 +190,7 @@ bool ShellBranches::Unknown() const {
          std::ranges::any_of(blocks_, [](const Block& block) { return block.now == Is::kUnknown; });
 }
 
+bool ShellBranches::ForWant() const { return want_ || std::ranges::any_of(blocks_, &Block::want); }
 bool ShellBranches::InLoop() const { return std::ranges::any_of(blocks_, &Block::loop); }
 bool ShellBranches::InFunction() const { return std::ranges::any_of(blocks_, &Block::function); }
 

@@ -2,6 +2,7 @@
 // Which commands of a script run: those of branches by the tests in front of them, where their words are known.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,20 @@ class ShellBranches {
   void Ran(const Words& words);
   void Operator(const std::string& op);
 
+  // Of "case WORD in": what is chosen by, and whether the patterns in front of the next arm are it (nullopt: nobody knows).
+  void Choose(const Word& word);
+  void Arm(std::optional<bool> matches);
+  const Word* Chosen() const;  // null: no pattern is awaited
+
   // The body of a function that is called here, or that nobody calls (`unsure`).
   void Enter(bool unsure);
   // What follows in it may not run: an arm that may be taken leaves it.
   void Doubt();
 
-  bool Skips() const;       // the command that is read is not run
-  bool Unknown() const;     // nobody knows whether it is
+  bool Skips() const;    // the command that is read is not run
+  bool Unknown() const;  // nobody knows whether it is
+  // It runs where a word is empty: scripts stop there for want of an argument or a variable, which whoever starts them gives.
+  bool ForWant() const;
   bool InLoop() const;      // it may be run several times
   bool InFunction() const;  // it runs where the function is called
 
@@ -32,11 +40,15 @@ class ShellBranches {
   struct Block {
     bool tests = false;  // "if": arms with conditions
     bool loop = false;
+    bool choice = false;  // "case"
+    bool awaits = false;  // a pattern of it is next
+    Word chosen = {};
     bool function = false;
     bool condition = false;  // one of them is read
     Is now = Is::kUnknown;   // whether this arm runs
     bool taken = false;      // an arm before it ran
     bool doubt = false;      // an arm before it may have run
+    bool want = false;       // it runs where a word is empty
     int commands = 0;        // in the condition
     Is held = Is::kUnknown;  // the last of them
   };
@@ -49,6 +61,7 @@ class ShellBranches {
   Is run_ = Is::kYes;     // by && and ||
   Is result_ = Is::kYes;  // of the command before
   bool tested_ = false;   // it was a test
+  bool want_ = false;     // of an empty word
   bool closed_ = false;   // ")" stands before: of NAME ()
   bool negated_ = false;  // "!" in front of the command
 };

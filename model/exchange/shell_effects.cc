@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows assignments, read, and files of cat, tee, echo, printf and sed -i.
+// Follows assignments, loops over them, and read.
 #include "model/exchange/shell_effects.h"
 
 #include <fmt/format.h>
@@ -84,23 +84,75 @@ void SetOwnPaths(const std::string& path, ShellScript* script) {
     script->variables[here] = {{{FolderOf(path), none, ""}}, false};
 }
 
+void AddComments(const Lexed& lexed, ShellScript* script) {
+  const auto first = std::ranges::find_if(lexed.tokens, &Token::word);
+  for (const Token& comment : lexed.comments) {
+    const bool late = first != lexed.tokens.end() && comment.where.line > first->where.line;
+    script->comments.push_back(
+        {comment.Plain(), comment.where, late ? "stands behind the first command" : ""});
+  }
+}
+
 void Append(ShellScript inner, const Words& front, ShellScript* to) {
   for (WrittenFile& file : inner.files) {
     file.before += to->commands.size();
     to->files.push_back(std::move(file));
   }
+  for (Word& comment : inner.comments) to->comments.push_back(std::move(comment));
   for (Words& command : inner.commands) {
     command.insert(command.begin(), front.begin(), front.end());
     to->commands.push_back(std::move(command));
   }
 }
 
-bool RunsShell(const Words& words) {
-  if (words.size() < 2) return false;
-  const std::string& shell = words[words.size() - 2].text;
+namespace {
+
+bool IsShell(const std::string& text) {
+  const std::string name = text.substr(text.rfind('/') + 1);
+  return name == "bash" || name == "sh" || name == "zsh" || name == "dash";
+}
+
+// Where the shell stands before its options, of which the last is at `end` - 1.
+std::size_t ShellInFront(const Words& words, std::size_t end) {
+  for (std::size_t i = end; i-- > 0;) {
+    const std::string& text = words[i].text;
+    if (IsShell(text)) return i;
+    const bool named = i > 0 && words[i - 1].text.size() > 1 && words[i - 1].text[0] == '-' &&
+                       std::string_view("oO").find(words[i - 1].text.back()) !=
+                           std::string_view::npos;  // -euo pipefail
+    if (text.empty() || (text[0] != '-' && text[0] != '+' && !named)) break;
+  }
+  return words.size();
+}
+
+}  // namespace
+
+bool RunsOnHost(const Words& words, const Token& next) {
+  if (words.size() < 2 || words.back().text.starts_with('-')) return false;
+  const bool several = next.pieces.size() == 1 && next.pieces[0].quote != Piece::kNone &&
+                       next.pieces[0].text.find(' ') != std::string::npos;
+  return several && (words.front().text == "ssh" || words.front().text == "pdsh");
+}
+
+std::size_t ShellBefore(const Words& words) {
+  if (words.size() < 2) return words.size();
   const std::string& option = words.back().text;
-  return (shell.ends_with("bash") || shell.ends_with("/sh") || shell == "sh") &&
-         option.starts_with('-') && option.ends_with('c');
+  const bool takes = option.size() > 1 && option[0] == '-' && option[1] != '-' &&
+                     option.find('c') != std::string::npos;
+  return takes ? ShellInFront(words, words.size() - 1) : words.size();
+}
+
+std::size_t ShellOfInput(const Words& words) {
+  if (words.empty()) return 0;
+  if (words.front().text == "sbatch" || words.front().text == "qsub") {
+    const bool file = std::ranges::any_of(words, [](const Word& word) {
+      return word.text.ends_with(".sh") || word.text.ends_with(".sbatch");
+    });
+    return file ? words.size() : 0;
+  }
+  std::size_t end = words.size();
+  while (end > 0 && words[end - 1].text == "-") --end;
+  return ShellInFront(words, end);
 }
 
 std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at) {
@@ -128,6 +180,31 @@ std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at) {
     first = false;
   }
   return 0;
+}
+
+bool CommandsFollow(const std::vector<Token>& tokens, std::size_t at) {
+  constexpr std::string_view kEnds[] = {"fi", "}", "done", "esac"};
+  return std::any_of(tokens.begin() + static_cast<std::ptrdiff_t>(std::min(at, tokens.size())),
+                     tokens.end(), [&](const Token& token) {
+                       return token.word() &&
+                              std::ranges::find(kEnds, token.Plain()) == std::end(kEnds);
+                     });
+}
+
+std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& word) {
+  std::optional<bool> matches = false;
+  for (const Token& token : patterns) {
+    if (!token.word()) continue;
+    const std::string plain = token.Plain();
+    const bool quoted = token.pieces.size() == 1 && token.pieces[0].quote != Piece::kNone;
+    if (plain == "*" && !quoted) return true;
+    if (!word.unresolved.empty() || (plain.empty() && !quoted) ||
+        (!quoted && plain.find_first_of("*?[") != std::string::npos))
+      matches = std::nullopt;
+    else if (plain == word.text)
+      return true;
+  }
+  return matches;
 }
 
 std::size_t EndOfBlock(const std::vector<Token>& tokens, std::size_t at) {
@@ -208,199 +285,6 @@ void ReadVariables(const Words& words, const Redirects& redirects, const ShellBr
     }
     StoreVariable(branches, name.text, std::move(value), false, name.where, script);
   }
-}
-
-namespace {
-
-// "\\n" and "\\t" as echo -e and printf take them.
-std::string WithEscapes(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
-    if (next == 'n' || next == 't' || next == '\\') {
-      out += next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
-      ++i;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-Word PrintedByEcho(const Words& words) {
-  std::size_t at = 1;
-  bool newline = true, escapes = false;
-  for (; at < words.size(); ++at) {
-    const std::string& text = words[at].text;
-    if (text.size() < 2 || text[0] != '-' || text.find_first_not_of("neE", 1) != text.npos) break;
-    newline = newline && text.find('n') == text.npos;
-    escapes = escapes || text.find('e') != text.npos;
-  }
-  Word out{"", words[std::min(at, words.size() - 1)].where, ""};
-  for (std::size_t i = at; i < words.size(); ++i) {
-    out.text += (i == at ? "" : " ") + (escapes ? WithEscapes(words[i].text) : words[i].text);
-    if (out.unresolved.empty()) out.unresolved = words[i].unresolved;
-  }
-  out.text += newline ? "\n" : "";
-  return out;
-}
-
-Word PrintedByPrintf(const Words& words) {
-  const std::string& format = words[1].text;
-  Word out{"", words[1].where, words[1].unresolved};
-  if (format == "%s" || format == "%s\\n") {
-    for (std::size_t i = 2; i < words.size(); ++i) {
-      out.text += words[i].text + (format == "%s" ? "" : "\n");
-      if (out.unresolved.empty()) out.unresolved = words[i].unresolved;
-    }
-  } else if (format.find('%') != format.npos) {
-    out.unresolved = "its text is formatted by printf";
-  } else {
-    out.text = WithEscapes(format);
-  }
-  return out;
-}
-
-WrittenFile* LastOf(ShellScript* script, const Word& name) {
-  const auto same = [&](const WrittenFile& file) {
-    return file.name.unresolved.empty() && name.unresolved.empty() &&
-           fs::path(file.name.text).lexically_normal() == fs::path(name.text).lexically_normal();
-  };
-  const auto last = std::find_if(script->files.rbegin(), script->files.rend(), same);
-  return last == script->files.rend() ? nullptr : &*last;
-}
-
-// What is there, and `more` on the lines on which the script has it, where they come later.
-std::string Appended(const WrittenFile& before, const WrittenFile& more) {
-  std::string text = before.text;
-  const auto next = before.where.line + std::ranges::count(text, '\n');
-  if (text.ends_with('\n') && more.where.line > next)
-    text.append(static_cast<std::size_t>(more.where.line - next), '\n');
-  return text + more.text;
-}
-
-// s/OLD/NEW/ and s/OLD/NEW/g of plain texts; false: what only sed knows.
-bool Substitute(const std::string& expression, std::string* text) {
-  if (expression.size() < 4 || expression[0] != 's') return false;
-  const char mark = expression[1];
-  const std::size_t middle = expression.find(mark, 2);
-  const std::size_t end = middle == expression.npos ? middle : expression.find(mark, middle + 1);
-  if (end == expression.npos || middle == 2) return false;
-  const std::string old = expression.substr(2, middle - 2),
-                    by = expression.substr(middle + 1, end - middle - 1),
-                    flags = expression.substr(end + 1);
-  if (old.find_first_of("\\.*[]^$\n") != old.npos || by.find_first_of("\\&\n") != by.npos ||
-      !(flags.empty() || flags == "g"))
-    return false;
-  for (std::size_t at = 0; (at = text->find(old, at)) != text->npos;) {
-    text->replace(at, old.size(), by);
-    at += by.size();
-    if (flags.empty()) at = std::min(text->find('\n', at), text->size());
-  }
-  return true;
-}
-
-}  // namespace
-
-std::optional<Word> PrintedBy(const Words& words) {
-  if (words.size() < 2) return std::nullopt;
-  if (words[0].text == "echo") return PrintedByEcho(words);
-  if (words[0].text == "printf") return PrintedByPrintf(words);
-  return std::nullopt;
-}
-
-void EditFiles(const Words& words, const ShellBranches& branches, ShellScript* script) {
-  if (words.size() < 3 || words[0].text != "sed" || branches.Skips()) return;
-  Words expressions, rest;
-  bool in_place = false, plain = true;
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    const std::string& text = words[i].text;
-    if (text.starts_with("-i") || text.starts_with("--in-place")) {
-      in_place = true;
-    } else if (text == "-e" && i + 1 < words.size()) {
-      expressions.push_back(words[++i]);
-    } else if (text.starts_with('-') && text.size() > 1) {
-      plain = false;
-    } else {
-      rest.push_back(words[i]);
-    }
-  }
-  if (!in_place || rest.empty()) return;
-  if (expressions.empty()) {
-    expressions.push_back(rest.front());
-    rest.erase(rest.begin());
-  }
-  for (const Word& name : rest) {
-    const WrittenFile* before = LastOf(script, name);
-    WrittenFile file{name, "", name.where, "", script->commands.size()};
-    bool known = plain && before != nullptr && !branches.Unknown();
-    if (known) file.text = before->text, file.where = before->where;
-    for (const Word& one : expressions)
-      known = known && one.unresolved.empty() && Substitute(one.text, &file.text);
-    if (known)
-      file.unresolved = before->unresolved;
-    else
-      file.unresolved =
-          fmt::format("{} is changed by sed ({})", name.unresolved.empty() ? name.text : "a file",
-                      Place(name.where));
-    script->files.push_back(std::move(file));
-  }
-}
-
-void WriteFiles(const Words& words, const Redirects& redirects, const ShellBranches& branches,
-                ShellScript* script) {
-  const bool tee = !words.empty() && words[0].text == "tee";
-  const bool cat = !words.empty() && words[0].text == "cat" &&
-                   (words.size() == 1 || (words.size() == 2 && words[1].text == "-"));
-  if (branches.Skips()) return;
-  Words names = redirects.to;
-  bool append = redirects.append;
-  for (std::size_t i = 1; tee && i < words.size(); ++i) {
-    append |= words[i].text == "-a" || words[i].text == "--append";
-    if (words[i].text.starts_with('-') && words[i].text.size() > 1) continue;
-    names.push_back(words[i]);
-  }
-  const std::optional<Word> printed = PrintedBy(words);
-  const bool whole = printed || (redirects.document && (tee || cat));
-  if (!whole && !append) return;  // other commands: what lies there is what they wrote
-  const Word& text = printed ? *printed : redirects.text;
-  for (Word& name : names) {
-    if (name.text == "/dev/null") continue;
-    WrittenFile file{name, text.text, text.where, text.unresolved, script->commands.size()};
-    if (!whole) file.where = name.where;
-    const std::string shown = name.unresolved.empty() ? name.text : "a file";
-    const WrittenFile* before = append && whole ? LastOf(script, name) : nullptr;
-    if (branches.Unknown()) {
-      file.unresolved =
-          fmt::format("{} is written in a branch or loop ({})", shown, Place(name.where));
-    } else if (before != nullptr) {
-      file.text = Appended(*before, file);
-      file.where = before->where;
-      if (!before->unresolved.empty()) file.unresolved = before->unresolved;
-    } else if (append) {
-      file.unresolved = fmt::format("{} is appended to ({})", shown, Place(name.where));
-    }
-    script->files.push_back(std::move(file));
-  }
-}
-
-const WrittenFile* FindWritten(const ShellScript& script, std::size_t command, const Setting& named,
-                               const std::string& folder) {
-  const auto is = [&](const WrittenFile& file) {
-    if (file.before > command) return false;
-    // Both of the same variable that nobody knows.
-    if (!named.unresolved.empty() || !file.name.unresolved.empty())
-      return named.unresolved == file.name.unresolved;
-    const fs::path a = fs::path(named.value).lexically_normal(),
-                   b = fs::path(file.name.text).lexically_normal();
-    const auto below = [&](const fs::path& whole, const fs::path& part) {
-      return part.is_relative() && (fs::path(folder) / part).lexically_normal() == whole;
-    };
-    return a == b || below(a, b) || below(b, a);
-  };
-  for (auto file = script.files.rbegin(); file != script.files.rend(); ++file)
-    if (is(*file)) return &*file;
-  return nullptr;
 }
 
 }  // namespace orrery::exchange

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,20 +20,35 @@ struct Redirects {
   bool append = false;  // behind what is there
   bool read = false;    // from a file or a string
   bool document = false;
-  Word text;  // of the here-document; its place is that of the first line
+  Word text;          // of the here-document; its place is that of the first line
+  std::string maker;  // the program in front of a pipe that makes a text of another file
 };
 
 // What a script knows of its own place.
 void SetOwnPaths(const std::string& path, ShellScript* script);
 
+// Schedulers read comments in front of the first command alone.
+void AddComments(const Lexed& lexed, ShellScript* script);
+
 // The commands and files of a script inside `to`, which the words `front` start.
 void Append(ShellScript inner, const Words& front, ShellScript* to);
 
-// ... bash -c
-bool RunsShell(const Words& words);
+// Of "... bash -c" or "... bash -e -o pipefail -c" the place of the shell; words.size(): the next word is no script.
+std::size_t ShellBefore(const Words& words);
+// ssh HOST "a; b" and pdsh -w HOSTS "a; b": the next word is a script for those.
+bool RunsOnHost(const Words& words, const Token& next);
+// A command that takes its standard input for a script: bash, bash -s, sbatch. Its launcher's words are those before the place;
+// words.size(): it does not.
+std::size_t ShellOfInput(const Words& words);
 
 // Of "; do NAME=...; done" from there: where "done" stands; 0: the loop holds other commands.
 std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at);
+
+// Whether anything but the ends of blocks stands from there on.
+bool CommandsFollow(const std::vector<Token>& tokens, std::size_t at);
+
+// Whether a word is one of the patterns of an arm of "case": "a | b", "*". nullopt: other patterns, or nobody knows the word.
+std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& word);
 
 // Where the block that begins there ends: its "}"; 0: nowhere.
 std::size_t EndOfBlock(const std::vector<Token>& tokens, std::size_t at);
@@ -54,7 +70,13 @@ std::optional<Word> PrintedBy(const Words& words);
 // sed -i: substitutions of plain text in files of this script are followed.
 void EditFiles(const Words& words, const ShellBranches& branches, ShellScript* script);
 
-// cat > FILE <<WORD and tee FILE <<WORD, echo and printf.
+// The program, if it is one, that makes a text of others in a way that is not followed: jq, envsubst.
+std::string MakerOf(const Words& words);
+
+// cp, mv and ln -s of one file.
+void CopyFile(const Words& words, const ShellBranches& branches, ShellScript* script);
+
+// cat > FILE <<WORD and tee FILE <<WORD, cat A B > FILE, echo and printf.
 void WriteFiles(const Words& words, const Redirects& redirects, const ShellBranches& branches,
                 ShellScript* script);
 

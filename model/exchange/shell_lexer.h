@@ -27,6 +27,7 @@ struct Token {
   Location where;
   int document = -1;  // of "<<": its place among the here-documents
   bool word() const { return op.empty(); }
+  bool redirect() const { return op.starts_with('<') || op.starts_with('>'); }
   // The text of a word without quotes and expansions; "" for others.
   std::string Plain() const;
 };

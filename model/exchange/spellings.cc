@@ -24,6 +24,9 @@ constexpr Alias kAliases[] = {
     {kMegatron, "model-parallel-size", "tensor-model-parallel-size", ""},
     {kMegatron, "recompute-activations", "recompute-granularity", "selective"},
     {kMegatron, "checkpoint-activations", "recompute-granularity", "full"},
+    {kMegatron, "activations-checkpoint-method", "recompute-method", ""},  // of 2021 and 2022
+    {kMegatron, "activations-checkpoint-num-layers", "recompute-num-layers", ""},
+    {kMegatron, "checkpoint-num-layers", "recompute-num-layers", ""},
     {kMegatron, "use-flash-attn-v1", "use-flash-attn", ""},
     {kMegatron, "use-flash-attn-v2", "use-flash-attn", ""},
     {kMegatron, "batch-size", "micro-batch-size", ""},
@@ -48,37 +51,6 @@ constexpr Alias kAliases[] = {
     {kTitanToml, "training.fp8_linear", "model.converters", "float8"},
 };
 
-struct Unmodelled {
-  Target target;
-  const char* part;  // the key begins so
-  const char* what;
-  double but = -1;  // with this number it is as plans have it
-};
-constexpr Unmodelled kUnmodelled[] = {
-    {kMegatron, "fp4-param", "weights held in 4 bits"},
-    {kMegatron, "softmax-type", "another softmax"},
-    {kMegatron, "no-rope-freq", "layers without positions"},
-    {kMegatron, "cuda-graph", "CUDA graphs"},
-    {kMegatron, "enable-cuda-graph", "CUDA graphs"},
-    {kMegatron, "moe-", "mixtures of experts"},
-    {kMegatron, "rampup-batch-size", "a batch that grows"},
-    {kDeepSpeed, "zero_optimization.offload_param", "weights on NVMe, or other choices of offload"},
-    {kDeepSpeed, "zero_optimization.offload_optimizer",
-     "states on NVMe, or other choices of offload"},
-    {kDeepSpeed, "zero_optimization.zero_quantized", "quantised collectives"},
-    {kDeepSpeed, "zero_hpz", "a second shard of the weights in each node"},
-    {kDeepSpeed, "sparse_attention", "sparse attention"},
-    {kDeepSpeed, "compression_training", "compression"},
-    {kAccelerate, "deepspeed_config.offload", "offloading"},
-    {kDeepSpeed, "zero_optimization.reduce_bucket_size", "another size of buckets", 5e8},
-    {kMegatron, "ddp-bucket-size", "another size of buckets"},
-    {kBridge, "ddp.bucket_size", "another size of buckets"},
-    {kTitan, "compile.", "compiled kernels"},
-    {kTitanToml, "compile.", "compiled kernels"},
-    {kTitanToml, "model.converters", "a conversion of the model"},
-    {kTitanToml, "quantize.linear.float8.recipe_name", "fp8 with scales by rows"},
-};
-
 Settings::iterator FindKey(Settings* settings, std::string_view key) {
   return std::ranges::find(*settings, key, &Setting::key);
 }
@@ -93,8 +65,18 @@ int64_t WholeAt(Settings* settings, std::string_view key, int64_t missing) {
   return number;
 }
 
+// Before there was a granularity, a method said that whole layers are repeated.
+void SayGranularity(Settings* settings) {
+  const auto method = FindKey(settings, "recompute-method");
+  if (method == settings->end() || method->value == "None" ||
+      HasKey(*settings, "recompute-granularity"))
+    return;
+  settings->push_back({"recompute-granularity", "full", method->where, "", method->flag});
+}
+
 // Megatron-DeepSpeed's own.
 void RespellMegatron(Settings* settings) {
+  SayGranularity(settings);
   for (Setting& setting : *settings) {
     if (setting.key == "zero-stage") {
       const std::string stage = setting.value;
@@ -236,6 +218,12 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
       setting.value = "true";
     if (setting.key == "args.torch_compile" && Off(setting.value)) setting.value = "false";
   }
+  // TF32 is how what stays in fp32 is multiplied.
+  const auto half = [](const Setting& setting) {
+    return (setting.key == "args.bf16" || setting.key == "args.fp16") && setting.value == "true";
+  };
+  if (std::ranges::any_of(*settings, half))
+    std::erase_if(*settings, [](const Setting& setting) { return setting.key == "args.tf32"; });
   OneProcess(settings);
   StepsOfDeepSpeed(settings);
   const auto off = [](const Setting& setting) {
@@ -418,16 +406,6 @@ void LetFlagsWin(Target target, Settings* settings, std::vector<std::string>* no
                                    flag->value, setting.value, Place(setting.where)));
     return true;
   });
-}
-
-const char* NotModelled(Target target, const Setting& setting) {
-  double number = 0;
-  const bool known = ParseNumber(setting.value, &number) == NumberFault::kNone;
-  const auto row = std::ranges::find_if(kUnmodelled, [&](const Unmodelled& what) {
-    return what.target == target && setting.key.starts_with(what.part) && !Off(setting.value) &&
-           !(known && number == what.but);
-  });
-  return row == std::end(kUnmodelled) ? nullptr : row->what;
 }
 
 }  // namespace orrery::exchange

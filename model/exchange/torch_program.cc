@@ -267,7 +267,7 @@ std::vector<File> TorchFiles(const Bundle& bundle) {
 export STEPS
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 )sh";
-  script += ScriptTail("\"$here/train.py\"");
+  script += ScriptTail(bundle, "\"$here/train.py\"");
   return {{"train.py", Program(bundle), false}, {"train.sh", script, true}};
 }
 

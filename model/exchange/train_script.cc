@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace orrery::exchange {
 namespace {
 
@@ -101,9 +103,24 @@ std::string ArgumentArray(const std::string& name, const Settings& settings) {
   return text + ")\n";
 }
 
-std::string ScriptTail(const std::string& command) {
+// How the job numbers its ranks, which is what the target is told.
+std::string RankOrder(const Bundle& bundle) {
+  const Strategy& strategy = bundle.layout.strategy;
+  const auto row =
+      std::ranges::find(bundle.settings.fields, std::string_view("placement"), &FieldReport::field);
+  const bool told = row != bundle.settings.fields.end() && !Differs(row->status);
+  const bool inside = strategy.stages_inside() && told;
+  return fmt::format("tensor parallelism within a node, {}then {}, {}",
+                     strategy.cp > 1 ? "then context parallelism, " : "",
+                     inside ? "pipeline stages, then data" : "data, then pipeline stages",
+                     told || !strategy.stages_inside()
+                         ? "as the prediction has it"
+                         : "where the prediction has stages in front of data");
+}
+
+std::string ScriptTail(const Bundle& bundle, const std::string& command) {
   return fmt::format(R"sh(
-# Rank order: tensor parallelism within a node, then data, then pipeline stages, as the prediction has it.
+# Rank order: {}.
 if [ -n "${{RANK:-}}" ]; then
   start=(python3 -u)  # the launcher started this process for one GPU
 else
@@ -114,7 +131,7 @@ else
 fi
 exec "${{start[@]}}" {} "$@"
 )sh",
-                     command);
+                     RankOrder(bundle), command);
 }
 
 File MegatronScript(const Bundle& bundle) {
@@ -154,9 +171,9 @@ if [ -n "${CHECKPOINTS:-}" ]; then
 fi
 )sh";
   text +=
-      ScriptTail(fmt::format("\"$MEGATRON_PATH/{}\" \"${{model[@]}}\" \"${{layout[@]}}\" "
-                             "\"${{training[@]}}\" \"${{data[@]}}\"",
-                             program.empty() ? "pretrain_gpt.py" : program));
+      ScriptTail(bundle, fmt::format("\"$MEGATRON_PATH/{}\" \"${{model[@]}}\" \"${{layout[@]}}\" "
+                                     "\"${{training[@]}}\" \"${{data[@]}}\"",
+                                     program.empty() ? "pretrain_gpt.py" : program));
   return {"train.sh", text, true};
 }
 
@@ -239,8 +256,8 @@ overrides=(
         "here=\"$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)\"\n";
   const std::string program = own ? fmt::format("\"$here/{}\"", kBridgeProgram)
                                   : "\"$BRIDGE_PATH/scripts/training/run_recipe.py\"";
-  text += ScriptTail(fmt::format("{} --recipe \"$RECIPE\" --mode {} \"${{overrides[@]}}\"", program,
-                                 lora.on() ? "lora" : "pretrain --dataset mock"));
+  text += ScriptTail(bundle, fmt::format("{} --recipe \"$RECIPE\" --mode {} \"${{overrides[@]}}\"",
+                                         program, lora.on() ? "lora" : "pretrain --dataset mock"));
   std::vector<File> files{{"train.sh", text, true}};
   if (own) files.push_back(BridgeProgram(bundle));
   return files;

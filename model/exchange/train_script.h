@@ -19,7 +19,7 @@ std::vector<std::string> VariablesOf(Target target);
 // libraries, and the names in ORRERY_PASS.
 std::string PassedVariables(Target target, const std::string& indent = "");
 // start=( ... ): torchrun, or python3 where the launcher starts every rank; then `exec` of `command`.
-std::string ScriptTail(const std::string& command);
+std::string ScriptTail(const Bundle& bundle, const std::string& command);
 
 File MegatronScript(const Bundle& bundle);
 File BridgeScript(const Bundle& bundle);

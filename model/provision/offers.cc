@@ -9,8 +9,10 @@
 #include <limits>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "model/arch/data_root.h"
+#include "model/base/median.h"
 #include "model/base/node.h"
 #include "model/base/plain_text.h"
 #include "model/hardware/catalog.h"
@@ -67,10 +69,7 @@ double MedianOnDemand(const std::vector<OfferPrice>& prices) {
   for (const OfferPrice& price : prices) {
     if (price.kind == PriceKind::kOnDemand) values.push_back(price.price.value);
   }
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return Median(std::move(values));
 }
 
 // What a price cannot be next to the others of its type.

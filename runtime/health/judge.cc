@@ -6,7 +6,9 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "model/base/median.h"
 #include "model/base/text.h"
 #include "runtime/health/health.h"
 
@@ -16,12 +18,9 @@ namespace {
 constexpr std::size_t kFewestForMedian = 3;
 
 // 0: too few to compare.
-double MedianOf(std::vector<double> values) {
+double MedianOfMany(std::vector<double> values) {
   std::erase_if(values, [](double value) { return value <= 0; });
-  if (values.size() < kFewestForMedian) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return values.size() < kFewestForMedian ? 0 : Median(std::move(values));
 }
 
 template <class Q>
@@ -29,7 +28,7 @@ void JudgeRates(const char* what, double NodeHealth::*rate, double given, double
                 Health* health) {
   std::vector<double> values;
   for (const NodeHealth& node : health->nodes) values.push_back(node.*rate);
-  const double median = MedianOf(values), relative = median * (1 - tolerance);
+  const double median = MedianOfMany(values), relative = median * (1 - tolerance);
   for (const NodeHealth& node : health->nodes) {
     const double value = node.*rate;
     if (value <= 0) continue;
@@ -50,8 +49,7 @@ void JudgeClocks(const Bounds& bounds, Health* health) {
   // Against the median, so that a wrong clock of rank 0 is not everybody's.
   std::vector<double> ahead;
   for (const NodeHealth& node : health->nodes) ahead.push_back(node.skew);
-  std::sort(ahead.begin(), ahead.end());
-  const double middle = ahead.size() < kFewestForMedian ? 0 : ahead[ahead.size() / 2];
+  const double middle = ahead.size() < kFewestForMedian ? 0 : Median(std::move(ahead));
   for (const NodeHealth& node : health->nodes) {
     const double skew = node.skew - middle;
     if (std::abs(skew) - node.skew_error <= bounds.skew) continue;
@@ -75,7 +73,7 @@ void JudgePairs(const Bounds& bounds, Health* health) {
   if (!between) {
     for (const PairHealth& pair : health->pairs) rates.push_back(pair.rate);
   }
-  const double median = MedianOf(rates), relative = median * (1 - bounds.tolerance);
+  const double median = MedianOfMany(rates), relative = median * (1 - bounds.tolerance);
   for (const PairHealth& pair : health->pairs) {
     const std::string& a = health->nodes[static_cast<std::size_t>(pair.a)].host;
     const std::string& b = health->nodes[static_cast<std::size_t>(pair.b)].host;

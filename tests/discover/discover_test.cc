@@ -302,18 +302,6 @@ TEST(Discover, KeepsTheNamesOfHosts) {
   EXPECT_THAT(made.assumed, Contains(HasSubstr("node.scale_up: as ")));
 }
 
-TEST(Discover, ReadsTheMatrixAndIbstat) {
-  const Discovered made =
-      Discover({Sample("topo-m.txt"), Sample("ibstat.txt")}, {"", "h100-sxm5-80gb", std::nullopt});
-  EXPECT_EQ(made.spec.node.gpus, 4);
-  EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
-  EXPECT_EQ(made.spec.node.links_per_gpu, 18);
-  EXPECT_EQ(made.spec.node.nics.size(), 2u);
-  EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
-  EXPECT_EQ(made.spec.node.hosts.size(), 2u);
-  EXPECT_THAT(made.notes, Contains(HasSubstr("mlx5_1 is not active (ibstat.txt:13)")));
-}
-
 // NVLinks hide the ways over PCIe, and old drivers have no column of NUMA nodes.
 TEST(Discover, PlacesGpusOfTheMatrixByTheirCpus) {
   const Discovered made = Discover({Made("topo.txt",
@@ -324,10 +312,6 @@ TEST(Discover, PlacesGpusOfTheMatrixByTheirCpus) {
                                          "GPU3\tNV12\tNV12\tNV12\t X \tSYS\t64-127\n"
                                          "mlx5_0\tPXB\tSYS\tSYS\tSYS\t X \n")});
   EXPECT_EQ(made.spec.node.hosts.size(), 2u);
-}
-
-TEST(Discover, ReadsRoceFromIbstatus) {
-  EXPECT_EQ(Discover({Sample("topo-m.txt"), Sample("ibstatus.txt")}).spec.fabric_profile, "roce");
 }
 
 TEST(Discover, ReadsLspciInItsForms) {

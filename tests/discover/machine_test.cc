@@ -68,6 +68,28 @@ TEST_F(MachineTest, WithGpusIsANode) {
   EXPECT_EQ(made.spec.node.pcie[0].nics.size(), 1u);
 }
 
+TEST_F(MachineTest, CountsAPortThatIsDownAsNoNic) {
+  AddDevice("pci0000:10/0000:10:01.0/0000:11:00.0", "0x030200", "0x10de", "0x2330");
+  for (const char* bus : {"12", "13"})
+    AddDevice(std::string("pci0000:10/0000:10:01.0/0000:") + bus + ":00.0", "0x020700", "0x15b3",
+              "0x1021");
+  Write("sys/devices/pci0000:10/0000:10:01.0/0000:12:00.0/infiniband/mlx5_0/node_type", "1");
+  Write("sys/devices/pci0000:10/0000:10:01.0/0000:13:00.0/infiniband/mlx5_1/node_type", "1");
+  for (const char* name : {"mlx5_0", "mlx5_1"}) {
+    const std::string port = std::string("sys/class/infiniband/") + name + "/ports/1/";
+    const bool up = std::string(name) == "mlx5_0";
+    Write(port + "rate", "400 Gb/sec (4X NDR)\n");
+    Write(port + "state", up ? "4: ACTIVE\n" : "1: DOWN\n");
+    Write(port + "phys_state", up ? "5: LinkUp\n" : "2: Polling\n");
+    Write(port + "link_layer", "InfiniBand\n");
+  }
+  Observed seen;
+  ReadMachine(root_.string(), &seen);
+  const Discovered made = WriteTopology(seen, {});
+  EXPECT_EQ(made.spec.node.nics.size(), 1u);
+  EXPECT_THAT(made.notes, testing::Contains(testing::HasSubstr("mlx5_1 port 1 is not linked")));
+}
+
 TEST_F(MachineTest, SaysWhatIsMissing) {
   Observed seen;
   EXPECT_THROW(ReadMachine("/no/such/root", &seen), InputError);

@@ -159,5 +159,51 @@ TEST(Batches, AStepOfSeveralPassesOfThePipelineIsNotModelled) {
   EXPECT_EQ(Error("passes.toml", file(4, "4"), {"--nodes", "2", "--global-batch", "16"}), "");
 }
 
+// It was predicted at the model's own batch, 512, where torchtitan takes one local batch per rank.
+TEST(Batches, ALocalBatchAloneIsThatOfEveryRank) {
+  const auto predicted = [](const std::string& training, std::vector<std::string> more) {
+    return Predict("local.toml", "[training]\nseq_len = 512\n" + training, std::move(more))
+        .job.request.work.global_batch;
+  };
+  EXPECT_EQ(predicted("local_batch_size = 2\n", {"--nodes", "2"}), 32);
+  EXPECT_EQ(predicted("", {"--nodes", "2"}), 128);  // 8, torchtitan's default
+  EXPECT_EQ(predicted("local_batch_size = 2\n", {"--global-batch", "64"}), 64);
+  EXPECT_THAT(Error("local.toml", "[training]\nseq_len = 512\nlocal_batch_size = 2\n", {}),
+              AllOf(HasSubstr("local.toml:3:"),
+                    HasSubstr("local_batch_size 2 x data-parallel ranks"), HasSubstr("--nodes N")));
+}
+
+TEST(Batches, OneNumberInTwoFilesIsNoContradiction) {
+  const std::string script =
+      std::string(
+          "deepspeed --num_gpus 8 --num_nodes 1 pretrain_gpt.py --num-layers 12 "
+          "--hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
+          "--max-position-embeddings 1024 ") +
+      "--clip-grad 1.0 --deepspeed --deepspeed_config ds.json "
+      "--tensor-model-parallel-size 2 --micro-batch-size 4\n";
+  const auto with = [&](const char* clip) {
+    return ErrorOf([&] {
+      Import({SourceOf("x.sh", script),
+              SourceOf("ds.json", std::string("{\"train_micro_batch_size_per_gpu\": 4, "
+                                              "\"train_batch_size\": 16, \"gradient_clipping\": ") +
+                                      clip + "}")},
+             std::nullopt);
+    });
+  };
+  EXPECT_EQ(with("1"), "");
+  EXPECT_THAT(with("0.5"), HasSubstr("clip_norm is"));
+}
+
+TEST(Batches, Tf32NextToHalfPrecisionIsNoPrecision) {
+  EXPECT_EQ(Text(Read("a.yaml",
+                      "output_dir: o\nbf16: true\ntf32: true\n"
+                      "per_device_train_batch_size: 1\n"),
+                 "precision"),
+            "bf16");
+  EXPECT_EQ(Text(Read("a.yaml", "output_dir: o\ntf32: true\nper_device_train_batch_size: 1\n"),
+                 "precision"),
+            "tf32");
+}
+
 }  // namespace
 }  // namespace orrery::exchange::batches

@@ -65,6 +65,33 @@ TEST(ImportMegatron, AScriptWithVariablesArraysAndStringsIsTheLayoutThatItStarts
               AllOf(HasSubstr("made-up-flag"), HasSubstr("requests h100 GPUs"), HasSubstr("lr")));
 }
 
+TEST(ImportMegatron, OldSpellingsOfRecomputationAreThoseOfToday) {
+  const auto recompute = [](const std::string& flags) {
+    return Text(Read("x.sh", std::string("python ") + kSmall + flags), "recompute");
+  };
+  EXPECT_EQ(recompute("--activations-checkpoint-method uniform"), "full");
+  EXPECT_EQ(
+      recompute("--activations-checkpoint-method block --activations-checkpoint-num-layers 3"),
+      "full:3");
+  EXPECT_EQ(recompute("--checkpoint-activations --checkpoint-num-layers 1"), "full");
+  EXPECT_EQ(recompute("--recompute-granularity selective"), "selective");
+}
+
+TEST(ImportMegatron, CountsAreDigits) {
+  for (const char* wrong : {"1e1", "8.0", "0x8", "+8", "8_0"}) {
+    const std::string flags = std::string("--tensor-model-parallel-size ") + wrong;
+    EXPECT_THAT(
+        Error("x.sh", std::string("python ") + kSmall + "\\\n  " + flags + "\n"),
+        AllOf(HasSubstr("x.sh:2:"), HasSubstr("tensor-model-parallel-size: '" + std::string(wrong) +
+                                              "' is no whole number")));
+  }
+  EXPECT_THAT(Error("x.sh", std::string("torchrun --nproc_per_node 1e1 ") + kSmall),
+              AllOf(HasSubstr("x.sh:1:"), HasSubstr("'1e1' is no whole number")));
+  EXPECT_EQ(
+      Text(Read("x.sh", std::string("python ") + kSmall + "--tensor-model-parallel-size 08"), "tp"),
+      "08");
+}
+
 TEST(ImportMegatron, ScaledPositionsAreThoseOfLlama3OrLinear) {
   const auto scaling = [](const std::string& flags) {
     const std::string path = testing::TempDir() + "/scaled.sh";

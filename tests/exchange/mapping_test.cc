@@ -253,5 +253,28 @@ TEST(Mapping, SaysWhatFilesAreReadBackAs) {
   EXPECT_EQ(read(kMegatron, {}), "megatron");
 }
 
+// The comment in train.sh on the order of ranks is what the arguments below it do.
+TEST(Mapping, TheOrderOfRanksInAScriptIsThatOfItsArguments) {
+  const auto script = [](Target target, const std::string& placement) {
+    const Resolved r =
+        Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "4", "--global-batch",
+                 "64", "--tp", "2", "--pp", "4", "--micro-batch", "1", "--placement", placement});
+    for (const File& file : FilesOf(MakeBundle(CaseOf(r), target)))
+      if (file.name == "train.sh") return file.text;
+    return std::string();
+  };
+  const std::string front = "# Rank order: tensor parallelism within a node, then ";
+  EXPECT_THAT(script(kMegatron, "tp-cp-dp-pp"),
+              testing::HasSubstr(front + "data, then pipeline stages, as the prediction has it."));
+  const std::string inside = script(kMegatron, "tp-cp-pp-dp");
+  EXPECT_THAT(inside, testing::HasSubstr("--use-tp-pp-dp-mapping"));
+  EXPECT_THAT(inside,
+              testing::HasSubstr(front + "pipeline stages, then data, as the prediction has it."));
+  // A target that cannot be told does as ever.
+  EXPECT_THAT(script(kTitanToml, "tp-cp-pp-dp"),
+              testing::HasSubstr(front + "data, then pipeline stages, where the prediction has "
+                                         "stages in front of data."));
+}
+
 }  // namespace
 }  // namespace orrery::exchange

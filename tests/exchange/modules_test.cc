@@ -83,6 +83,13 @@ TEST(Modules, FilesAroundAnExportedScriptNameIt) {
   EXPECT_THAT(ErrorOf([&] { Read("launch-mpirun.sh", front); }),
               AllOf(HasSubstr("written by plan export and starts train.sh"),
                     HasSubstr("--from train.sh, or --from plan.json")));
+  // Whatever the files in it look like.
+  EXPECT_THAT(ErrorOf([&] {
+                Read("job.yaml",
+                     "# Predict again: plan predict --model gpt2-xl\nkind: ConfigMap\n"
+                     "data:\n  train.py: |\n    import torch\n    x = f(y=1)\n");
+              }),
+              HasSubstr("written by plan export and starts train.sh"));
 }
 
 TEST(Modules, ABridgeRecipeNamesTheModel) {

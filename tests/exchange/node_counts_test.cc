@@ -43,6 +43,107 @@ TEST(NodeCounts, OfArithmeticAndListsAreTaken) {
   EXPECT_EQ(Nodes(Launch("4:4")), 4);
 }
 
+TEST(NodeCounts, OfHostfilesAreTaken) {
+  const std::string folder = testing::TempDir() + "/";
+  const auto hosts = [&](const char* slots) {
+    std::ofstream file(folder + "counts-hosts");
+    file << "# four of them\n\n";
+    for (const char* name : {"a", "b", "n[3-4]"}) file << name << slots << "  # rack 1\n";
+  };
+  const auto counts = [&](const std::string& front) {
+    const Resolved r = Predict(front + " " + kGpt);
+    return fmt::format("{} x {}", r.job.cluster.nodes, r.job.cluster.ranks() / r.job.cluster.nodes);
+  };
+  hosts(" slots=8 max_slots=8");
+  EXPECT_EQ(counts("mpirun --hostfile counts-hosts -np 32 python"), "4 x 8");
+  EXPECT_EQ(counts("mpirun -np 16 -machinefile counts-hosts python"), "2 x 8");
+  EXPECT_EQ(counts("mpirun -hostfile counts-hosts python"), "4 x 8");
+  EXPECT_EQ(counts("mpirun -hostfile counts-hosts --map-by node -np 32 python"), "4 x 8");
+  EXPECT_EQ(counts("deepspeed --hostfile=counts-hosts"), "4 x 8");
+  EXPECT_EQ(counts("deepspeed -H counts-hosts --num_nodes 2"), "2 x 8");
+  EXPECT_EQ(counts("mpirun --hostfile counts-hosts -N 8 python"), "4 x 8");
+  hosts(":8");
+  EXPECT_EQ(counts("mpiexec -f counts-hosts -n 16 python"), "2 x 8");
+  hosts("");
+  EXPECT_EQ(counts("mpirun --hostfile counts-hosts -np 32 python"), "4 x 8");
+  hosts(" slots=8");
+  EXPECT_THAT(Error("mpirun --hostfile counts-hosts -np 64 python " + std::string(kGpt)),
+              AllOf(HasSubstr("counts.sh:1:"), HasSubstr("need 8 hosts"), HasSubstr("names 4")));
+  EXPECT_THAT(Error("mpirun --hostfile counts-hosts -np 12 python " + std::string(kGpt)),
+              HasSubstr("12 processes are not shared out evenly over 2 hosts"));
+  std::ofstream(folder + "counts-hosts") << "a slots=8\nn[3 slots=8\n";
+  EXPECT_THAT(Error("deepspeed --hostfile counts-hosts " + std::string(kGpt)),
+              AllOf(HasSubstr("counts-hosts:2:1"), HasSubstr("the '[' of 'n[3' is never closed")));
+}
+
+TEST(NodeCounts, OfHostfilesThatAreNotThereAreNamed) {
+  EXPECT_THAT(Error("deepspeed --hostfile no-hosts " + std::string(kGpt)),
+              AllOf(HasSubstr("counts.sh:1:"),
+                    HasSubstr("the hosts stand in no-hosts, which is not found")));
+  const Resolved r = Predict("mpirun --hostfile no-hosts -np 16 python " + std::string(kGpt));
+  EXPECT_EQ(r.job.cluster.nodes, 2);  // of the cluster's GPUs
+  EXPECT_THAT(r.job.notes, Contains(HasSubstr("no-hosts, which is not found")));
+  EXPECT_EQ(Nodes("deepspeed --hostfile no-hosts " + std::string(kGpt), {"--nodes", "4"}), 4);
+}
+
+TEST(NodeCounts, OfDirectivesStandInFrontOfCommands) {
+  const Resolved r = Predict(
+      "#!/bin/bash\n#SBATCH --nodes=4\n\nmodule load cuda\n"
+      "#SBATCH --gpus-per-node=4\nsrun --ntasks-per-node=8 python " +
+      std::string(kGpt));
+  EXPECT_EQ(r.job.cluster.nodes, 4);
+  EXPECT_EQ(r.job.cluster.ranks(), 32);
+  EXPECT_THAT(r.job.notes, Contains(AllOf(HasSubstr("counts.sh:5: #SBATCH --gpus-per-node=4"),
+                                          HasSubstr("Slurm does not read it"))));
+}
+
+TEST(NodeCounts, OfOtherSchedulersAreToBeGiven) {
+  const std::string run = "mpirun python " + std::string(kGpt);
+  for (const char* directive : {"#BSUB -nnodes 16", "#flux: -N16", "#$ -pe mpi 128"}) {
+    const Resolved r = Predict(std::string("#!/bin/bash\n") + directive + "\n" + run);
+    EXPECT_THAT(r.job.notes, Contains(AllOf(HasSubstr("counts.sh:2: "), HasSubstr("not read"))))
+        << directive;
+  }
+  EXPECT_EQ(Nodes("#!/bin/bash\n#SBATCH\t-N4\t--gpus-per-node=8\n" + run), 4);
+}
+
+TEST(NodeCounts, OfGpusAreThoseOfSlurmsLists) {
+  const auto gpus = [](const std::string& directives) {
+    const Resolved r =
+        Predict("#!/bin/bash\n#SBATCH -N 2\n" + directives + "\nsrun python " + kGpt);
+    return r.job.cluster.ranks() / r.job.cluster.nodes;
+  };
+  for (const char* eight :
+       {"#SBATCH --gres=gpu:8", "#SBATCH --gres=gpu:a100:8,nvme:1", "#SBATCH --gres=nvme:1,gpu:8",
+        "#SBATCH --gres=gpu:h100:8(S:0-1),nic:4", "#SBATCH --gpus-per-node=h100:8",
+        "#SBATCH -n 16 --gpus-per-task=1", "#SBATCH --ntasks-per-node=1 --gpus-per-task=8"})
+    EXPECT_EQ(gpus(std::string(eight) + "\n#SBATCH --mem=0"), 8) << eight;
+  const std::string srun = std::string("python ") + kGpt;
+  const auto of_srun = [&](const std::string& options) {
+    const Resolved r = Predict("srun -N 2 " + options + " " + srun);
+    return r.job.cluster.ranks() / r.job.cluster.nodes;
+  };
+  EXPECT_EQ(of_srun("--gres=gpu:8,nvme:1"), 8);
+  EXPECT_THAT(Error("#SBATCH -N 1\n#SBATCH hetjob\n#SBATCH -N 4 --gpus-per-node=8\nsrun " + srun),
+              AllOf(HasSubstr("counts.sh:2"), HasSubstr("a job of several components")));
+}
+
+TEST(NodeCounts, OfDeepSpeedsBatchesAreThoseOfTheirRanks) {
+  const auto with = [](int all, int micro, int steps) {
+    const std::string path = testing::TempDir() + "/counts.json";
+    std::ofstream(path) << fmt::format(
+        R"({{"train_batch_size": {}, "train_micro_batch_size_per_gpu": {},
+ "gradient_accumulation_steps": {}, "zero_optimization": {{"stage": 1}}, "bf16": {{"enabled": true}}}})",
+        all, micro, steps);
+    return Resolve({"--from", path, "--model", "gpt2-xl", "--topology", "dgx-h100"});
+  };
+  EXPECT_EQ(with(64, 4, 2).job.cluster.ranks(), 8);
+  EXPECT_EQ(with(512, 4, 4).job.cluster.ranks(), 32);
+  EXPECT_THAT(
+      ErrorOf([&] { with(128, 3, 4); }),
+      AllOf(HasSubstr("counts.json:1:"), HasSubstr("train_batch_size 128 is no multiple of")));
+}
+
 TEST(NodeCounts, ThatNobodyCanReadAreRefused) {
   const std::string hint = "--nodes N, or write the number out";
   const std::pair<std::string, std::string> cases[] = {

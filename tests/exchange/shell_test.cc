@@ -64,6 +64,30 @@ TEST(Shell, TakesWhatCatPrintsOfAHereDocument) {
               testing::HasSubstr("is never closed"));
 }
 
+TEST(Shell, EndsAtAnExitThatIsSurelyReached) {
+  const auto last = [](const std::string& front) { return Last("run a\n" + front + "\nrun b"); };
+  const auto b = ElementsAre("run", "b"), end = ElementsAre("exit", "0");
+  EXPECT_THAT(last("exit 0"), end);
+  EXPECT_THAT(last("MODE=short\nif [ $MODE = short ]; then\n  run c\n  exit 0\nfi"), end);
+  EXPECT_THAT(last("N=3; [ $N -gt 2 ] && exit 0"), end);
+  EXPECT_THAT(last("[[ 2 == 3 ]] || { run c; exit 0; }"), end);
+  EXPECT_THAT(last("done_() { exit 0; }\ndone_"), end);
+  const ShellScript script = ReadShell(SourceOf("x.sh", "run a\nexit\nrun b\n"));
+  ASSERT_TRUE(script.end);
+  EXPECT_EQ(script.end->line, 2);
+  EXPECT_FALSE(ReadShell(SourceOf("x.sh", "run a\nif [ 1 = 1 ]; then\n  exit 0\nfi\n")).end);
+  // What stops a script for want of an argument, a failed command's, a subshell's, and what nobody knows.
+  EXPECT_THAT(last("if [ $MODE = short ]; then exit 0; fi"), b);
+  EXPECT_THAT(last("MODE=short\nif [ $MODE = long ]; then exit 0; fi"), b);
+  EXPECT_THAT(last("if [ -z \"$X\" ]; then\n  run usage\n  exit 1\nfi"), b);
+  EXPECT_THAT(last("[ -z \"${1:-}\" ] && { run usage; exit 1; }"), b);
+  EXPECT_THAT(last("if [ \"${X:-}\" = \"\" ]; then exit 1; fi"), b);
+  EXPECT_THAT(last("cd there || exit 1"), b);
+  EXPECT_THAT(last("(run c; exit 1)"), b);
+  EXPECT_THAT(last("for i in 1 2; do run c; exit 1; done"), b);
+  EXPECT_THAT(last("if [ 1 = 2 ]; then exit 1; else run c; fi"), b);
+}
+
 TEST(Shell, SaysWhatALoopSets) {
   EXPECT_THAT(Last("for TP in 8; do\nrun --tp $TP\ndone"), ElementsAre("run", "--tp", "8"));
   const ShellScript script = ReadShell(
@@ -180,6 +204,28 @@ TEST(Shell, FollowsTestsInARow) {
   EXPECT_THAT(Last("[ -z \"$N\" ] && N=3\ncd x && B=4\nrun $N $B"), ElementsAre("run", "3", "4"));
 }
 
+TEST(Shell, FollowsTheArmOfAKnownWord) {
+  const auto last = [](const std::string& front) {
+    return Last(front +
+                "case \"$S\" in\n  small) L=1; H=2 ;;\n  large | huge)\n    L=3\n    H=4\n"
+                "    ;;\n  x*) L=5 ;;\n  (*) L=6; H=6 ;;\nesac\nrun $L $H");
+  };
+  EXPECT_THAT(last("S=small\n"), ElementsAre("run", "1", "2"));
+  EXPECT_THAT(last("S=huge\n"), ElementsAre("run", "3", "4"));
+  EXPECT_THAT(last("S=${MODEL:-large}\n"), ElementsAre("run", "3", "4"));
+  // Patterns are not followed, nor what nobody knows.
+  EXPECT_THAT(last("S=xl\n"), ElementsAre("run", "?", "?"));
+  EXPECT_THAT(last("S=$(hostname)\n"), ElementsAre("run", "?", "?"));
+  EXPECT_THAT(last("L=0; H=0; S=$1\n"), ElementsAre("run", "?", "?"));
+  EXPECT_THAT(
+      Last("S=a\ncase $S in a) case b in a) L=1;; b) L=2;; esac;; *) exit 1;; esac\nrun $L"),
+      ElementsAre("run", "2"));
+  EXPECT_THAT(Last("S=a\nif [ $S = b ]; then case $S in a) S=c;; esac; fi\nrun $S"),
+              ElementsAre("run", "a"));
+  EXPECT_THAT(Last("S=a\ncase $S in b) run c;; *) run d; exit 2;; esac\nrun e"),
+              ElementsAre("exit", "2"));
+}
+
 TEST(Shell, FollowsTheScriptOfAnInnerShell) {
   const ShellScript script = ReadShell(SourceOf(
       "x.sh",
@@ -187,6 +233,43 @@ TEST(Shell, FollowsTheScriptOfAnInnerShell) {
   EXPECT_THAT(Texts(script.commands[1]),
               ElementsAre("srun", "python", "a.py", "--tp", "2", "--x", "1"));
   EXPECT_EQ(script.commands[1][0].where.line, 2);
+}
+
+TEST(Shell, LinesOfAnInnerShellAreThoseOfTheFile) {
+  for (const char* shell :
+       {"bash -c", "sh -ec", "bash -x -c", "bash -euo pipefail -c", "/usr/bin/bash -l -c"}) {
+    const ShellScript script = ReadShell(
+        SourceOf("x.sh", std::string("TP=2\nexport PP=4\nsrun ") + shell +
+                             " '\n  cd there\n  python a.py \\\n    --tp 2 \\\n    --pp $PP\n'\n"));
+    ASSERT_EQ(script.commands.size(), 3u) << shell;
+    EXPECT_THAT(Texts(script.commands[1]),
+                ElementsAre("srun", "python", "a.py", "--tp", "2", "--pp", "4"));
+    EXPECT_EQ(script.commands[1][3].where.line, 6);
+    EXPECT_EQ(script.commands[1][3].where.column, 5);
+  }
+}
+
+TEST(Shell, FollowsTheScriptThatAShellOrASchedulerReads) {
+  const ShellScript script = ReadShell(
+      SourceOf("x.sh",
+               "TP=2\nsrun -N2 bash <<'EOF'\nexport PP=4\npython a.py --pp $PP\nEOF\n"
+               "sbatch <<EOF\n#!/bin/bash\n#SBATCH --nodes=4\npython b.py --tp $TP\nEOF\n"));
+  EXPECT_THAT(Texts(script.commands[1]), ElementsAre("srun", "-N2", "python", "a.py", "--pp", "4"));
+  EXPECT_EQ(script.commands[1][2].where.line, 4);
+  EXPECT_THAT(Texts(script.commands.back()), ElementsAre("python", "b.py", "--tp", "2"));
+  EXPECT_EQ(script.comments.front().text, "!/bin/bash");
+  EXPECT_EQ(script.comments.back().text, "SBATCH --nodes=4");
+  EXPECT_EQ(script.comments.back().where.line, 8);
+}
+
+TEST(Shell, FollowsCommandsOnOtherHosts) {
+  EXPECT_THAT(Last("H=n1; TP=2\nssh -p 22 $H \"cd /w; python a.py --tp $TP\" "),
+              ElementsAre("ssh", "-p", "22", "n1", "cd /w; python a.py --tp 2"));
+  const ShellScript script = ReadShell(
+      SourceOf("x.sh", "TP=2\nssh n1 \"cd /w; python a.py --tp $TP\" &\nssh n2 hostname\n"));
+  ASSERT_EQ(script.commands.size(), 4u);
+  EXPECT_THAT(Texts(script.commands[1]), ElementsAre("python", "a.py", "--tp", "2"));
+  EXPECT_THAT(Texts(script.commands[3]), ElementsAre("ssh", "n2", "hostname"));
 }
 
 TEST(Shell, RefusesAnInnerShellWhoseOptionsAreLines) {
@@ -204,6 +287,8 @@ TEST(Shell, NumbersInFrontOfRedirectionsAreNoArguments) {
   EXPECT_THAT(Last("run --tp 2 1>out 2>err </dev/null"), ElementsAre("run", "--tp", "2"));
   EXPECT_THAT(Last("run --tp 2 > out"), ElementsAre("run", "--tp", "2"));
   EXPECT_THAT(Last("run 2x>out"), ElementsAre("run", "2x"));
+  EXPECT_THAT(Last("run --tp 2 >out 2>&1 --pp 4 < in --cp 2\n"),
+              ElementsAre("run", "--tp", "2", "--pp", "4", "--cp", "2"));
 }
 
 TEST(Shell, KnowsTheRestOfAStringWithAnUnknownPart) {

@@ -112,6 +112,14 @@ TEST(Launchers, HostsOfSlurmsShortForm) {
   for (const char* wrong : {"", "a[", "a]", "a[1", "a[x]", "a[3-1]", "a[1-2]]", "a,,b", "a[[1]]"})
     EXPECT_TRUE(ExpandHosts(wrong).empty()) << wrong;
   EXPECT_EQ(ExpandHosts("n[0-999999999]", 100).size(), 100u);
+  EXPECT_EQ(ExpandHosts("n[0-99999][0-99999][0-99999]", 100).size(), 100u);  // at once
+  std::string why;
+  for (const auto& [wrong, reason] : {std::pair{"a,n[0-3", "the '[' of 'n[0-3' is never closed"},
+                                      std::pair{"n[3-1]", "'3-1' is no range of hosts"},
+                                      std::pair{"n[]", "'n[]' is no list of hosts"}}) {
+    EXPECT_TRUE(ExpandHosts(wrong, 100, &why).empty());
+    EXPECT_EQ(why, reason);
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "calib/validate/memory_errors.h"
 #include "calib/validate/ranking.h"
 #include "model/arch/data_root.h"
+#include "model/base/median.h"
 #include "model/twin/trust.h"
 
 namespace orrery {
@@ -29,12 +30,6 @@ std::string Count(std::size_t n) {
 
 std::string Percent(double share) { return fmt::format("{:.1f}", 100 * share); }
 std::string Signed(double share) { return fmt::format("{:+.1f}", 100 * share); }
-
-double MedianOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
-}
 
 const LeftOutRow* FindLeftOut(const LeftOutRows& rows, const char* what,
                               const CasePrediction& one) {
@@ -98,7 +93,7 @@ std::string EngineRatio(const Cases& closed, const Cases& event) {
     if (closed[i]->time && event[i]->time)
       ratios.push_back(event[i]->time->total / closed[i]->time->total);
   }
-  return ratios.empty() ? "-" : fmt::format("{:.3f}", MedianOf(std::move(ratios)));
+  return ratios.empty() ? "-" : fmt::format("{:.3f}", Median(std::move(ratios)));
 }
 
 std::string StepRow(const std::string& name, const Cases& closed, const Cases& event,

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calib/import/log_facts.h"
+#include "model/base/median.h"
 
 namespace orrery::watch {
 namespace {
@@ -35,13 +36,6 @@ double NumberAt(const Json& object, const char* key) {
   return at != object.end() && at->is_number() && std::isfinite(at->get<double>())
              ? at->get<double>()
              : 0;
-}
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 // Seconds of a step by whatever the line says of its speed.

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
+#include "model/base/median.h"
 #include "model/program/plan/study_report.h"
 
 namespace orrery::cli {
@@ -152,12 +154,7 @@ std::vector<Sensitivity> SensitivitiesOf(const Study& study,
       values[v].axis = a;
       values[v].value = v;
       values[v].slower = std::numeric_limits<double>::quiet_NaN();
-      if (!slower[v].empty()) {
-        // Of an even number the mean of the two in the middle.
-        std::ranges::sort(slower[v]);
-        const std::size_t all_of_them = slower[v].size();
-        values[v].slower = (slower[v][(all_of_them - 1) / 2] + slower[v][all_of_them / 2]) / 2;
-      }
+      if (!slower[v].empty()) values[v].slower = Median(std::move(slower[v]));
       all.push_back(values[v]);
     }
   }

@@ -5,18 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "model/base/median.h"
+
 namespace orrery::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 bool Disturbed(const std::vector<RankPart>& parts, std::size_t step) {
   return std::any_of(parts.begin(), parts.end(),

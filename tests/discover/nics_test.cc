@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// NICs of a node: ports that are down, bonds, and what logs say of those in use.
+#include <fmt/format.h>
+
+#include "model/hardware/catalog.h"
+#include "tests/discover/testing.h"
+
+namespace orrery::discover::nics {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(DiscoverNics, ReadsTheMatrixAndIbstat) {
+  const Discovered made =
+      Discover({Sample("topo-m.txt"), Sample("ibstat.txt")}, {"", "h100-sxm5-80gb", std::nullopt});
+  EXPECT_EQ(made.spec.node.gpus, 4);
+  EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_EQ(made.spec.node.links_per_gpu, 18);
+  EXPECT_EQ(made.spec.node.nics.size(), 1u);  // the other one is down
+  EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
+  EXPECT_EQ(made.spec.node.hosts.size(), 2u);
+  EXPECT_THAT(made.notes, Contains(AllOf(HasSubstr("mlx5_1 port 1 is in state Down"),
+                                         HasSubstr("(ibstat.txt:13)"))));
+}
+
+TEST(DiscoverNics, CountsAPortThatIsDownAsNoNic) {
+  const auto port = [](int number, const char* state, const char* link) {
+    return fmt::format(
+        "\tPort {}:\n\t\tState: {}\n\t\tPhysical state: {}\n\t\tRate: 400\n"
+        "\t\tLink layer: InfiniBand\n",
+        number, state, link);
+  };
+  const auto with = [&](const std::string& first, const std::string& second) {
+    return Discover({Sample("topo-m.txt"),
+                     Made("ibstat.txt", "CA 'mlx5_0'\n" + first + "CA 'mlx5_1'\n" + second)},
+                    {"", "h100-sxm5-80gb", std::nullopt});
+  };
+  const std::string up = port(1, "Active", "LinkUp");
+  EXPECT_EQ(with(up, up).spec.node.nics.size(), 2u);
+  EXPECT_EQ(with(up, port(1, "Initializing", "LinkUp")).spec.node.nics.size(), 1u);
+  for (const char* link : {"Polling", "Disabled"}) {
+    const Discovered made = with(port(1, "Down", link), up);
+    EXPECT_EQ(made.spec.node.nics.size(), 1u) << link;
+    EXPECT_THAT(made.notes, Contains(HasSubstr("mlx5_0 port 1 is not linked")));
+  }
+  // Of two ports one is enough, whichever comes last.
+  const Discovered both = with(up + port(2, "Down", "Polling"), up);
+  EXPECT_EQ(both.spec.node.nics.size(), 2u);
+  EXPECT_DOUBLE_EQ(both.spec.node.nic_rate.value, 50e9);
+  EXPECT_THAT(both.notes, Contains(HasSubstr("mlx5_0 port 2 is not linked")));
+  const std::string down = port(1, "Down", "Disabled");
+  EXPECT_EQ(with(down, down).spec.node.nics.size(), 0u);
+  EXPECT_THAT(ErrorOf({Sample("topo-m.txt"), Made("hosts", "a slots=4\nb slots=4\n"),
+                       Made("ibstat.txt", "CA 'mlx5_0'\n" + down)},
+                      {"", "h100-sxm5-80gb", std::nullopt}),
+              HasSubstr("ibstat.txt:5:1: error: no port here is active"));
+}
+
+TEST(DiscoverNics, ABondOfEthernetIsNoNicOfTraining) {
+  std::string topo =
+      "\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\n"
+      "GPU0\t X \tNV18\tPIX\tNODE\tNODE\t0-7\t0\n"
+      "GPU1\tNV18\t X \tNODE\tPIX\tNODE\t0-7\t0\n"
+      "NIC0\tPIX\tNODE\t X \tNODE\tNODE\n"
+      "NIC1\tNODE\tPIX\tNODE\t X \tNODE\n"
+      "NIC2\tNODE\tNODE\tNODE\tNODE\t X \n"
+      "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n  NIC2: mlx5_bond_0\n";
+  const auto nic = [](const char* name, int rate, const char* layer) {
+    return fmt::format(
+        "CA '{}'\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: {}\n"
+        "\t\tLink layer: {}\n",
+        name, rate, layer);
+  };
+  const Discovered made = Discover(
+      {Made("topo.txt", topo),
+       Made("ibstat.txt", nic("mlx5_0", 400, "InfiniBand") + nic("mlx5_1", 400, "InfiniBand") +
+                              nic("mlx5_bond_0", 100, "Ethernet"))},
+      {"", "h100-sxm5-80gb", std::nullopt});
+  EXPECT_EQ(made.spec.node.nics.size(), 2u);
+  EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
+  EXPECT_EQ(made.spec.fabric_profile, "infiniband");
+}
+
+TEST(DiscoverNics, ReadsRoceFromIbstatus) {
+  EXPECT_EQ(Discover({Sample("topo-m.txt"), Sample("ibstatus.txt")}).spec.fabric_profile, "roce");
+}
+
+TEST(DiscoverNics, ALogOfAmazonsPluginNamesTheMachine) {
+  const std::string front = "[1,0]<stdout>:ip-1:501:620 [0] NCCL INFO ";
+  const Discovered made = Discover({Made(
+      "log", front + "NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)\n" +
+                 front + "NET/OFI Running on p5.48xlarge platform, topology file p5.xml\n" + front +
+                 "comm 0x5 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0\n")});
+  EXPECT_EQ(made.spec.gpu, "h100-sxm5-80gb");
+  EXPECT_EQ(made.spec.nodes, 2);
+  EXPECT_EQ(made.spec.fabric_profile, "efa");
+  EXPECT_EQ(made.spec.node.nics.size(), LoadTopology("aws-p5").node.nics.size());
+}
+
+TEST(DiscoverNics, ANodeThatUsesFewerNicsIsNamed) {
+  const auto line = [](const char* host, const char* nics) {
+    return fmt::format(
+        "{0}:1:2 [0] NCCL INFO NET/IB : Using {1} [RO]; OOB eth0:10.0.0.1<0>\n"
+        "{0}:1:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 cudaDev 0 busId 7000 - Init\n",
+        host, nics);
+  };
+  const Discovered made = Discover(
+      {Made("log", line("a", "[0]mlx5_0:1/IB [1]mlx5_1:1/IB") + line("b", "[0]mlx5_0:1/IB"))},
+      {"", "h100-sxm5-80gb", 2});
+  EXPECT_EQ(made.spec.node.nics.size(), 2u);
+  EXPECT_THAT(made.notes, Contains(HasSubstr("b uses 1 NICs (log:3), another node 2 (log:1)")));
+}
+
+}  // namespace
+}  // namespace orrery::discover::nics

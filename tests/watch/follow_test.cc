@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// A log that is rotated or truncated while `plan watch` follows it: the new one counts, from its first line.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "calib/program/watch/watch_command.h"
+
+namespace orrery::watch {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr const char* kFollowed = R"({"schema": "orrery.predict/1", "prediction": {
+  "layout": "tp 1, pp 1, dp 8", "digest": "d1", "gpus": 8, "global_batch": 512, "step_time_s": 1.0,
+  "step_time_interval_s": [0.9, 1.1], "tokens_per_s": 80000,
+  "breakdown": {"compute_s": 0.8, "data_exposed_s": 0.15, "fixed_s": 0.05}}})";
+
+// From this step on: one that warms up, and those of so many seconds.
+std::string Lines(int step, int steps, double seconds) {
+  std::string text;
+  for (int i = 0; i <= steps; ++i)
+    text += fmt::format(
+        " iteration {:8}/    1000 | consumed samples: 512 | elapsed time per iteration (ms): "
+        "{:.1f} | global batch size: 512 | lm loss: 1.0E+00 |\n",
+        step + i, 1e3 * (i == 0 ? 3 : seconds));
+  return text;
+}
+
+class Follow : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("orrery-follow-{}", getpid());
+    fs::create_directories(folder_);
+    std::ofstream(folder_ / "plan.json") << kFollowed;
+  }
+  void TearDown() override {
+    if (watcher_ > 0) kill(watcher_, SIGKILL);
+    if (watcher_ > 0) waitpid(watcher_, nullptr, 0);
+    fs::remove_all(folder_);
+  }
+
+  std::string log() const { return (folder_ / "train.log").string(); }
+  // plan watch in a process of its own, whose output and errors are files.
+  void Start() {
+    watcher_ = fork();
+    if (watcher_ != 0) return;
+    // Not the streams: stderr is to write at once.
+    for (const auto& [name, stream] : {std::pair{"out", 1}, std::pair{"err", 2}})
+      dup2(open((folder_ / name).c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), stream);
+    const std::string plan = (folder_ / "plan.json").string();
+    const cli::Answer answer = cli::RunWatch(
+        cli::CommandLine({"plan", "watch", log(), "--against", plan, "--json", "--idle", "60s"}));
+    std::fflush(nullptr);
+    _exit(static_cast<int>(answer.code));
+  }
+  std::string Read(const char* name) const {
+    std::ostringstream text;
+    text << std::ifstream(folder_ / name).rdbuf();
+    return text.str();
+  }
+  // Until the file holds the text; false: it never did.
+  bool Comes(const char* name, const std::string& text) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (Read(name).find(text) != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    ADD_FAILURE() << "no '" << text << "' in\n" << Read(name) << Read("err");
+    return false;
+  }
+  // Ends it as ^C does; its exit code.
+  int End() {
+    kill(watcher_, SIGINT);
+    int status = -1;
+    waitpid(watcher_, &status, 0);
+    watcher_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  fs::path folder_;
+  pid_t watcher_ = 0;
+};
+
+TEST_F(Follow, ARotatedLogIsTheNewFile) {
+  std::ofstream(log()) << Lines(10, 4, 1.5);
+  Start();
+  ASSERT_TRUE(Comes("out", "\"since_step\":11"));
+  // As logrotate does it; the new one is the longer one.
+  fs::rename(log(), folder_ / "train.log.1");
+  std::ofstream(log()) << Lines(100, 20, 1.7);
+  ASSERT_TRUE(Comes("err", "train.log was replaced: following the new one"));
+  ASSERT_TRUE(Comes("out", "\"since_step\":101"));
+  // What the job writes on is read on.
+  std::ofstream(log(), std::ios::app) << Lines(200, 20, 1.0);
+  ASSERT_TRUE(Comes("out", "was_outside"));
+  EXPECT_EQ(End(), 4);
+  EXPECT_THAT(Read("out"), HasSubstr("\"steps\":41"));  // those of the new file alone
+}
+
+TEST_F(Follow, ATruncatedLogBeginsAnew) {
+  std::ofstream(log()) << Lines(10, 30, 1.0);
+  Start();
+  std::ofstream(log(), std::ios::app) << Lines(41, 5, 1.5);
+  ASSERT_TRUE(Comes("out", "\"since_step\":41"));
+  // As copytruncate does it: the same file, of which the job writes on from its beginning.
+  std::ofstream(log()) << Lines(100, 4, 1.0);
+  ASSERT_TRUE(Comes("err", "train.log was replaced: following the new one"));
+  std::ofstream(log(), std::ios::app) << Lines(105, 4, 1.6);
+  ASSERT_TRUE(Comes("out", "\"since_step\":105"));
+  EXPECT_EQ(End(), 4);
+}
+
+TEST_F(Follow, ALogThatIsAwayForAWhileIsWaitedFor) {
+  std::ofstream(log()) << Lines(10, 4, 1.5);
+  Start();
+  ASSERT_TRUE(Comes("out", "\"since_step\":11"));
+  fs::remove(log());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  EXPECT_EQ(waitpid(watcher_, nullptr, WNOHANG), 0);  // it follows on
+  std::ofstream(log()) << Lines(100, 4, 1.7);
+  ASSERT_TRUE(Comes("out", "\"since_step\":101"));
+  EXPECT_EQ(End(), 4);
+}
+
+}  // namespace
+}  // namespace orrery::watch
