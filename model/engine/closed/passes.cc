@@ -36,7 +36,7 @@ bool Fold::ByFormula(StepTime* passes) {
   if (!walks_) return false;
   const bool data_unlike = data_->fastest != nullptr && (fetches_ || scatters_);
   if (data_unlike || StagesUnlike()) {
-    Fold least(form_, StagesUnlike() ? *table_.on_node : table_, outline_,
+    Fold least(form_, StagesUnlike() ? table_.Fastest() : table_, outline_,
                data_unlike ? *data_->fastest : *data_, stages_, M_);
     *passes = least.Passes(&work);
     least.BoundPasses(work, passes);
