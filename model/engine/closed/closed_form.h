@@ -34,7 +34,7 @@
 //              step of a unit behind the unit before: the last one's end less the kernels of the update, on the stage where
 //              that is latest. Activations: layer
 //              l + 2 of a chunk overwrites what layer l sends, and layer l's backward pass waits for what comes back from
-//              the start of that of layer l + 1 on: what passes wait for copies. Weights: a copy c of the rank's shard in
+//              the start of that of layer l + 1 on: what passes wait for copies; in pipelines pass by pass. Weights: a copy c of the rank's shard in
 //              front of each gather g in its queue, beside scatters s: g + max(c, s), of which the copy hides first
 //   fixed      once per step
 //   micro-step as printed where the timer does not wait for the device: what the host issues

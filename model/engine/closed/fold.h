@@ -350,6 +350,8 @@ class Fold : private LayerPrices {
   };
   MovingLayer LayerOf(bool recomputed) const;
   void AwaitActivations(const Stage& stage, Work* work) const;
+  std::vector<MovedLayer> LayersOf(const Stage& chunk) const;
+  bool Moves(std::size_t layer, std::size_t layers) const;  // of one of a chunk's
   double CopiesOf(const Stage& stage) const;
 
   // While it lives, messages of the data axes are those of a stage, or others.
@@ -375,6 +377,7 @@ class Fold : private LayerPrices {
   const StageMessages& stages_;
   std::vector<double> narrow_;  // seconds of a transfer, by kind of StageMessages::narrow
   const double M_;
+  bool copies_apart_ = false;  // what passes wait for activations is no part of their work
   bool walks_ = false, walked_ = false, parts_ = false;
   Stage stage_, here_;  // the busiest; that of the breakdown
   Work work_;           // of the busiest, where it is the only one

@@ -71,12 +71,12 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   const Early forward = EarlyForward();
   Early backward = EarlyBackward(chunk.layers);
   if (fetches_ && outline_.gather_overlaps && chunk.layers > 1) SecondOf(forward, backward, &pass);
-  backward.device += work.backward.copies;  // which wait for no tensor
   pass.early = {std::min(forward.device, pass.device[0]),
                 std::min(backward.device, pass.device[1])};
   pass.early_host = {std::min(forward.host, pass.host[0]), std::min(backward.host, pass.host[1])};
   pass.gathered = {std::min(forward.gathered, pass.early[0]),
-                   work.backward.copies > 0 ? 0.0 : std::min(backward.gathered, pass.early[1])};
+                   std::min(backward.gathered, pass.early[1])};
+  pass.layers = LayersOf(chunk);
   pass.first = CastsOf(chunk);
   pass.last = HeldBack(chunk.layers, 1);
   return pass;
@@ -310,6 +310,7 @@ bool Fold::FindSlowestWay(PipelineTimes* times, double most) {
 
 // Pass by pass, see schedule_time.h.
 bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
+  copies_apart_ = true;
   if (parts) WatchHeaviest(&work, time);
   parts_ = parts;
   PipelineTimes& times = form_.clock.asked();
@@ -360,12 +361,13 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   time->bubble = walked.bubble;
   time->host = walked.host;
   fill_ = walked.fill;
-  const double messages = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
-  const double copies = M_ * (work.copies() + work.fetched());
-  time->offload = std::clamp(copies, 0.0, std::max(0.0, messages));
+  const double messages =
+      walked.seconds - walked.pipeline - walked.bubble - walked.host - walked.copies - kernels;
+  time->offload = std::clamp(M_ * work.fetched(), 0.0, std::max(0.0, messages));
   const double tails = std::clamp(M_ * work.tails(), 0.0, std::max(0.0, messages - time->offload));
   time->tensor += tails;
   time->data = messages - time->offload - tails;
+  time->offload += walked.copies;
   return true;
 }
 
