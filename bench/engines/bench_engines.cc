@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far the two engines are apart, without contention, over the catalogue:
 //   bench_engines [-v] [--models A,B] [--topologies A,B] [--frameworks A,B] [--situations A,B] [--nodes N]
-//   bench_engines [-v] --random JOBS [--seed N] [--from N]
+//   bench_engines [-v] --random JOBS [--users] [--seed N] [--from N]
 // Plans: every topology x every framework x six situations (ZeRO 1, 2, 3, LAMB, EFA, slow TCP), the best five layouts of
-// each on four nodes, or --nodes; or random jobs (random_jobs.h). Prints the share of plans within bounds and the largest difference of each term as a share
+// each on four nodes, or --nodes; or random jobs (random_jobs.h), like those of users or of the whole catalogue. Prints the share of plans within bounds and the largest difference of each term as a share
 // of the step; -v: a line a plan.
 #include <fmt/format.h>
 
@@ -73,10 +73,15 @@ std::vector<std::string> Listed(const std::string& text) {
 int Main(const std::vector<std::string>& arguments) {
   ParitySelection selection;
   bool verbose = false;
+  DrawnJobs kind = DrawnJobs::kCatalogue;
   int64_t jobs = 0, seed = 1, from = 0;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "-v") {
       verbose = true;
+      continue;
+    }
+    if (arguments[i] == "--users") {
+      kind = DrawnJobs::kUsers;
       continue;
     }
     int64_t* number = arguments[i] == "--nodes"    ? &selection.nodes
@@ -106,7 +111,7 @@ int Main(const std::vector<std::string>& arguments) {
   };
   if (jobs > 0) {
     CompareRandom(static_cast<uint64_t>(seed), static_cast<uint64_t>(from),
-                  static_cast<uint64_t>(jobs), kEffort, visit);
+                  static_cast<uint64_t>(jobs), kEffort, visit, kind);
   } else {
     CompareEngines(selection, visit);
   }

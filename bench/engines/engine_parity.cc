@@ -8,7 +8,6 @@
 #include <cmath>
 #include <optional>
 
-#include "bench/engines/random_jobs.h"
 #include "model/arch/catalogue.h"
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
@@ -112,9 +111,9 @@ EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime&
 }
 
 void CompareRandom(uint64_t seed, uint64_t from, uint64_t jobs, double effort,
-                   const std::function<void(const EnginePair&)>& visit) {
+                   const std::function<void(const EnginePair&)>& visit, DrawnJobs kind) {
   for (uint64_t number = from; number < from + jobs; ++number) {
-    const std::unique_ptr<RandomJob> drawn = DrawJob(seed, number);
+    const std::unique_ptr<RandomJob> drawn = DrawJob(seed, number, kind);
     if (drawn == nullptr || SimulationEffort(LowerLegal(drawn->job, drawn->layout)) > effort)
       continue;
     EnginePair pair =

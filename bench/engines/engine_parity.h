@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/engines/random_jobs.h"
 #include "model/price/breakdown.h"
 #include "model/twin/search.h"
 
@@ -50,7 +51,8 @@ EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime&
 // Calls `visit` for so many random jobs (random_jobs.h) from number `from` on, but for those that take more than `effort` to
 // simulate.
 void CompareRandom(uint64_t seed, uint64_t from, uint64_t jobs, double effort,
-                   const std::function<void(const EnginePair&)>& visit);
+                   const std::function<void(const EnginePair&)>& visit,
+                   DrawnJobs kind = DrawnJobs::kCatalogue);
 
 // Calls `visit` for every ranked layout. What a framework or a GPU refuses is left out.
 void CompareEngines(const ParitySelection& selection,

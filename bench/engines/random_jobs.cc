@@ -115,17 +115,55 @@ void DrawFabric(Draw& draw, TopologySpec* topology) {
   if (draw.OneIn(6)) topology->fabric_profile = draw.Of(kFabrics);
 }
 
+// Raffel et al. 2020, table 14.
+ModelSpec T5Large() {
+  ModelSpec model = LoadModel("t5-small").spec;
+  model.name = "t5-large";
+  model.layers = model.decoder_layers = 24;
+  model.hidden = 1024;
+  model.ffn = 4096;
+  model.heads = model.kv_heads = 16;
+  return model;
+}
+
+LoadedModel DrawModel(Draw& draw, DrawnJobs kind) {
+  static const std::vector<std::string> all = ModelNames();
+  if (kind == DrawnJobs::kCatalogue) return LoadModel(draw.Of(all));
+  constexpr std::array kFirst = {"gpt2-small", "gpt2-medium", "gpt2-xl",  "bert-large",
+                                 "llama2-7b",  "llama3-8b",   "t5-small", "t5-large"};
+  const std::string name = draw.Of(kFirst);
+  if (name != "t5-large") return LoadModel(name);
+  LoadedModel loaded = LoadModel("t5-small");
+  loaded.spec = T5Large();
+  return loaded;
+}
+
+void DrawNodes(Draw& draw, DrawnJobs kind, SearchRequest* request) {
+  const bool any = kind == DrawnJobs::kUsers;
+  const int64_t nodes =
+      any && draw.OneIn(2) ? 1 + static_cast<int64_t>(draw.Below(16)) : int64_t{1} << draw.Below(5);
+  request->nodes = {std::min({kMostNodes, request->topology.max_nodes, nodes})};
+  if (any && draw.OneIn(2)) {
+    const int most = Summarise(request->topology, 1).gpus_per_node;
+    request->gpus_per_node =
+        1 + static_cast<int>(draw.Below(static_cast<uint64_t>(std::min(most, 8))));
+  }
+}
+
+std::string GpusOf(const SearchRequest& request) {
+  return request.gpus_per_node == 0 ? "" : "-" + std::to_string(request.gpus_per_node) + "gpus";
+}
+
 // False: what was drawn contradicts itself.
-bool DrawInto(Draw& draw, RandomJob* drawn) {
-  static const std::vector<std::string> models = ModelNames(), topologies = TopologyNames(),
-                                        frameworks = FrameworkNames();
+bool DrawInto(Draw& draw, DrawnJobs kind, RandomJob* drawn) {
+  static const std::vector<std::string> topologies = TopologyNames(), frameworks = FrameworkNames();
   SearchRequest& request = drawn->request;
-  const LoadedModel loaded = LoadModel(draw.Of(models));
+  const LoadedModel loaded = DrawModel(draw, kind);
   request.model = loaded.spec;
   request.topology = LoadTopology(draw.Of(topologies));
   DrawFabric(draw, &request.topology);
   request.framework = draw.Of(frameworks);
-  request.nodes = {std::min({kMostNodes, request.topology.max_nodes, int64_t{1} << draw.Below(5)})};
+  DrawNodes(draw, kind, &request);
   request.work.seq_len = std::min(loaded.defaults.seq_len.value_or(1024), kMostTokens);
   drawn->profiles = LoadProfiles(request);
   const GpuProfile& gpu = drawn->profiles.gpu;
@@ -134,7 +172,8 @@ bool DrawInto(Draw& draw, RandomJob* drawn) {
   FollowFramework(drawn->profiles.framework, &request.work);
   request.flash_attention =
       request.work.precision != Precision::kFp32 && preset.FusedAttention(gpu).has_value();
-  const ClusterSummary cluster = Summarise(request.topology, request.nodes[0], 0);
+  const ClusterSummary cluster =
+      Summarise(request.topology, request.nodes[0], request.gpus_per_node);
   Strategy layout = DrawLayout(draw, preset, cluster);
   if (!preset.Refuses(layout).empty()) return false;
   layout.flash_attention = request.flash_attention;
@@ -150,8 +189,8 @@ bool DrawInto(Draw& draw, RandomJob* drawn) {
   if (layout.offload.on()) RequireHostPrices(drawn->job.prices(), layout.offload.optimizer > 0);
   drawn->layout = layout;
   drawn->name = request.model.name + " on " + std::to_string(request.nodes[0]) + " x " +
-                request.topology.name + " (" + request.topology.fabric_profile + "), " +
-                request.framework + ", " +
+                request.topology.name + GpusOf(request) + " (" + request.topology.fabric_profile +
+                "), " + request.framework + ", " +
                 DescribeLayout(layout, MicroBatches(request.work, layout)) + ", " +
                 NameIn(kPrecisionNames, request.work.precision) + ", " +
                 NameIn(kOptimizerNames, request.work.optimizer) +
@@ -164,12 +203,12 @@ bool DrawInto(Draw& draw, RandomJob* drawn) {
 
 }  // namespace
 
-std::unique_ptr<RandomJob> DrawJob(uint64_t seed, uint64_t number) {
+std::unique_ptr<RandomJob> DrawJob(uint64_t seed, uint64_t number, DrawnJobs kind) {
   Draw draw(seed * 1000003 + number);
   for (int tries = 0; tries < kTries; ++tries) {
     auto drawn = std::make_unique<RandomJob>();
     try {
-      if (DrawInto(draw, drawn.get())) return drawn;
+      if (DrawInto(draw, kind, drawn.get())) return drawn;
     } catch (const InputError&) {  // no such GPU profile, an attention that the chip lacks
     }
   }

@@ -24,7 +24,13 @@ struct RandomJob {
   std::string name;
 };
 
+enum class DrawnJobs {
+  kCatalogue,  // any model, powers of two of whole nodes
+  kUsers,      // a few models that people try first, 1 to 16 nodes of which 1 to all GPUs are used
+};
+
 // The job with a number under a seed: always the same. Null: hundreds of draws contradicted themselves.
-std::unique_ptr<RandomJob> DrawJob(uint64_t seed, uint64_t number);
+std::unique_ptr<RandomJob> DrawJob(uint64_t seed, uint64_t number,
+                                   DrawnJobs kind = DrawnJobs::kCatalogue);
 
 }  // namespace orrery

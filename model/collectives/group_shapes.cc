@@ -62,6 +62,34 @@ GroupShape FastestOf(const GroupShape& a, const GroupShape& b) {
   return {a.ranks, std::max(a.ranks_per_node, b.ranks_per_node), std::min(a.sharing, b.sharing)};
 }
 
+NeighbourGroups::NeighbourGroups(int size, int domain_gpus, int64_t ranks) : size_(size) {
+  const int64_t end = std::min(ranks / size * size, std::lcm<int64_t>(size, domain_gpus));
+  GroupShapes shapes(domain_gpus);
+  std::vector<int64_t> domains(static_cast<std::size_t>(size));
+  for (const bool adds : {true, false}) {
+    for (int64_t first = 0; first < end; first += size) {
+      for (int64_t i = 0; i < size; ++i)
+        domains[static_cast<std::size_t>(i)] = (first + i) / domain_gpus;
+      if (adds) {
+        shapes.Add(domains);
+      } else {
+        shapes_.push_back(shapes.Of(domains));
+      }
+    }
+  }
+}
+
+GroupShape NeighbourGroups::Of(int64_t first) const {
+  return shapes_[static_cast<std::size_t>(first / size_) % shapes_.size()];
+}
+
+std::vector<GroupShape> NeighbourGroups::Kinds() const {
+  std::vector<GroupShape> kinds = shapes_;
+  std::ranges::sort(kinds);
+  kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  return kinds;
+}
+
 GroupShape SlowestOfAxis(int size, int inner, int domain_gpus, int64_t ranks) {
   if (LieAlike(size, inner, domain_gpus)) return ShapeOfAxis(size, inner, domain_gpus);
   const int64_t block = int64_t{1} * size * inner;

@@ -41,6 +41,18 @@ bool Slower(const GroupShape& a, const GroupShape& b);
 GroupShape SlowestOf(const GroupShape& a, const GroupShape& b);
 GroupShape FastestOf(const GroupShape& a, const GroupShape& b);
 
+// Groups of so many neighbouring ranks that fill a cluster, by where they begin.
+class NeighbourGroups {
+ public:
+  NeighbourGroups(int size, int domain_gpus, int64_t ranks);
+  GroupShape Of(int64_t first) const;     // a multiple of the size
+  std::vector<GroupShape> Kinds() const;  // each once
+
+ private:
+  std::vector<GroupShape> shapes_;  // from there on groups lie as before
+  int size_;
+};
+
 // Of groups of neighbours along an axis that fill a cluster of `ranks` ranks, the slowest.
 GroupShape SlowestOfAxis(int size, int inner, int domain_gpus, int64_t ranks);
 

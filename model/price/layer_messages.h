@@ -18,16 +18,13 @@ namespace orrery {
 // Messages inside a layer, prepared for every collective that layers use.
 class LayerMessages {
  public:
-  // `on_node`: of a group that does not leave its node, though others do.
-  LayerMessages(const MicroBatchOps& ops, const CostSetting& setting, bool on_node) {
+  // `shape`: of the ranks of a layer.
+  LayerMessages(const MicroBatchOps& ops, const CostSetting& setting, const GroupShape& shape) {
     const MessagePrices prices(setting);
     const int local = setting.cluster->domain_gpus();
     const auto slowest = [&](int size, int inner) {
       return SlowestOfAxis(size, inner, local, setting.cluster->ranks());
     };
-    const GroupShape shape =
-        on_node ? GroupShape{ops.layer_ranks, ops.layer_ranks, local / ops.layer_ranks}
-                : slowest(ops.layer_ranks, 1);
     if (shape.nodes() > 1) holds_nics_ = HeldBy(ops, prices, shape);
     for (int kind = 0; kind < kCollectives; ++kind) {
       const auto collective = static_cast<Collective>(kind);

@@ -283,12 +283,13 @@ void CostEnds(const MicroBatchOps& ops, const OpPrices& prices, const SegmentCos
 }
 
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
-                      const CostSetting& setting, bool on_node) {
+                      const CostSetting& setting, const GroupShape& shape) {
   const OpPrices prices(setting, work.precision);
-  const LayerMessages messages(ops, setting, on_node);
+  const LayerMessages messages(ops, setting, shape);
   const SegmentCosting costing{prices, messages};
   LayerTable table;
   table.layer_ranks = ops.layer_ranks;
+  table.shape = shape;
   table.sequence_ranks = ops.context.ranks;
   table.holds_nics = messages.holds_nics();
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
@@ -332,13 +333,26 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
 
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
                       const CostSetting& setting) {
-  LayerTable table = CostLayers(ops, model, work, setting, false);
   const int local = setting.cluster->domain_gpus();
-  const bool shares_sequences = ops.context.ranks > 1 || ops.ring.ranks > 1;
-  if (table.holds_nics > 0 && !shares_sequences && ops.layer_ranks <= local &&
-      !LieAlike(ops.layer_ranks, 1, local))
-    table.on_node = std::make_shared<const LayerTable>(CostLayers(ops, model, work, setting, true));
-  return table;
+  const auto of_shape = [&](const GroupShape& shape) {
+    return CostLayers(ops, model, work, setting, shape);
+  };
+  if (LieAlike(ops.layer_ranks, 1, local)) return of_shape(ShapeOfAxis(ops.layer_ranks, 1, local));
+  const int64_t ranks = setting.cluster->ranks();
+  std::vector<LayerTable> tables;
+  for (const GroupShape& shape : NeighbourGroups(ops.layer_ranks, local, ranks).Kinds())
+    tables.push_back(of_shape(shape));
+  std::ranges::stable_sort(tables, std::greater<>(), [](const LayerTable& table) {
+    return table.layer.forward.busy() + table.layer.backward.busy();
+  });
+  LayerTable& slowest = tables.front();
+  // Ranks that share sequences wait for each other, whatever their kind.
+  if (ops.context.ranks > 1 || ops.ring.ranks > 1) return std::move(slowest);
+  for (std::size_t kind = 1; kind < tables.size(); ++kind) {
+    tables[kind].holds_nics = 0;  // they have time left for that
+    slowest.faster.push_back(std::make_shared<const LayerTable>(std::move(tables[kind])));
+  }
+  return std::move(slowest);
 }
 
 }  // namespace orrery

@@ -105,14 +105,16 @@ struct LayerTable {
   int sequence_ranks = 1;  // that meet in collectives over shared sequences
   // Where they are on several nodes: share of the time of messages inside layers for which those hold the NICs.
   double holds_nics = 0;
-  // Where some groups of them are on one node and others are not, this table is of the slowest; the other one. Else null.
-  std::shared_ptr<const LayerTable> on_node;
+  GroupShape shape;  // of these ranks
+  // Where groups of them lie on nodes in different ways, this table is of the slowest ones, by their prices: between two GPUs
+  // of a node may be less than the NICs carry. Those of the others, the fastest last.
+  std::vector<std::shared_ptr<const LayerTable>> faster;
 
   // Of any stage, no pass takes less.
-  const LayerTable& OnNode() const { return on_node != nullptr ? *on_node : *this; }
+  const LayerTable& Fastest() const { return faster.empty() ? *this : *faster.back(); }
   const LayerTable& Least() const {
-    const LayerTable& nearest = OnNode();
-    return nearest.least != nullptr ? *nearest.least : nearest;
+    const LayerTable& fastest = Fastest();
+    return fastest.least != nullptr ? *fastest.least : fastest;
   }
 
   // Whether a chunk of so many layers begins its backward pass before a gradient reaches it: its last layer is recomputed, and

@@ -32,7 +32,7 @@ double WorkOf(const LayerTable& table) {
 // gradient leaves may fill that time: at most i + 1 of them, 2 p in a V.
 double TimeBound(const LayerTable& slowest, const Strategy& s, const PipelineLayers& pipeline,
                  double micro_batches) {
-  if (s.pp == 1) return micro_batches * WorkOf(slowest.OnNode());
+  if (s.pp == 1) return micro_batches * WorkOf(slowest.Fastest());
   const LayerTable& table = slowest.Least();
   const std::vector<int>& layout = *pipeline.layout;
   const double pass = table.layer.forward.busy() + table.layer.backward.busy();

@@ -34,7 +34,7 @@
 //              step of a unit behind the unit before: the last one's end less the kernels of the update, on the stage where
 //              that is latest. Activations: layer
 //              l + 2 of a chunk overwrites what layer l sends, and layer l's backward pass waits for what comes back from
-//              the start of that of layer l + 1 on: what passes wait for copies. Weights: a copy c of the rank's shard in
+//              the start of that of layer l + 1 on: what passes wait for copies; in pipelines pass by pass. Weights: a copy c of the rank's shard in
 //              front of each gather g in its queue, beside scatters s: g + max(c, s), of which the copy hides first
 //   fixed      once per step
 //   micro-step as printed where the timer does not wait for the device: what the host issues
@@ -84,9 +84,11 @@ struct StageAxes {
   auto operator<=>(const StageAxes&) const = default;
 };
 // By stage, of the ranks of a replica that hand over together: whether their hop to the next stage leaves a node (of the last
-// stage, to the first), and whether they are on several nodes.
+// stage, to the first), and their shape.
 struct ReplicaWay {
-  std::vector<char> leaves, across;  // across: empty where stages are alike
+  std::vector<char> leaves;
+  std::vector<GroupShape> layers;  // empty where all are alike
+  auto operator<=>(const ReplicaWay&) const = default;
 };
 
 // Transfers between stages, prepared once per (pp, inner ranks).
@@ -98,16 +100,14 @@ struct StageMessages {
   // By stage: what the hop to the next one is, of the last one to the first. Empty: as `on_node` says, and none is narrow.
   std::vector<int> hops;
   double on_node = 1;  // neighbouring stages on one node
-  // Replicas that lie otherwise: each that no other is slower than on all stages, the first with these hops. The slowest
-  // counts, and where replicas wait for each other in the passes the slowest of each stage.
+  // Replicas that lie otherwise, the first with these hops. The slowest counts, and where replicas wait for each other in the
+  // passes the slowest of each stage.
   struct Way {
     std::vector<int> hops;
-    std::vector<char>
-        across;  // by stage, whether ranks of a layer are on several nodes; empty: stages are alike
+    std::vector<GroupShape> layers;  // by stage, of the ranks of a layer; empty: all are alike
   };
   std::vector<Way> ways;
-  std::vector<char> across;  // of any replica
-  PreparedMessage tied;      // first and last stage add up a table's gradients
+  PreparedMessage tied;  // first and last stage add up a table's gradients
 };
 
 struct DataAxes {
@@ -127,10 +127,9 @@ DataShapes ShapesOf(const DataAxes& axes,
 // By stage, of the slowest group of each kind; of one, where all stages are alike. `ranks`: of the cluster.
 std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks);
 
-// Of all replicas those that no other is slower than, first the one whose hops leave nodes most often. Empty: the same for all,
-// stages fill nodes or parts that divide one.
+// Of all replicas, each way once: first the one whose hops leave nodes most often. Empty: the same for all, stages fill nodes or
+// parts that divide one.
 std::vector<ReplicaWay> WaysOfReplicas(const StageAxes& axes, int domain_gpus, int64_t ranks);
-std::vector<char> AcrossOfAny(const std::vector<ReplicaWay>& ways);
 // Of a rank of the first stage and its copy on the last one.
 GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks);
 

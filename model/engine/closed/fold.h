@@ -222,15 +222,24 @@ class Fold : private LayerPrices {
                                          double between) const;
   double SlowestChunks(const Turn& longest) const;
   PassSeconds PassOf(const Stage& chunk) const;
-  // Some stages have the ranks of a layer on one node, others do not.
-  bool StagesUnlike() const { return table_.on_node != nullptr && !stages_.across.empty(); }
-  bool OnNode(int stage) const;
-  Fold AllOnNode(const DataMessages& data) const {
-    return {form_, *table_.on_node, outline_, data, stages_, M_};
+  // The ranks of a layer lie on nodes in different ways.
+  bool StagesUnlike() const {
+    return !table_.faster.empty() && !stages_.ways.empty() && !stages_.ways[0].layers.empty();
+  }
+  // Of a shape: 0, or which of the faster tables it has, from one on.
+  int KindOf(const GroupShape& shape) const;
+  int KindOf(std::size_t way, int stage) const;
+  int KindOf(int stage) const;
+  int SlowestKind(int stage) const;
+  Fold OfKind(int kind, const DataMessages& data) const {
+    return {form_, *table_.faster[static_cast<std::size_t>(kind - 1)], outline_, data, stages_, M_};
   }
   const std::vector<int>& Hops() const {
     return stages_.ways.empty() ? stages_.hops : stages_.ways[way_].hops;
   }
+  bool NoSlower(std::size_t way, std::size_t other) const;
+  std::vector<std::size_t> SlowWays() const;
+  std::size_t WatchedWay() const;
   void FindPasses(PipelineTimes* times);
   void AskOfWay(PipelineTimes* times);
   bool FindSlowestWay(PipelineTimes* times, double most);
@@ -341,6 +350,8 @@ class Fold : private LayerPrices {
   };
   MovingLayer LayerOf(bool recomputed) const;
   void AwaitActivations(const Stage& stage, Work* work) const;
+  std::vector<MovedLayer> LayersOf(const Stage& chunk) const;
+  bool Moves(std::size_t layer, std::size_t layers) const;  // of one of a chunk's
   double CopiesOf(const Stage& stage) const;
 
   // While it lives, messages of the data axes are those of a stage, or others.
@@ -366,6 +377,7 @@ class Fold : private LayerPrices {
   const StageMessages& stages_;
   std::vector<double> narrow_;  // seconds of a transfer, by kind of StageMessages::narrow
   const double M_;
+  bool copies_apart_ = false;  // what passes wait for activations is no part of their work
   bool walks_ = false, walked_ = false, parts_ = false;
   Stage stage_, here_;  // the busiest; that of the breakdown
   Work work_;           // of the busiest, where it is the only one

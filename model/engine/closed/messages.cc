@@ -32,7 +32,7 @@ double ControlTime(const CostSetting& setting, std::initializer_list<Axis> axes)
 // What is narrow for one replica is for all.
 void AddWays(const std::vector<ReplicaWay>& ways, StageMessages* stages) {
   for (const ReplicaWay& way : ways) {
-    StageMessages::Way of{stages->hops, way.across};
+    StageMessages::Way of{stages->hops, way.layers};
     for (std::size_t stage = 0; stage < of.hops.size(); ++stage) {
       if (of.hops[stage] < StageMessages::kNarrow)
         of.hops[stage] = way.leaves[stage] ? StageMessages::kBetween : StageMessages::kInside;
@@ -81,8 +81,8 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
   if (pp < 2) return stages;
   const int on_node = std::clamp(local / std::max(inner, 1), 1, pp);
   stages.on_node = on_node;
-  const std::vector<ReplicaWay> ways = WaysOfReplicas(axes, local, setting.cluster->ranks());
-  stages.across = AcrossOfAny(ways);
+  const int64_t ranks = setting.cluster->ranks();
+  const std::vector<ReplicaWay> ways = WaysOfReplicas(axes, local, ranks);
   const auto send = [&](const MessagePrices& by, int per_node) {
     return by.Prepare(MessageRole::kStage, Collective::kSendRecv,
                       GroupShape{2, per_node, std::clamp(inner, 1, local)});
@@ -116,7 +116,7 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
   if (any(StageMessages::kBetween)) stages.between = send(prices, 1);
   if (kinds.empty() && ways.empty()) stages.hops.clear();
   stages.tied = MessagePrices(ends).Prepare(MessageRole::kStep, Collective::kAllReduce,
-                                            ShapeOfEnds(axes, local, setting.cluster->ranks()));
+                                            ShapeOfEnds(axes, local, ranks));
   return stages;
 }
 

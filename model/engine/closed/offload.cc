@@ -107,6 +107,25 @@ Fold::MovingLayer Fold::LayerOf(bool recomputed) const {
   return layer;
 }
 
+// As they are walked.
+std::vector<MovedLayer> Fold::LayersOf(const Stage& chunk) const {
+  if (!outline_.moves_activations || chunk.layers < 2) return {};
+  const MovingLayer whole = LayerOf(false), recomputed = LayerOf(true);
+  const auto count = static_cast<std::size_t>(chunk.layers);
+  std::vector<MovedLayer> layers;
+  for (std::size_t l = 0; l < count; ++l) {
+    const MovingLayer& of =
+        outline_.recompute.Of(static_cast<int64_t>(l)) != 0 ? recomputed : whole;
+    layers.push_back({of.forward, of.backward, of.copy, Moves(l, count)});
+  }
+  return layers;
+}
+
+bool Fold::Moves(std::size_t layer, std::size_t layers) const {
+  return layer + 1 < layers &&
+         (outline_.moved_layers == 0 || layer < static_cast<std::size_t>(outline_.moved_layers));
+}
+
 // Passes of a chunk, forward and backward in turns: a link that is behind at the end of one catches up in the other, where
 // nothing goes its way. The second turn stands for all. What comes back takes the memory of what goes: of the same micro-batch
 // on the last stage, of a later one on others.
@@ -117,10 +136,7 @@ void Fold::AwaitActivations(const Stage& stage, Work* work) const {
   const auto of = [&](std::size_t l) -> const MovingLayer& {
     return outline_.recompute.Of(static_cast<int64_t>(l)) != 0 ? recomputed : whole;
   };
-  const auto moves = [&](std::size_t l) {
-    return l + 1 < layers &&
-           (outline_.moved_layers == 0 || l < static_cast<std::size_t>(outline_.moved_layers));
-  };
+  const auto moves = [&](std::size_t l) { return Moves(l, layers); };
   std::vector<double> sent(layers);
   double now = 0, down = 0, up = 0;
   const auto forward = [&] {

@@ -34,9 +34,11 @@ bool Fold::ByFormula(StepTime* passes) {
   Work work;
   *passes = Passes(&work);
   if (!walks_) return false;
+  copies_apart_ = true;
+  work.forward.copies = work.backward.copies = 0;
   const bool data_unlike = data_->fastest != nullptr && (fetches_ || scatters_);
   if (data_unlike || StagesUnlike()) {
-    Fold least(form_, StagesUnlike() ? *table_.on_node : table_, outline_,
+    Fold least(form_, StagesUnlike() ? table_.Fastest() : table_, outline_,
                data_unlike ? *data_->fastest : *data_, stages_, M_);
     *passes = least.Passes(&work);
     least.BoundPasses(work, passes);
@@ -158,7 +160,7 @@ StepTime Fold::Passes(Work* of_busiest) {
     }
     const bool host_bound = issuing > busiest.seconds;
     walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven(outline_, M_) ||
-              !stages_.hops.empty()) &&
+              outline_.moves_activations || !stages_.hops.empty()) &&
              CanWalk(outline_, M_);
   }
   return time;

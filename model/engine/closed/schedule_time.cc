@@ -40,6 +40,67 @@ double ScheduleClock::GatherAhead(const PassGraph::Pass& pass, double start, dou
   return lost;
 }
 
+// A forward pass of layers: each overwrites what the second one before it sends, or what a pass before sends from there, from one
+// end to the other: it ends no earlier than the copy. Returns what it waits for that.
+double ScheduleClock::SendLayers(const std::vector<MovedLayer>& layers, HostLink* link,
+                                 HostSlots* slots, double now) {
+  double waits = 0;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    double& sent = slots->sent[l % 2];
+    const double free = sent - std::min(layers[l].copy, layers[l].forward);
+    if (layers[l].moves && free > now) {
+      waits += free - now;
+      now = free;
+    }
+    const double begin = now;
+    now += layers[l].forward;
+    if (layers[l].moves)
+      sent = link->down = std::max(std::max(link->down, begin) + layers[l].copy, now);
+  }
+  slots->read.fill(now);
+  return waits;
+}
+
+// A backward pass: what a layer reads comes back once the second layer behind it has run, or the pass before, and takes the memory
+// of what the last forward pass sends, part by part. The pass's own tensors lie there, too, and those of the head: `head`, its
+// seconds.
+double ScheduleClock::FetchLayers(const std::vector<MovedLayer>& layers, HostLink* link,
+                                  HostSlots* slots, double now, double head) {
+  const double sent = std::max(slots->sent[0], slots->sent[1]);
+  double waits = std::max(0.0, sent - now);
+  now += waits + head;
+  if (head > 0) slots->read.fill(now);
+  for (std::size_t l = layers.size(); l-- > 0;) {
+    double& read = slots->read[l % 2];
+    if (layers[l].moves) {
+      link->up = std::max(std::max(link->up, read) + layers[l].copy, slots->sent[l % 2]);
+      waits += std::max(0.0, link->up - now);
+      now = std::max(now, link->up);
+    }
+    now += layers[l].backward;
+    read = now;
+  }
+  return waits;
+}
+
+// Seconds that a pass from `start` on waits for copies to or from the host. `held`: its host issues none before then.
+double ScheduleClock::AwaitCopies(const PassGraph::Pass& pass, double start, double device,
+                                  bool held) {
+  const std::size_t place = pass.work / 3, kind = pass.work % 3;
+  const std::vector<MovedLayer>& layers = times_.passes[place].layers;
+  if (layers.empty() || kind > PassCall::kBackward) return 0;
+  HostLink* link = &host_links_[pass.stage];
+  HostSlots* slots = &host_slots_[pass.stage];
+  const bool backward = kind == PassCall::kBackward;
+  double of_layers = 0;
+  for (const MovedLayer& layer : layers) of_layers += backward ? layer.backward : layer.forward;
+  const double ends = std::max(0.0, device - of_layers);  // the embedding, the head
+  if (!backward) return SendLayers(layers, link, slots, start + ends);
+  if (held)
+    for (double& read : slots->read) read = std::max(read, start);
+  return FetchLayers(layers, link, slots, start, place + 1 == times_.passes.size() ? ends : 0.0);
+}
+
 template <bool kParts, bool kAhead>
 bool ScheduleClock::Walk(double latest) {
   for (std::size_t k = 1; k < graph_->passes.size(); ++k) {
@@ -92,6 +153,9 @@ bool ScheduleClock::Walk(double latest) {
     const double awaited = passes_on ? 0 : arrival;
     const double start = std::max(std::max(clock.free, awaited), clock.issued);
     if (pass.first) first_[pass.work / 3] = start;
+    const double copies =
+        host_links_.empty() ? 0.0 : AwaitCopies(pass, start, device, waits && work.early <= 0);
+    device += copies;
     const double begun = waits ? start : clock.issued;
     clock.issued = begun + host;
     const double ran = std::max(clock.issued, begun + behind);
@@ -104,6 +168,8 @@ bool ScheduleClock::Walk(double latest) {
         gaps_.push_back({std::min(clock.free + saved, sent), came, false, sent});
       }
       if (start > came) gaps_.push_back({came, start, true, start});
+      if (copies > 0)
+        gaps_.push_back({start + device - copies, start + device, false, start + device, true});
       const double issued = std::clamp(ran, start + device, end);
       if (issued > start + device) gaps_.push_back({start + device, issued, true, issued});
       if (end > issued) gaps_.push_back({issued, end, false, issued});
@@ -223,6 +289,10 @@ bool ScheduleClock::RunBatches(double most) {
   FindWorks();
   const bool ahead = !gathers_.empty();
   if (ahead) rings_.assign(p, {});
+  const bool moves = std::ranges::any_of(
+      times_.passes, [](const PassSeconds& pass) { return !pass.layers.empty(); });
+  host_links_.assign(moves ? p : 0, {});
+  host_slots_.assign(moves ? p : 0, {});
   latest_.assign(works_.size(), {});
   first_.assign(times_.passes.size(), 0);
   done_.resize(graph_->passes.size());
@@ -262,8 +332,8 @@ ScheduleTime ScheduleClock::Between(double from, double to, bool unsent) const {
     const double begin = std::max(gap.from, from);
     const double end = std::min(unsent ? gap.sent : gap.to, to);
     if (end <= begin) continue;
-    if (gap.host) {
-      time.host += end - begin;
+    if (gap.host || gap.copies) {
+      (gap.host ? time.host : time.copies) += end - begin;
       continue;
     }
     double now = begin;
@@ -309,8 +379,9 @@ ScheduleTime ScheduleClock::Account() const {
   ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
   if (HalfStands()) {
     const double rounds = std::ceil(batches() / 2) / p;
-    for (double ScheduleTime::*const part : {&ScheduleTime::seconds, &ScheduleTime::pipeline,
-                                             &ScheduleTime::bubble, &ScheduleTime::host})
+    for (double ScheduleTime::*const part :
+         {&ScheduleTime::seconds, &ScheduleTime::pipeline, &ScheduleTime::bubble,
+          &ScheduleTime::host, &ScheduleTime::copies})
       one.*part = std::max(0.0, all.*part - before_.*part) / rounds;
   }
   if (times_.order.fills_bubble || HalfStands()) {
@@ -321,7 +392,8 @@ ScheduleTime ScheduleClock::Account() const {
       const double idle = std::max(0.0, one.seconds - BusyOf(times_.watched) * p);
       one.host = std::min(one.host, idle);
       one.pipeline = std::min(one.pipeline, idle - one.host);
-      one.bubble = idle - one.host - one.pipeline;
+      one.copies = std::min(one.copies, idle - one.host - one.pipeline);
+      one.bubble = idle - one.host - one.pipeline - one.copies;
     }
   }
   const double times = more / p;
@@ -329,6 +401,7 @@ ScheduleTime ScheduleClock::Account() const {
   all.pipeline += times * one.pipeline;
   all.bubble += times * one.bubble;
   all.host += times * one.host;
+  all.copies += times * one.copies;
   return all;
 }
 

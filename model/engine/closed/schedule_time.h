@@ -11,6 +11,9 @@
 // What a pass gathers for its second layer travels while it waits for its tensor, too: of a late one only the rest is left.
 //   H(k) = H(k-1) + host                        the host has issued pass k-1; where it waits: S(k-1) + host
 // Slots: a stage keeps two tensors that it sends, and two gradients that it receives, of each chunk.
+// Activations on the host: a stage's layers leave theirs in two places in turn, whatever the chunk. A layer ends its forward pass no
+// earlier than what lay there has gone; what comes back takes these places behind it and behind the last backward pass, and no
+// earlier than a host that waits for a gradient has come to it; backward passes wait until all of the last forward pass has gone.
 // Steps of more than four times as many micro-batches as stages repeat a round of the steady state; what a round of
 // stages takes there stands for the others. In a V, whose rounds differ for long, and where forward passes all run first, many are
 // walked, and the others take what these take more than half as many: in a V of 16 stages the rounds in the middle are up to a
@@ -27,6 +30,13 @@
 #include "model/engine/closed/pass_graph.h"
 
 namespace orrery {
+
+// A layer of a pass whose activations may go to the host behind its forward pass and come back in front of its backward pass.
+struct MovedLayer {
+  double forward = 0, backward = 0, copy = 0;  // seconds; of the copy, one way
+  bool moves = false;
+  bool operator==(const MovedLayer&) const = default;
+};
 
 // Seconds of one pass of a chunk: [forward, backward, weight gradient].
 struct PassSeconds {
@@ -50,6 +60,7 @@ struct PassSeconds {
   double last = 0;   // more of the last micro-batch's backward pass
   // Of the backward pass, behind the gradient that it passes on: the last scatter.
   double after = 0;
+  std::vector<MovedLayer> layers;  // empty: none moves
   bool operator==(const PassSeconds&) const = default;
 };
 
@@ -72,7 +83,8 @@ struct PipelineTimes {
 struct ScheduleTime {
   double seconds = 0;  // until the last stage has ended
   double pipeline = 0, bubble = 0, host = 0;
-  double fill = 0;  // part of the bubble: before its first pass
+  double copies = 0;  // to and from the host
+  double fill = 0;    // part of the bubble: before its first pass
 };
 
 // Keeps its memory and its last answer: layouts that differ in sharding alone ask for the same one. Not for concurrent
@@ -125,10 +137,21 @@ class ScheduleClock {
   static constexpr int kMostFirst = 2048;  // likewise, where forward passes run first
   bool HalfStands() const { return times_.order.in_a_v || times_.order.forward_first; }
 
+  // Of a stage, when its copies so far have ended.
+  struct HostLink {
+    double down = 0, up = 0;
+  };
+  // Of a stage, whose layers take two places in turn: when what the last forward pass left there has been sent, and what came
+  // back for the last backward pass has been read.
+  struct HostSlots {
+    std::array<double, 2> sent{}, read{};
+  };
+
   struct Gap {
     double from = 0, to = 0;
     bool host = false;  // else: for a tensor,
     double sent = 0;    // which travels from then on
+    bool copies = false;
   };
   struct StageClock {
     double free = 0;    // the device
@@ -152,6 +175,11 @@ class ScheduleClock {
   double FindRest(double most);
   double Transfer(int one, int other) const;
   double GatherAhead(const PassGraph::Pass& pass, double start, double end);
+  double AwaitCopies(const PassGraph::Pass& pass, double start, double device, bool held);
+  static double SendLayers(const std::vector<MovedLayer>& layers, HostLink* link, HostSlots* slots,
+                           double now);
+  static double FetchLayers(const std::vector<MovedLayer>& layers, HostLink* link, HostSlots* slots,
+                            double now, double head);
   void FindMessages();
   ScheduleTime Between(double from, double to, bool unsent = false) const;
   double BusyOf(int stage) const;
@@ -167,6 +195,8 @@ class ScheduleClock {
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
   std::vector<Ring> rings_;
+  std::vector<HostLink> host_links_;
+  std::vector<HostSlots> host_slots_;
   struct WorkTimes {
     double device = 0, host = 0, behind = 0, early = 0, early_host = 0, gathered = 0, after = 0;
     double second = 0, second_shown = 0, second_lost = 0;

@@ -140,53 +140,27 @@ int64_t CountOf(const std::vector<char>& of) {
   return std::accumulate(of.begin(), of.end(), int64_t{0});
 }
 
-// Each stage of the one is no slower than that of the other.
-bool NoSlower(const ReplicaWay& one, const ReplicaWay& other) {
-  return std::ranges::equal(one.leaves, other.leaves, std::less_equal<>()) &&
-         std::ranges::equal(one.across, other.across, std::less_equal<>());
-}
-
 }  // namespace
 
 std::vector<ReplicaWay> WaysOfReplicas(const StageAxes& axes, int domain_gpus, int64_t ranks) {
   const int64_t block = int64_t{1} * axes.inner * axes.pp;
   if (axes.pp < 2 || LieAlike(axes.pp, axes.inner, domain_gpus)) return {};
-  std::vector<ReplicaWay> all;
-  bool alike = axes.together < 2;  // all stages of some replica are across nodes
+  std::vector<ReplicaWay> ways;
+  const bool alike = axes.together < 2 || LieAlike(axes.together, 1, domain_gpus);
+  const NeighbourGroups layers(axes.together, domain_gpus, ranks);
   // From there on replicas lie as before.
   const int64_t end = std::min(ranks / block * block, std::lcm<int64_t>(block, domain_gpus));
   for (int64_t first = 0; first < end; first += block) {
     for (int64_t rank = first; rank < first + axes.inner; rank += axes.together) {
       ReplicaWay way{HopsOf(rank, axes.together, axes.inner, axes.pp, domain_gpus), {}};
-      for (int64_t stage = 0; stage < axes.pp; ++stage) {
-        const int64_t begin = rank + stage * axes.inner, last = begin + axes.together - 1;
-        way.across.push_back(begin / domain_gpus != last / domain_gpus);
-      }
-      alike = alike || CountOf(way.across) == axes.pp;
-      all.push_back(std::move(way));
+      for (int64_t stage = 0; !alike && stage < axes.pp; ++stage)
+        way.layers.push_back(layers.Of(rank + stage * axes.inner));
+      if (std::ranges::find(ways, way) == ways.end()) ways.push_back(std::move(way));
     }
   }
-  if (alike)
-    for (ReplicaWay& way : all) way.across.clear();
-  std::ranges::stable_sort(all, std::greater<>(), [](const ReplicaWay& way) {
-    return std::pair(CountOf(way.leaves), CountOf(way.across));
-  });
-  std::vector<ReplicaWay> slowest;
-  for (ReplicaWay& way : all) {
-    if (std::ranges::none_of(slowest,
-                             [&](const ReplicaWay& other) { return NoSlower(way, other); }))
-      slowest.push_back(std::move(way));
-  }
-  return slowest;
-}
-
-std::vector<char> AcrossOfAny(const std::vector<ReplicaWay>& ways) {
-  std::vector<char> any;
-  for (const ReplicaWay& way : ways) {
-    any.resize(way.across.size());
-    for (std::size_t stage = 0; stage < any.size(); ++stage) any[stage] |= way.across[stage];
-  }
-  return any;
+  std::ranges::stable_sort(ways, std::greater<>(),
+                           [](const ReplicaWay& way) { return CountOf(way.leaves); });
+  return ways;
 }
 
 }  // namespace orrery

@@ -133,7 +133,7 @@ Work Fold::WorkOf(const Stage& stage) const {
   if (stage.plain != 0) AddPlain(stage, &work);
   if (stage.slowdown != 1) SlowDown(stage, &work);
   ExposeShards(stage, &work);
-  if (outline_.moves_activations) AwaitActivations(stage, &work);
+  if (outline_.moves_activations && !copies_apart_) AwaitActivations(stage, &work);
   if (outline_.stages == 1 || form_.host_waits) FollowHost(stage, &work);
   return work;
 }

@@ -71,12 +71,12 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   const Early forward = EarlyForward();
   Early backward = EarlyBackward(chunk.layers);
   if (fetches_ && outline_.gather_overlaps && chunk.layers > 1) SecondOf(forward, backward, &pass);
-  backward.device += work.backward.copies;  // which wait for no tensor
   pass.early = {std::min(forward.device, pass.device[0]),
                 std::min(backward.device, pass.device[1])};
   pass.early_host = {std::min(forward.host, pass.host[0]), std::min(backward.host, pass.host[1])};
   pass.gathered = {std::min(forward.gathered, pass.early[0]),
-                   work.backward.copies > 0 ? 0.0 : std::min(backward.gathered, pass.early[1])};
+                   std::min(backward.gathered, pass.early[1])};
+  pass.layers = LayersOf(chunk);
   pass.first = CastsOf(chunk);
   pass.last = HeldBack(chunk.layers, 1);
   return pass;
@@ -110,7 +110,7 @@ int Fold::Watched() const {
   const bool ends = here_.last || (outline_.order.in_a_v && here_.layers == outline_.last_layers &&
                                    outline_.last_layers > outline_.middle_layers);
   if (ends) return outline_.stages - 1;
-  // Of equals one whose layers span nodes.
+  // Of equals one whose layers are slower.
   const auto layers_of = [&](int stage) {
     int layers = 0;
     for (int chunk = 0; chunk < outline_.chunks; ++chunk)
@@ -118,9 +118,13 @@ int Fold::Watched() const {
           VirtualStage(outline_.order.in_a_v, outline_.stages, stage, chunk))];
     return layers;
   };
-  for (int stage = 1; StagesUnlike() && stage + 1 < outline_.stages; ++stage)
-    if (!OnNode(stage) && layers_of(stage) == layers_of(outline_.fullest)) return stage;
-  return outline_.fullest;
+  int watched = outline_.fullest;
+  for (int stage = 1; StagesUnlike() && stage + 1 < outline_.stages; ++stage) {
+    if (layers_of(stage) == layers_of(outline_.fullest) &&
+        SlowestKind(stage) < SlowestKind(watched))
+      watched = stage;
+  }
+  return watched;
 }
 
 void Fold::WatchHeaviest(Work* work, StepTime* time) {
@@ -188,12 +192,58 @@ void Fold::FindSlots(PipelineTimes* times) const {
   }
 }
 
+int Fold::KindOf(const GroupShape& shape) const {
+  for (std::size_t kind = 0; kind < table_.faster.size(); ++kind)
+    if (table_.faster[kind]->shape == shape) return static_cast<int>(kind) + 1;
+  return 0;
+}
+
+int Fold::KindOf(std::size_t way, int stage) const {
+  if (!StagesUnlike()) return 0;
+  return KindOf(stages_.ways[way].layers[static_cast<std::size_t>(stage)]);
+}
+
 // Where replicas wait for each other in the passes, the slowest of a stage counts; else the slowest replica.
-bool Fold::OnNode(int stage) const {
-  if (!StagesUnlike()) return false;
-  const std::vector<char>& across =
-      fetches_ || scatters_ ? stages_.across : stages_.ways[way_].across;
-  return across[static_cast<std::size_t>(stage)] == 0;
+int Fold::KindOf(int stage) const {
+  return fetches_ || scatters_ ? SlowestKind(stage) : KindOf(way_, stage);
+}
+
+int Fold::SlowestKind(int stage) const {
+  int kind = KindOf(0, stage);
+  for (std::size_t way = 1; way < stages_.ways.size(); ++way)
+    kind = std::min(kind, KindOf(way, stage));
+  return kind;
+}
+
+// On each stage.
+bool Fold::NoSlower(std::size_t way, std::size_t other) const {
+  const std::vector<int>&hops = stages_.ways[way].hops, &others = stages_.ways[other].hops;
+  for (int stage = 0; stage < outline_.stages; ++stage) {
+    const auto at = static_cast<std::size_t>(stage);
+    if (hops[at] == StageMessages::kBetween && others[at] == StageMessages::kInside) return false;
+    if (KindOf(way, stage) < KindOf(other, stage)) return false;
+  }
+  return true;
+}
+
+// Those that no other is slower than.
+std::vector<std::size_t> Fold::SlowWays() const {
+  std::vector<std::size_t> slow;
+  for (std::size_t way = 0; way < stages_.ways.size(); ++way) {
+    bool hidden = false;
+    for (std::size_t other = 0; other < stages_.ways.size() && !hidden; ++other)
+      hidden = other != way && NoSlower(way, other) && (other < way || !NoSlower(other, way));
+    if (!hidden) slow.push_back(way);
+  }
+  return slow;
+}
+
+// As the event engine: of the replicas one whose layers take longest on the stage of the breakdown; of these the slowest.
+std::size_t Fold::WatchedWay() const {
+  std::size_t watched = way_;
+  for (std::size_t way = 0; way < stages_.ways.size(); ++way)
+    if (KindOf(way, watched_) < KindOf(watched, watched_)) watched = way;
+  return watched;
 }
 
 // Passes hold messages whose groups cross other uplinks on each stage.
@@ -213,10 +263,12 @@ void Fold::FindPasses(PipelineTimes* times) {
       continue;
     }
     const With messages(*this, stage);
-    if (OnNode(stage)) {
-      times->passes[i] = AllOnNode(*data_).PassOf(
-          {static_cast<double>(layout[i]), first, last, 1, SlowdownOf(stage), -1,
-           outline_.MoreRecomputed(outline_.recompute, layout[i]), outline_.MorePlain(i)});
+    if (const int kind = KindOf(stage); kind > 0) {
+      times->passes[i] =
+          OfKind(kind, *data_)
+              .PassOf({static_cast<double>(layout[i]), first, last, 1, SlowdownOf(stage), -1,
+                       outline_.MoreRecomputed(outline_.recompute, layout[i]),
+                       outline_.MorePlain(i)});
       continue;
     }
     if (by_stage) static_cast<LayerPrices&>(*this) = {}, PriceLayer();
@@ -243,8 +295,9 @@ bool Fold::FindSlowestWay(PipelineTimes* times, double most) {
   if (stages_.ways.size() < 2 || fetches_ || scatters_) return true;
   double longest = -1;
   std::size_t slowest = 0;
-  for (; way_ < stages_.ways.size(); ++way_) {
-    if (way_ > 0) AskOfWay(times);
+  for (const std::size_t way : SlowWays()) {
+    way_ = way;
+    AskOfWay(times);
     const auto seconds =
         most < kForEver ? form_.clock.Seconds(most) : std::optional(form_.clock.Seconds());
     if (!seconds) return false;
@@ -257,6 +310,7 @@ bool Fold::FindSlowestWay(PipelineTimes* times, double most) {
 
 // Pass by pass, see schedule_time.h.
 bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
+  copies_apart_ = true;
   if (parts) WatchHeaviest(&work, time);
   parts_ = parts;
   PipelineTimes& times = form_.clock.asked();
@@ -269,12 +323,12 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   times.inside = inside_;
   times.between = between_;
   watched_ = times.watched = Watched();
-  if (most >= kForEver) {
-    FindSlowestWay(&times, kForEver);
-    watched_ = times.watched = Watched();  // of that replica
-  }
-  if (parts && OnNode(watched_)) {
-    const Fold own = AllOnNode(data_->Of(watched_));
+  if (most >= kForEver) FindSlowestWay(&times, kForEver);
+  const std::size_t slowest = way_;
+  if (parts) way_ = WatchedWay();
+  if (way_ != slowest) AskOfWay(&times);
+  if (const int kind = KindOf(watched_); parts && kind > 0) {
+    const Fold own = OfKind(kind, data_->Of(watched_));
     work = own.WorkOf(here_);
     tails_ = 0;
     time->compute = time->tensor = time->context = time->tensor_hidden = time->context_hidden = 0;
@@ -296,17 +350,24 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
     time->data = form_.clock.Seconds() - kernels;
     return true;
   }
-  const ScheduleTime& walked = form_.clock.Time();
+  ScheduleTime walked = form_.clock.Time();
+  if (way_ != slowest) {
+    way_ = slowest;
+    AskOfWay(&times);
+    const double longer = form_.clock.Time().seconds - walked.seconds;
+    walked.seconds += longer, walked.bubble += longer;
+  }
   time->pipeline = walked.pipeline;
   time->bubble = walked.bubble;
   time->host = walked.host;
   fill_ = walked.fill;
-  const double messages = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
-  const double copies = M_ * (work.copies() + work.fetched());
-  time->offload = std::clamp(copies, 0.0, std::max(0.0, messages));
+  const double messages =
+      walked.seconds - walked.pipeline - walked.bubble - walked.host - walked.copies - kernels;
+  time->offload = std::clamp(M_ * work.fetched(), 0.0, std::max(0.0, messages));
   const double tails = std::clamp(M_ * work.tails(), 0.0, std::max(0.0, messages - time->offload));
   time->tensor += tails;
   time->data = messages - time->offload - tails;
+  time->offload += walked.copies;
   return true;
 }
 

@@ -165,7 +165,7 @@ class TableBuilder {
     meeting.first_exchange = static_cast<int32_t>(table_.exchanges.size());
     const std::span<const int64_t> members(table_.members.data() + meeting.first_member,
                                            At(meeting.members));
-    const GroupShape shape = ShapeOf(meeting.line, members);
+    const std::vector<GroupShape> shapes = ShapesOf(meeting.line, members);
     const UplinkStretch stretch = StretchOf(meeting.line, members);
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
@@ -173,6 +173,7 @@ class TableBuilder {
       Exchange exchange;
       exchange.bytes = messages[i].bytes;
       if (meeting.members > 1 && exchange.bytes * messages[i].share > 0) {
+        const GroupShape shape = SlowestOf(shapes, meeting.line, i, messages[i], stretch);
         const MessagePrice& time = TimeOf(meeting.line, i, messages[i], shape, stretch);
         exchange.latency = messages[i].share * time.latency;
         exchange.bytes *= messages[i].share;
@@ -210,14 +211,26 @@ class TableBuilder {
     return most;
   }
 
-  GroupShape ShapeOf(int32_t line, std::span<const int64_t> members) {
-    GroupShape slowest = shapes_.Of(line, members);
-    if (!shapes_.Uneven(line)) return slowest;
+  // Its own first, and those of its copies.
+  std::vector<GroupShape> ShapesOf(int32_t line, std::span<const int64_t> members) {
+    std::vector<GroupShape> shapes = {shapes_.Of(line, members)};
+    if (!shapes_.Uneven(line)) return shapes;
     EachCopy(line, members, [&](std::span<const int64_t> copy) {
       const GroupShape of = shapes_.Of(line, copy);
-      if (Slower(of, slowest)) slowest = of;
+      if (std::ranges::find(shapes, of) == shapes.end()) shapes.push_back(of);
     });
-    return slowest;
+    return shapes;
+  }
+
+  // By what the message takes: two GPUs of a node without a switch may have less between them than their NICs.
+  GroupShape SlowestOf(const std::vector<GroupShape>& shapes, int32_t line, std::size_t i,
+                       const Message& message, const UplinkStretch& stretch) {
+    const auto seconds = [&](const GroupShape& shape) {
+      const MessagePrice& price = TimeOf(line, i, message, shape, stretch);
+      return price.latency + message.bytes * price.seconds_per_byte;
+    };
+    if (shapes.size() == 1) return shapes.front();
+    return *std::ranges::max_element(shapes, {}, seconds);
   }
 
   // Of a message in two parts, compute stands still for the awaited one, and the other costs it nothing.

@@ -349,31 +349,44 @@ double KernelSeconds(const StageTasks& stage) {
   return sum;
 }
 
-// Seconds of the messages of a rank inside of layers, each once: more where its group is on several nodes.
+// Seconds of the messages of a rank inside of layers: others where its group lies on nodes in another way.
 class LayerMessages {
  public:
   explicit LayerMessages(const SimulatedRun& run) : table_(run.meetings) {
     for (std::size_t line = 0; line < run.tasks.lines.size(); ++line) {
       const CommAxis axis = AxisOf(run.plan, run.tasks.lines[line].line);
-      if (axis == CommAxis::kTensor || axis == CommAxis::kContext)
-        lines_.push_back({2 * line, run.tasks.lines[line].messages.size()});
+      if (axis == CommAxis::kTensor || axis == CommAxis::kContext) Add(run, line);
     }
   }
-  double Of(std::size_t rank) const {
+  double Of(std::size_t rank, std::size_t stage) const {
     double seconds = 0;
-    for (const auto& [line, messages] : lines_) {
-      const int32_t meeting = table_.of[line][rank];
+    for (const LineOf& line : lines_) {
+      const int32_t meeting = table_.of[line.at][rank];
       if (meeting < 0) continue;
       const auto first = At(table_.meetings[At(meeting)].first_exchange);
-      for (std::size_t m = 0; m < messages; ++m) seconds += table_.exchanges[first + m].price;
+      const std::vector<int32_t>& sent = line.sent[stage];
+      for (std::size_t m = 0; m < sent.size(); ++m)
+        seconds += sent[m] * table_.exchanges[first + m].price;
     }
     return seconds;
   }
 
  private:
   struct LineOf {
-    std::size_t line, messages;
+    std::size_t at;                          // of MeetingTable::of
+    std::vector<std::vector<int32_t>> sent;  // by stage and message: how often
   };
+
+  void Add(const SimulatedRun& run, std::size_t line) {
+    LineOf of{2 * line, {}};
+    for (const StageTasks& stage : run.tasks.stages) {
+      std::vector<int32_t>& sent = of.sent.emplace_back(run.tasks.lines[line].messages.size(), 0);
+      for (const Task& task : stage.tasks)
+        if (task.line == static_cast<int32_t>(line)) ++sent[At(task.message)];
+    }
+    lines_.push_back(std::move(of));
+  }
+
   const MeetingTable& table_;
   std::vector<LineOf> lines_;
 };
@@ -394,7 +407,7 @@ std::size_t BusiestRank(const SimulatedRun& run) {
     const double slow =
         At(rank) < run.perturbation.slowdown.size() ? run.perturbation.slowdown[At(rank)] : 1.0;
     const double seconds = slow * of_stage[stage];
-    const double in_layers = messages.Of(r);
+    const double in_layers = messages.Of(r, stage);
     if (!Longer(seconds, most) && (Longer(most, seconds) || !Longer(in_layers, longest))) continue;
     most = seconds, longest = in_layers;
     busiest = r;
