@@ -243,7 +243,8 @@ SourcePtr FileBeside(const exchange::Setting& names) {
   const fs::path named = names.value, folder = fs::path(names.where.source->name).parent_path();
   for (const fs::path& path : {folder / named, named, folder / named.filename()}) {
     std::error_code ignored;
-    if (fs::is_regular_file(path, ignored)) return ReadSource(path.lexically_normal().string(), kMostImported);
+    if (fs::is_regular_file(path, ignored))
+      return ReadSource(path.lexically_normal().string(), kMostImported);
   }
   return nullptr;
 }
