@@ -29,14 +29,16 @@ double KeptOf(const StopModel& model, double interval, double seconds, bool noti
   return std::max(0.0, committed) * interval;
 }
 
+using Times = std::priority_queue<double, std::vector<double>, std::greater<>>;
+
 // What a stop is, drawn when it happens.
 struct Stop {
-  bool notice, waits;
+  bool notice, waits, repaired;
 };
 
 Stop DrawStop(const StopModel& model, Random* random) {
   const double u = random->Uniform();
-  return {u <= model.with_notice, u > 1 - model.waits};
+  return {u <= model.with_notice, u > 1 - model.waits, u > 1 - model.repaired};
 }
 
 double DownOf(const StopModel& model, const Stop& stop) {
@@ -133,6 +135,21 @@ class Player {
     if (model_.background.value == 0) durable_ = done_;
   }
 
+  // How long the job is down. Repairs are played where the model says what they take; the least time of all that are under way
+  // is waited for where there is no spare.
+  double DownFor(const Stop& stop) {
+    if (model_.repair.value <= 0) return DownOf(model_, stop);
+    while (!repaired_.empty() && repaired_.top() <= now_) repaired_.pop();
+    double down = model_.detection.value;
+    if (!stop.repaired) return down;
+    repaired_.push(now_ + model_.repair.value);
+    if (static_cast<int64_t>(repaired_.size()) > model_.spares) {
+      down += repaired_.top() - now_;
+      repaired_.pop();
+    }
+    return down;
+  }
+
   void Recover() {
     ++job_.stops;
     const double begin = now_;
@@ -142,7 +159,7 @@ class Player {
     done_ = durable_;
     commit_ = kNever;
     for (;;) {
-      now_ += DownOf(model_, stop);
+      now_ += DownFor(stop);
       stop_ = now_ + random_.Exponential(model_.between.value);
       if (Advance(model_.restart.value)) break;
       ++job_.stops;
@@ -159,6 +176,7 @@ class Player {
   double durable_ = 0;      // of them, what a stop cannot take
   double pending_ = 0;      // in a snapshot that is being written
   double commit_ = kNever;  // when that is durable
+  Times repaired_;          // ends of repairs
   SimulatedJob job_;
 };
 
@@ -170,7 +188,6 @@ SimulatedJob SimulateJob(const StopModel& model, Seconds interval, Seconds work,
 
 namespace {
 
-using Times = std::priority_queue<double, std::vector<double>, std::greater<>>;
 constexpr double kNeverEnds = std::numeric_limits<double>::infinity();
 
 // Without checkpoints: nothing takes what is done.

@@ -175,9 +175,10 @@ double VariancePerWork(const StopModel& model, double tau) {
   const double slower = sum(0, [](double mean, double) { return mean; }) / kept;
   const double lives =
       sum(slower, [](double mean, double variance) { return variance + mean * mean; });
+  const double waits = s * model.wait_deviation.value * model.wait_deviation.value;
   const double restarts =
-      again * (s * (1 - s) * x * x + restart.variance) + again * (1 + again) * stop * stop;
-  return (lives + restarts) / kept;
+      again * (s * (1 - s) * x * x + waits + restart.variance) + again * (1 + again) * stop * stop;
+  return (lives + waits + restarts) / kept;
 }
 
 }  // namespace
@@ -199,18 +200,34 @@ JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work) {
   return time;
 }
 
-// By logarithms: exp(-mean) vanishes for clusters of a hundred thousand nodes.
-double ShortageOf(double mean, int64_t spares) {
-  if (spares < 0) return 1;
-  if (mean <= 0) return 0;
-  double term = -mean, covered = 0;
-  for (int64_t k = 0; k <= spares; ++k) {
-    if (k > 0) term += std::log(mean / static_cast<double>(k));
-    covered += std::exp(term);
-  }
-  return std::max(0.0, 1 - covered);
+double FindsNone(double mean_in_repair, int64_t spares) {
+  double none = 1;
+  for (int64_t k = 1; k <= spares; ++k)
+    none *= mean_in_repair / (static_cast<double>(k) + mean_in_repair * none);
+  return none;
 }
 
+Shortage ShortageIn(double run, double mean_in_repair, int64_t spares) {
+  const auto k = static_cast<double>(spares);
+  const double lasting = FindsNone(mean_in_repair, spares);
+  if (spares == 0 || !(run > 0)) return {lasting, 1 / (k + 1)};
+  constexpr int kParts = 16;  // of Simpson's rule
+  const double begun = std::min(1.0, run);
+  double share = 0, waited = 0;
+  for (int i = 0; i <= kParts; ++i) {
+    const double weight = i == 0 || i == kParts ? 1 : i % 2 == 1 ? 4 : 2;
+    const double at = begun * i / kParts;
+    const double none = weight / (3 * kParts) * FindsNone(mean_in_repair * at, spares);
+    share += none;
+    waited += none * (1 - at * k / (k + 1));
+  }
+  const double first = begun / run;  // part of the run in which their number grows
+  share = share * first + lasting * (1 - first);
+  waited = waited * first + lasting * (1 - first) / (k + 1);
+  return {share, share > 0 ? waited / share : 1 / (k + 1)};
+}
+
+// By logarithms: exp(-mean) vanishes for clusters of a hundred thousand nodes.
 int64_t SparesFor(double mean, double shortage_probability) {
   double term = -mean, covered = 0;
   for (int64_t k = 0;; ++k) {

@@ -33,7 +33,12 @@ struct StopModel {
   Seconds restart;         // R
   double with_notice = 0;  // share of stops that are announced long enough ahead for a checkpoint
   double waits = 0;        // s: share of stops, none of them with notice
-  Seconds wait;            // X
+  Seconds wait;            // X, in the mean
+  Seconds wait_deviation;  // of X
+  // What waits come from, for those who play them: share of stops that send a node to repair, how long that takes, and spares.
+  double repaired = 0;
+  Seconds repair;
+  int64_t spares = 0;
   Seconds MeanWait() const { return wait * waits; }  // over all stops
 };
 
@@ -61,6 +66,7 @@ struct JobTime {
 // Deviation: lives from one restart to the next are alike, so that (Z seconds, Y of computing kept in each) the variance per
 // second of work is V / E[Y], V = E[(Z - t Y)^2], t = E[Z] / E[Y] = 1 / goodput (renewals with rewards: W. L. Smith, Proc. Royal
 // Society A 232 (1955) 6). With P = tau + b, x = exp(-P/M), and y(a) an exponential time that ended within a:
+// X varies, too, and adds s Var(X) for each stop.
 //   Z = A + R + (D, X more with probability s) + K times (D, X or not, y(R));  A exponential, K geometric, mean exp(R/M) - 1
 //   without notice  A - t Y = y(P + w), or in exp(-(P + w)/M) of lives w + y(P) + N (P - t tau), N >= 1 geometric, mean 1/(1 - x)
 //   with notice     A - t Y = k (P - t tau) + r - t min(r, tau), r = y(P), k >= 0 geometric, mean x/(1 - x)
@@ -73,6 +79,15 @@ JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work);
 
 // Fewest spare nodes such that more nodes are in repair with at most this probability (Poisson).
 int64_t SparesFor(double mean_in_repair, double shortage_probability);
-double ShortageOf(double mean_in_repair, int64_t spares);  // probability that more are in repair
+// Probability that a failure finds all spares in repair. The job waits then and cannot fail, so that no more than spares + 1 are
+// in repair: Erlang's loss formula, B(k) = a B(k - 1) / (k + a B(k - 1)), B(0) = 1, whatever the distribution of repairs (A. K.
+// Erlang 1917; B. A. Sevastyanov, Theory of Probability and its Applications 2 (1957) 104). a: mean in repair, were there no waits.
+double FindsNone(double mean_in_repair, int64_t spares);
+// The mean of it over a run of so many repairs' time that begins with none in repair, and how long such a failure waits, in
+// repairs: for the first of k + 1 that began at any time of the last repair's, or of the run while that is shorter.
+struct Shortage {
+  double share = 0, wait = 0;
+};
+Shortage ShortageIn(double run, double mean_in_repair, int64_t spares);
 
 }  // namespace orrery

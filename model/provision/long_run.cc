@@ -54,9 +54,9 @@ double SpotRate(const Conditions& conditions, const Quote* quote) {
   return quote->offer.spot_rate.value_or(conditions.spot.rate.value);
 }
 
-// Stops per second and what they cost, at a rate of node failures per 1000 node-days.
+// Stops per second and what they cost, at a rate of node failures per 1000 node-days; `work`: of the whole run.
 StopModel StopsOf(const Conditions& conditions, const Job& job, const CheckpointCost& checkpoint,
-                  const Quote* quote, double rate, int64_t spares) {
+                  const Quote* quote, double rate, int64_t spares, Seconds work) {
   const auto nodes = static_cast<double>(job.cluster.nodes);
   const double interruptions = SpotRate(conditions, quote);
   const double all = std::max(rate + interruptions, 1e-9);
@@ -65,10 +65,21 @@ StopModel StopsOf(const Conditions& conditions, const Job& job, const Checkpoint
   model.blocking = checkpoint.blocking;
   model.background = checkpoint.background;
   model.detection = conditions.recovery.detection;
-  // A failure finds a Poisson number of nodes in repair; where all spares are among them, the first of them to come back
-  // ends the wait. A node that is reclaimed is not in repair: another takes its place.
-  model.waits = rate / all * ShortageOf(InRepair(conditions, nodes, rate), spares - 1);
-  model.wait = conditions.recovery.repair / static_cast<double>(spares + 1);
+  // Where a failure finds all spares in repair, the first of them to come back ends the wait: of one repair that begins and k that
+  // are under way, each for a time that is uniform. A node that is reclaimed is not in repair: another takes its place.
+  const auto k = static_cast<double>(spares);
+  model.repaired = rate / all;
+  model.repair = conditions.recovery.repair;
+  model.spares = spares;
+  model.wait_deviation = model.repair / (k + 1) * std::sqrt(k / (k + 2));
+  Seconds run = work;  // waits make it longer
+  for (int i = 0; i < 3; ++i) {
+    const Shortage shortage =
+        ShortageIn(run / model.repair, InRepair(conditions, nodes, rate), spares);
+    model.waits = model.repaired * shortage.share;
+    model.wait = model.repair * shortage.wait;
+    run = work * (1 + model.MeanWait() / model.between);
+  }
   model.restart = conditions.recovery.restart + checkpoint.load;
   if (interruptions > 0 &&
       quote->offer.spot_notice.value_or(Seconds(0)) >= checkpoint.blocking + checkpoint.background)
@@ -130,6 +141,7 @@ StopLosses LossesOf(const StopModel& stops, const Played& played, Seconds work) 
   StopLosses losses;
   losses.without = work * ((played.interval + stops.blocking) / played.interval) + stops.background;
   losses.wait = stops.wait;
+  losses.wait_deviation = stops.wait_deviation;
   losses.waiting = played.stops * stops.waits;
   losses.others = played.stops - losses.waiting;
   const double count = std::max(played.stops, 1e-300);
@@ -142,7 +154,8 @@ StopLosses LossesOf(const StopModel& stops, const Played& played, Seconds work) 
       (played.interval + stops.blocking) * std::sqrt((1 - stops.with_notice) / 12);
   const double counted = losses.waiting * longer * longer + losses.others * each * each;
   const double luck = played.luck.value * played.luck.value -
-                      played.stops * losses.each_deviation.value * losses.each_deviation.value;
+                      played.stops * losses.each_deviation.value * losses.each_deviation.value -
+                      losses.waiting * stops.wait_deviation.value * stops.wait_deviation.value;
   if (luck > counted) losses.repeats = (luck - counted) / (luck + counted);
   return losses;
 }
@@ -210,7 +223,8 @@ Played PlayShrinking(const StopModel& stops, const ElasticModel& shrinking, int6
 
 Played Play(const Conditions& conditions, const Job& job, const Strategy& layout,
             const RunEstimate& run, const Quote* quote, double rate) {
-  const StopModel stops = StopsOf(conditions, job, run.checkpoint, quote, rate, run.spares);
+  const StopModel stops =
+      StopsOf(conditions, job, run.checkpoint, quote, rate, run.spares, run.Work());
   const double step = run.step_seconds * run.slowest;
   if (CanShrink(conditions, job, layout))
     return PlayShrinking(
@@ -382,7 +396,8 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.spot_rate = SpotRate(conditions, quote);
   if (run.spot_rate > 0) run.spot_notice = quote->offer.spot_notice.value_or(Seconds(0));
   run.spares = *spares;
-  run.stops = StopsOf(conditions, job, run.checkpoint, quote, rate.value, run.spares);
+  run.ideal = Seconds(static_cast<double>(run.steps) * run.step_seconds);
+  run.stops = StopsOf(conditions, job, run.checkpoint, quote, rate.value, run.spares, run.Work());
   run.elastic = CanShrink(conditions, job, step.strategy);
   run.shared_states = run.elastic && step.strategy.zero > 0 && step.strategy.dp_outer == 1;
   const Played played = Play(conditions, job, step.strategy, run, quote, rate.value);
@@ -395,7 +410,6 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.shrinking = played.shrinking;
   run.written = played.written;
   run.between_restores = played.between_restores;
-  run.ideal = Seconds(static_cast<double>(run.steps) * run.step_seconds);
   run.time = conditions.run.setup + played.time;
   const bool interval = step.time.low > 0 && step.time.high > 0;
   const Range& straggler = conditions.run.straggler;
@@ -436,9 +450,9 @@ std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
   const double rate = conditions.failures.rate.value;
   std::vector<LeastRun> least;
   for (const int64_t spares : SpareCounts(conditions, job, &quote)) {
-    const StopModel stops = StopsOf(conditions, job, checkpoint, &quote, rate, spares);
     const Seconds work(conditions.tokens * seconds_per_token *
                        conditions.run.straggler.value);  // or its readers'
+    const StopModel stops = StopsOf(conditions, job, checkpoint, &quote, rate, spares, work);
     double goodput = Goodput(stops, OptimalInterval(stops, work));
     if (conditions.recovery.elastic)
       goodput = 1;  // a bound of what a job that shrinks loses is hardly worth its time

@@ -232,7 +232,7 @@ void FastestLayouts::MoveLayers(const std::vector<Known>& near, double reader, E
 }
 
 std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, double reader,
-                                              ShapeCache* shapes) const {
+                                              std::size_t most, ShapeCache* shapes) const {
   Job job = found.job;
   Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes);
   const double fits_in = limits_.capacity.value * limits_.nearly_full;
@@ -240,9 +240,8 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
   Queue queue(request_, preset_, batch, reader, fits_in, &job, &evaluator);
   const double reach = request_.shares ? kMoves : 1;
   std::vector<Entry> entries;
-  for (int64_t i = 0; queue.Least() < below * reach; ++i) {
+  for (int64_t i = 0; queue.Least() < below; ++i) {
     const Split split = queue.Next();
-    if (queue.Fed(split) >= below) continue;
     EvaluateOptions options;
     // With its layers moved it may keep the margin that it does not keep without.
     options.fits_in = reach > 1 && split.pp > 1 ? limits_.capacity.value : fits_in;
@@ -257,7 +256,7 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
   const std::string own = DescribeLayout(found.candidate.strategy);
   std::vector<Candidate> rivals;
   for (const Entry& entry : entries) {
-    if (rivals.size() == kRivals) break;
+    if (rivals.size() == most) break;
     if (DescribeLayout(entry.strategy) == own) continue;
     Candidate candidate = Complete(job, entry);
     if (candidate.memory->fits && !candidate.memory->nearly_full)
@@ -266,7 +265,8 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
   return rivals;
 }
 
-double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader) const {
+double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader,
+                              std::size_t most_rivals) const {
   const Job& job = found->job;
   const Cluster cluster = ClusterOf(job);
   double effort = 0;
@@ -288,10 +288,10 @@ double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader) c
                        FedIn({reader, 0}, job, candidate.strategy.data_parallel()), job));
   };
   const auto now = [&] { return value(found->candidate, found->candidate.time.total); };
-  if (found->candidate.simulated) {
+  if (found->candidate.simulated && most_rivals > 0) {
     const double closed = value(found->candidate, found->candidate.ClosedForm().total);
-    std::vector<Candidate> rivals =
-        Rivals(*found, std::max(now() / least, closed * kEnginesApart), reader, shapes);
+    std::vector<Candidate> rivals = Rivals(*found, std::max(now() / least, closed * kEnginesApart),
+                                           reader, most_rivals, shapes);
     for (std::size_t i = 0; i < rivals.size(); ++i) {
       if (i >= kSimulated && value(rivals[i], rivals[i].time.total) >= now() / least) break;
       settle(&rivals[i]);

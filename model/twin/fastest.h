@@ -44,9 +44,9 @@ class FastestLayouts {
 
   // Gives what was found the step time of every answer (predict.h), or puts in its place the layout of the same nodes and batch
   // that is faster so: those are looked at whose closed form says that they may be, as a search looks at them (refine.h), at
-  // most kRivals. Returns the effort of the simulations. The plan is gone afterwards.
-  double Settle(Found* found, ShapeCache* shapes, double reader = 0) const;
-  static constexpr std::size_t kRivals = 6;
+  // most `most_rivals`. Returns the effort of the simulations. The plan is gone afterwards.
+  double Settle(Found* found, ShapeCache* shapes, double reader = 0,
+                std::size_t most_rivals = 6) const;
 
   // No layout of any batch computes a sequence in fewer GPU seconds (step time x GPUs / sequences), by the layer tables of
   // `nodes` nodes with micro-batches of MicroBatchSizes(): communication between nodes, bubbles, recomputation and the
@@ -64,8 +64,8 @@ class FastestLayouts {
   void AddNearOnes(Queue queue, double fits_in, double below, Evaluator* evaluator,
                    std::vector<Known>* near) const;
   // At the nodes and batch of `found` what fits with the margin and takes fewer seconds per sequence in closed form, with its
-  // plan; fastest first, without `found` itself.
-  std::vector<Candidate> Rivals(const Found& found, double below, double reader,
+  // plan; fastest first, at most so many, without `found` itself.
+  std::vector<Candidate> Rivals(const Found& found, double below, double reader, std::size_t most,
                                 ShapeCache* shapes) const;
   // The fastest of them with layers moved between its stages, in place of what was found, if that is slower.
   void MoveLayers(const std::vector<Known>& near, double reader, Evaluator* evaluator,

@@ -276,6 +276,48 @@ double PlayedGoodput(const RunEstimate& run, const Conditions& conditions, doubl
   return kept / now;
 }
 
+// Repairs node by node, against a share of failures that wait: a job that waits cannot fail, and a run begins with none in repair.
+TEST(LongRun, WaitsForSparesAreThoseOfPlayedRepairs) {
+  constexpr int kRuns = 4000;
+  struct Setting {
+    int64_t nodes, spares;
+    double rate, days;
+  };
+  double largest = 0, largest_spread = 0;
+  for (const Setting& of :
+       {Setting{1024, 4, 3.8, 10}, Setting{1024, 4, 3.8, 0.3}, Setting{512, 2, 3.8, 3},
+        Setting{256, 1, 3.8, 8}, Setting{128, 1, 3.8, 20}, Setting{64, 1, 20, 15},
+        Setting{64, 2, 20, 15}, Setting{64, 3, 20, 15}, Setting{64, 2, 50, 6},
+        Setting{24, 1, 3.8, 12}, Setting{16, 1, 3.8, 5}}) {
+    SCOPED_TRACE(fmt::format("{} nodes, {} spares, rate {}, {} days", of.nodes, of.spares, of.rate,
+                             of.days));
+    const auto made = CaseOf("gpt2-xl", "aws-p5", of.nodes, 1, 1024, 1024);
+    Conditions conditions = DefaultConditions();
+    conditions.tokens = of.days * 86400 * made->prediction.tokens;
+    conditions.failures.rate = {of.rate, of.rate, of.rate};
+    const RunEstimate run =
+        EstimateRun(conditions, made->job, made->prediction, nullptr, of.spares);
+    ASSERT_FALSE(run.elastic);
+    Random random(7);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < kRuns; ++i) {
+      const double time = SimulateJob(run.stops, run.interval, run.Work(), &random).time.value;
+      sum += time, squares += time * time;
+    }
+    const double mean = sum / kRuns, spread = std::sqrt(squares / kRuns - mean * mean);
+    const double off = (run.time - conditions.run.setup).value / mean - 1;
+    EXPECT_NEAR(off, 0, 0.01 + 3.5 * spread / mean / std::sqrt(kRuns));
+    EXPECT_NEAR(run.luck.value / spread, 1, 0.2);
+    largest = std::max(largest, std::abs(off));
+    largest_spread = std::max(largest_spread, std::abs(run.luck.value / spread - 1));
+    fmt::print("  {} nodes + {}: {:.3f} d, played {:.3f}; spread {:.4f}, played {:.4f}\n", of.nodes,
+               of.spares, (run.time - conditions.run.setup).value / 86400, mean / 86400,
+               run.luck.value / 86400, spread / 86400);
+  }
+  fmt::print("largest difference {:.2f} %, of the spread {:.0f} %\n", 100 * largest,
+             100 * largest_spread);
+}
+
 // A run that ends before a second checkpoint could be written writes one, at its end.
 TEST(LongRun, NoIntervalIsLongerThanTheRun) {
   const auto made = CaseOf("llama3-8b", "aws-p5", 8, 3, 512, 8192);

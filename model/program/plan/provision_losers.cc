@@ -166,6 +166,9 @@ std::string BeyondRangeWords(const ProvisionAnswer& answer) {
   const Row& row = answer.result->rows[answer.Told()];
   const auto& deadline = answer.run->deadline;
   const bool saves = deadline && row.run.time > *deadline && beyond.run.time <= *deadline;
+  if (!saves && Days(beyond.run.time) == Days(row.run.time) &&
+      Money(beyond.run.cost) == Money(row.run.cost))
+    return "";  // nothing to see
   return fmt::format(
       "batch: {} tokens per step, {:.2g} % beyond the range, would take {} and {} instead of {} "
       "and {}{} (--global-batch {})",

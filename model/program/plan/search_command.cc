@@ -49,7 +49,7 @@ struct SearchFlags {
     run.Declare(&set);
     set.Group("The answer");
     set.Value(&objective, "--objective", "WHAT",
-              "time (default), cost (of a step; with --tokens of the run) or tokens-per-dollar",
+              "time (default), cost (of a step; with --tokens of all steps) or tokens-per-dollar",
               Words::kList, NamesOf<Objective>(report::kObjectiveNames));
     set.Value(&top, "--top", "K",
               "layouts to print (default 5): the best of each choice of degrees and micro-batch; "

@@ -37,9 +37,9 @@ const char* Aim(const SearchRequest& request) {
   const bool run = request.run_tokens > 0;
   switch (request.objective) {
     case Objective::kTime:
-      return run ? "time of the run" : "time";
+      return run ? "time of all steps" : "time";
     case Objective::kCost:
-      return run ? "cost of the run" : "cost of a step";
+      return run ? "cost of all steps" : "cost of a step";
     case Objective::kTokensPerDollar:
       return "tokens per dollar";
   }

@@ -72,6 +72,26 @@ std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& r
 
 namespace {
 
+// In what is searched for: dollars or seconds, with failures, spares and setup.
+double ValueOf(const SearchRequest& request, const RunEstimate& run) {
+  return request.objective == Objective::kTime ? run.time.value : run.cost.value;
+}
+
+// A search ranks by steps alone. Where the run turns that round, the row that is first by it; "": it does not.
+std::string FirstByRun(const SearchRequest& request, const std::vector<RunEstimate>& runs) {
+  const auto first = std::ranges::min_element(
+      runs, {}, [&](const RunEstimate& run) { return ValueOf(request, run); });
+  constexpr double kWorthAWord = 1e-3;
+  if (ValueOf(request, *first) > ValueOf(request, runs.front()) * (1 - kWorthAWord)) return "";
+  const bool time = request.objective == Objective::kTime;
+  return fmt::format(
+      "Rows rank by the {} of all steps; with failures, spares and setup {} is the {}: {} instead "
+      "of {}",
+      time ? "time" : "cost", first - runs.begin() + 1, time ? "shortest run" : "cheapest run",
+      time ? Days(first->time) : Money(first->cost),
+      time ? Days(runs.front().time) : Money(runs.front().cost));
+}
+
 // Against the limits that were asked for.
 std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run) {
   std::string verdict;
@@ -153,6 +173,8 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
   if (!priced) text += "  cost: no price is known (--node-price)\n";
   if (const std::string ranked = RankedByInput(runs); !ranked.empty())
     text += fmt::format("  {}\n", Fold(ranked, 2));
+  if (const std::string first = FirstByRun(job.request, runs); !first.empty())
+    text += fmt::format("  {}\n", Fold(first, 2));
   if (const std::string rows = PlacedRows(compared); !rows.empty())
     text += fmt::format("  {}\n", Fold(rows, 2));
   const Candidate first = InItsOrder(result.ranked.front(), 1, compared.placed);
@@ -183,6 +205,7 @@ nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun
   const std::vector<RunEstimate> runs = EstimateRuns(compared, run);
   json["placed"] = PlacedRows(compared);
   json["ranked_by_input"] = RankedByInput(runs);
+  json["first_by_run"] = FirstByRun(job.request, runs);
   if (job.model.spec.family == Family::kDecoder) {
     const BatchRange range = BatchRangeFor(LoadBatch(), run.conditions.tokens);
     json["published_batch_tokens"] = {range.least, range.most};
@@ -207,8 +230,14 @@ std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::Lo
     if (!run.Keeps(EstimateRuns(one, run).front(), priced)) return kMisses;
     return run.budget && !priced ? kUnchecked : kKeeps;
   };
+  const auto value = [&](const Compared& one) {
+    const SearchRequest& request = one.job.request;
+    return run.tokens_given && one.result.feasible()
+               ? ValueOf(request, EstimateRuns(one, run).front())
+               : ValueOf(one);
+  };
   std::ranges::stable_sort(
-      order, {}, [&](std::size_t i) { return std::pair(standing(all[i]), ValueOf(all[i])); });
+      order, {}, [&](std::size_t i) { return std::pair(standing(all[i]), value(all[i])); });
   return order;
 }
 
@@ -248,7 +277,7 @@ std::string PassedOverWords(const std::vector<Compared>& all, const cli::LongRun
   return passed.empty() ? ""
                         : fmt::format(
                               "Faster than the best, but excluded: {}. No price is known, so the "
-                              "budget cannot be checked (--node-price).",
+                              "budget cannot be checked (--node-price)",
                               passed);
 }
 
