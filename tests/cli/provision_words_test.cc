@@ -203,6 +203,11 @@ TEST(ProvisionWords, SequencesThatDoNotDivideAreTheReason) {
                      "--nodes", "48,64", "--global-batch", "192"})
                 .code,
             0);
+  const Outcome longer = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
+                                  "aws-p5", "--nodes", "2,4", "--seq-len", "4096"});
+  EXPECT_EQ(longer.code, 3);
+  EXPECT_THAT(Folded(longer.out), AllOf(HasSubstr("No offer can run this: sequence length exceeds"),
+                                        Not(HasSubstr("do not divide"))));
   const Outcome memory = RunPlan({"provision", "--model", "llama3-405b", "--tokens", "200B",
                                   "--offers", "aws-p5", "--nodes", "1,2"});
   EXPECT_THAT(Folded(memory.out), HasSubstr("out of memory: with 2 nodes a GPU needs at least"));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <string_view>
 
 #include "model/base/text.h"
 #include "model/program/common/table.h"
@@ -100,6 +101,16 @@ std::string NoOffer(const ProvisionAnswer& answer) {
   };
   if (all("none of"))
     return "\nNo offer can run this: none is sold at these node counts (--nodes, --spares).\n";
+  // One rule may keep out all layouts, whatever the sequences of a step.
+  constexpr std::string_view kBecause = "is possible: ";
+  const auto rule = [&](const std::string& one) {
+    const std::size_t at = one.find(kBecause);
+    return at == std::string::npos ? std::string() : one.substr(at + kBecause.size());
+  };
+  if (const std::string first = why.empty() ? "" : rule(why.front());
+      !first.empty() && first.find("divide") == std::string::npos &&
+      std::ranges::all_of(why, [&](const std::string& one) { return rule(one) == first; }))
+    return fmt::format("\nNo offer can run this: {}.\n", first);
   if (all("no layout of"))
     return "\nNo offer can run this: the sequences of a step do not divide over the GPUs "
            "(--global-batch, --nodes).\n";

@@ -237,8 +237,11 @@ std::string FrontierNotes(const ProvisionAnswer& answer) {
       frontier, [&](std::size_t i) { return RowAt(answer, i).candidate.simulated.has_value(); }));
   if (simulated == frontier.size())
     return notes +
-           "Step times are simulated op by op, each of the layout that is the fastest so at these "
-           "nodes and this batch.";
+           (answer.run->deadline || answer.run->budget
+                ? "Step times are simulated op by op: where the limits are kept, of the layout "
+                  "that "
+                  "is the fastest so, else of the one that is best in closed form."
+                : "Step times are simulated op by op, of the layout that is the fastest so.");
   return notes + fmt::format(
                      "Step times: {} of {} rows are simulated, the others in closed form "
                      "(too large, or the effort was used up).",
