@@ -140,9 +140,16 @@ TEST(Frontier, IsThatOfEveryNumberOfSpares) {
            (a.run.time < b.run.time || a.run.cost < b.run.cost);
   };
   const Provisioned answer = Answer(setup, false);
+  // A second in two weeks is no choice: with spares that hardly ever matter runs differ by less.
+  constexpr double kSameTime = 1e-6;
+  std::ranges::sort(all, {}, [](const Row& row) { return std::pair(row.run.cost, row.run.time); });
   std::size_t undominated = 0, with_other_spares = 0;
-  for (const Row& row : all)
-    undominated += std::ranges::none_of(all, [&](const Row& other) { return better(other, row); });
+  double least = 1e300;
+  for (const Row& row : all) {
+    if (row.run.time.value >= least * (1 - kSameTime)) continue;
+    least = row.run.time.value;
+    ++undominated;
+  }
   std::set<std::pair<std::size_t, int64_t>> seen;
   for (const std::size_t i : answer.frontier) {
     const Row& row = answer.rows[i];
@@ -165,7 +172,7 @@ TEST(Frontier, IsThatOfEveryNumberOfSpares) {
   }
   ASSERT_TRUE(cheapest && fastest && answer.cheapest && answer.fastest);
   EXPECT_DOUBLE_EQ(answer.rows[*answer.cheapest].run.cost.value, cheapest->run.cost.value);
-  EXPECT_DOUBLE_EQ(answer.rows[*answer.fastest].run.time.value, fastest->run.time.value);
+  EXPECT_NEAR(answer.rows[*answer.fastest].run.time / fastest->run.time, 1, kSameTime);
   EXPECT_EQ(answer.rows[*answer.cheapest].run.spares, cheapest->run.spares);
   std::printf("%zu rows with every number of spares, %zu on the frontier\n", all.size(),
               undominated);
