@@ -243,7 +243,7 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& of_all, int 
   report.total = limits.Total(allocated, communicators);
   report.capacity = limits.capacity;
   report.fits = limits.Fits(allocated, communicators);
-  report.nearly_full = report.fits && report.total > limits.capacity * limits.nearly_full;
+  report.nearly_full = report.fits && report.total > limits.WithMargin();
   report.verdict = report.fits ? FitsVerdict(report, limits.nearly_full)
                                : OverflowVerdict(plan, plan.programs[report.fullest],
                                                  layouts[report.fullest], limits, report);

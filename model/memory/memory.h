@@ -106,6 +106,8 @@ struct MemoryLimits {
   Bytes Total(Bytes allocated, int communicators) const {
     return allocated * (1.0 + fragmentation) + Context(communicators);
   }
+  // Above it a plan is nearly full.
+  Bytes WithMargin() const { return capacity * nearly_full; }
   bool Fits(Bytes allocated, int communicators) const {
     return Total(allocated, communicators) <= capacity;
   }

@@ -135,8 +135,8 @@ class Player {
     if (model_.background.value == 0) durable_ = done_;
   }
 
-  // How long the job is down. Repairs are played where the model says what they take; the least time of all that are under way
-  // is waited for where there is no spare.
+  // How long the job is down. Repairs are simulated where the model says what they take: without a spare the job waits
+  // for the first of those under way.
   double DownFor(const Stop& stop) {
     if (model_.repair.value <= 0) return DownOf(model_, stop);
     while (!repaired_.empty() && repaired_.top() <= now_) repaired_.pop();

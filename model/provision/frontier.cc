@@ -374,8 +374,8 @@ class FrontierSearch {
     double effort = 0;
   };
 
-  // Every row of the frontier gets the step time that `plan predict` gives, and the layout that is the fastest so, as far as
-  // the effort reaches; what is slower than its closed form may leave the frontier, and what comes forward is simulated in turn.
+  // Every row of the frontier gets the step time that `plan predict` gives, as far as the effort reaches; what is slower than its
+  // closed form may leave the frontier, and what comes forward is simulated in turn.
   void Simulate() {
     while (SimulateWave()) DrawFrontier(&result_);
   }
@@ -411,13 +411,12 @@ class FrontierSearch {
   // Of what keeps the limits, or nearly, the fastest layout by simulation; of what is shown beside it, the one by closed form.
   Settled Settle(const Row& row, std::size_t thread) {
     constexpr double kNearly = 0.99;  // of its time and cost
-    constexpr std::size_t kRivals = 6;
     const bool may_answer =
         InTime(question_, row.run.time * kNearly) && InBudget(question_, row.run.cost * kNearly);
     FastestLayouts::Found found{row.candidate, JobOfRow(row)};
     const double effort = layouts_[row.site]->Settle(&found, &shapes_[thread][kinds_[row.site]],
                                                      SearchInput(question_.conditions).reader,
-                                                     may_answer ? kRivals : 0);
+                                                     may_answer ? FastestLayouts::kRivals : 0);
     return {std::move(found.candidate), effort};
   }
 

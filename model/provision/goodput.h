@@ -35,7 +35,7 @@ struct StopModel {
   double waits = 0;        // s: share of stops, none of them with notice
   Seconds wait;            // X, in the mean
   Seconds wait_deviation;  // of X
-  // What waits come from, for those who play them: share of stops that send a node to repair, how long that takes, and spares.
+  // What waits come from, for simulations: share of stops that send a node to repair, how long that takes, and spares.
   double repaired = 0;
   Seconds repair;
   int64_t spares = 0;

@@ -122,7 +122,7 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
                                                           double below) const {
   Found found{{}, JobOf(request_, profiles_, nodes, batches.most)};
   Evaluator evaluator(request_, preset_, limits_, found.job, *memory_, shapes);
-  const double fits_in = limits_.capacity.value * limits_.nearly_full;
+  const double fits_in = limits_.WithMargin().value;
   const Queue all(request_, preset_, batches, reader, fits_in, &found.job, &evaluator);
   std::map<std::string, bool> fits;  // exactly, of what is within the margin by its bound
   const auto name = [](const Entry& entry, const Split& split) {
@@ -235,7 +235,7 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
                                               std::size_t most, ShapeCache* shapes) const {
   Job job = found.job;
   Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes);
-  const double fits_in = limits_.capacity.value * limits_.nearly_full;
+  const double fits_in = limits_.WithMargin().value;
   const BatchSpan batch{job.work.global_batch, job.work.global_batch};
   Queue queue(request_, preset_, batch, reader, fits_in, &job, &evaluator);
   const double reach = request_.shares ? kMoves : 1;

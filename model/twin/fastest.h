@@ -42,11 +42,12 @@ class FastestLayouts {
                             double reader = 0,
                             double below = std::numeric_limits<double>::infinity()) const;
 
+  static constexpr std::size_t kRivals = 6;
   // Gives what was found the step time of every answer (predict.h), or puts in its place the layout of the same nodes and batch
   // that is faster so: those are looked at whose closed form says that they may be, as a search looks at them (refine.h), at
   // most `most_rivals`. Returns the effort of the simulations. The plan is gone afterwards.
   double Settle(Found* found, ShapeCache* shapes, double reader = 0,
-                std::size_t most_rivals = 6) const;
+                std::size_t most_rivals = kRivals) const;
 
   // No layout of any batch computes a sequence in fewer GPU seconds (step time x GPUs / sequences), by the layer tables of
   // `nodes` nodes with micro-batches of MicroBatchSizes(): communication between nodes, bubbles, recomputation and the

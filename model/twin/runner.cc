@@ -64,7 +64,7 @@ Runner::Evaluators& Runner::EvaluatorsOf(int thread) {
 // All splits are done: what a row takes is known but for what moving layers saves, the same with any number of threads.
 void Runner::MoveLayers(std::size_t rows) {
   constexpr std::size_t kBeyond = 3;  // of the rows: some may not fit by their exact memory
-  const double margin = limits_.capacity.value * limits_.nearly_full;
+  const double margin = limits_.WithMargin().value;
   std::vector<double> values;
   for (const SplitResult& result : results_) {
     for (const Entry& entry : result.best) {
@@ -125,7 +125,7 @@ std::size_t Runner::FirstSplit(bool every) {
 }
 
 std::optional<Candidate> Runner::Suited(double value, bool every, std::size_t* split) {
-  const double margin = limits_.capacity.value * limits_.nearly_full;
+  const double margin = limits_.WithMargin().value;
   for (;;) {
     const std::size_t first = FirstSplit(every);
     if (first == kDone || Head(first)->rank.value >= value) return std::nullopt;

@@ -68,7 +68,7 @@ Shared Evaluator::FittedLayout(const Visit& visit, const Strategy& strategy) {
     bool fits = true;
     for (std::size_t stage = 0; stage < allocated.size(); ++stage) {
       const MemoryLimits own = visit.limits.Of(static_cast<int>(stage));
-      const double limit = own.capacity.value * own.nearly_full;
+      const double limit = own.WithMargin().value;
       const double over = own.Total(Bytes(allocated[stage]), communicators).value - limit;
       if (over <= 0) continue;
       if (held[stage] == 0) return nullptr;
@@ -106,7 +106,7 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
   const auto total = [&](double allocated) {
     return limits_.Total(Bytes(allocated), communicators).value;
   };
-  const double margin = limits_.capacity.value * limits_.nearly_full;
+  const double margin = limits_.WithMargin().value;
   const double limit = total(entry.allocated) <= margin ? margin : limits_.capacity.value;
   Entry best = entry;
   Strategy& s = best.strategy;
@@ -180,7 +180,7 @@ void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result
   // Whatever their layers. What leaves less memory than published runs did ranks below all that keeps this margin, unless moved
   // layers make it keep it: it takes no turn from the others.
   std::set<std::string> kinds[2];
-  const double margin = limits_.capacity.value * limits_.nearly_full;
+  const double margin = limits_.WithMargin().value;
   std::vector<Entry> faster;
   for (const Entry& entry : best) {
     const Bytes total = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));

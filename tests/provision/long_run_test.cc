@@ -277,7 +277,7 @@ double PlayedGoodput(const RunEstimate& run, const Conditions& conditions, doubl
 }
 
 // Repairs node by node, against a share of failures that wait: a job that waits cannot fail, and a run begins with none in repair.
-TEST(LongRun, WaitsForSparesAreThoseOfPlayedRepairs) {
+TEST(LongRun, WaitsForSparesAreThoseOfSimulatedRepairs) {
   constexpr int kRuns = 4000;
   struct Setting {
     int64_t nodes, spares;
@@ -310,11 +310,14 @@ TEST(LongRun, WaitsForSparesAreThoseOfPlayedRepairs) {
     EXPECT_NEAR(run.luck.value / spread, 1, 0.2);
     largest = std::max(largest, std::abs(off));
     largest_spread = std::max(largest_spread, std::abs(run.luck.value / spread - 1));
-    fmt::print("  {} nodes + {}: {:.3f} d, played {:.3f}; spread {:.4f}, played {:.4f}\n", of.nodes,
-               of.spares, (run.time - conditions.run.setup).value / 86400, mean / 86400,
-               run.luck.value / 86400, spread / 86400);
+    fmt::print(
+        "  {} nodes, {} spares: mean {:.3f} d, simulated {:.3f}; standard deviation {:.4f} d, "
+        "simulated "
+        "{:.4f}\n",
+        of.nodes, of.spares, (run.time - conditions.run.setup).value / 86400, mean / 86400,
+        run.luck.value / 86400, spread / 86400);
   }
-  fmt::print("largest difference {:.2f} %, of the spread {:.0f} %\n", 100 * largest,
+  fmt::print("largest difference {:.2f} %, of the standard deviation {:.0f} %\n", 100 * largest,
              100 * largest_spread);
 }
 

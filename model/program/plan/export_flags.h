@@ -29,10 +29,10 @@ struct ExportFlags {
   std::vector<PipelineSchedule> Schedules(const JobFlags& job) const;
 };
 
-// The files of one layout, and what became of each field.
 std::vector<std::string> TargetNames();
 std::vector<std::string> LauncherNames();
 
+// The files of one layout, and what became of each field.
 struct ExportResult {
   exchange::Bundle bundle;
   std::string launcher;

@@ -60,7 +60,7 @@ Defeat DefeatOf(const ProvisionAnswer& answer, std::size_t quote) {
                   AtLeast(Money(bounds.least_cost), Money(*run.budget), "the budget")};
     if (result.open[quote])
       return {Defeat::kBeyondLimits, least,
-              fmt::format("on no frontier; not looked at further: at least {}",
+              fmt::format("not on the frontier, not looked at further: at least {}",
                           Money(bounds.least_cost))};
     const char* why = !run.budget     ? "too slow at each node count"
                       : !run.deadline ? "over the budget at each node count"
@@ -156,8 +156,10 @@ std::string LosersText(const ProvisionAnswer& answer) {
           ? "Looked for layouts on every (cluster, node count) pair."
           : fmt::format(
                 "Looked for layouts on {} of {} (cluster, node count) pairs; bounds on the "
-                "step time rule the others out.",
-                result.evaluated, result.units);
+                "step time {}.",
+                result.evaluated, result.units,
+                std::ranges::count(result.open, true) > 0 ? "keep the others off the frontier"
+                                                          : "rule the others out");
   return text + fmt::format("  {}\n", Fold(looked, 2));
 }
 
