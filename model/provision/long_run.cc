@@ -104,8 +104,7 @@ ElasticModel ElasticOf(const Conditions& conditions, const Job& job, double grou
 
 // Nodes that leave with one of them: those of a replica.
 double GroupNodes(const Job& job, const Strategy& layout) {
-  const double gpus = static_cast<double>(layout.tp) * layout.pp;
-  return std::max(1.0, std::ceil(gpus / static_cast<double>(job.cluster.gpus_per_node)));
+  return static_cast<double>(NodesOfReplica(job, int64_t{1} * layout.tp * layout.pp * layout.cp));
 }
 
 bool CanShrink(const Conditions& conditions, const Job& job, const Strategy& layout) {
@@ -243,6 +242,11 @@ Played Play(const Conditions& conditions, const Job& job, const Strategy& layout
   return played;
 }
 
+// A step that takes so many seconds until its tokens are there.
+double Paced(const InputNeed& input, double tokens, double seconds) {
+  return input.most ? std::max(seconds, tokens / *input.most) : seconds;
+}
+
 // Of all GPUs in use; 0: of one of them it is not known.
 double RatedWatts(const EnergyFacts& facts, const Job& job) {
   const auto of = [&](const std::string& gpu) {
@@ -263,6 +267,10 @@ double RatedWatts(const EnergyFacts& facts, const Job& job) {
 }
 
 }  // namespace
+
+int64_t NodesOfReplica(const Job& job, int64_t gpus) {
+  return (gpus - 1) / job.cluster.gpus_per_node + 1;
+}
 
 Conditions DefaultConditions() {
   Conditions conditions;
@@ -354,6 +362,7 @@ InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& 
 InputRates SearchInput(const Conditions& conditions) {
   const double straggler = conditions.run.straggler.value;
   InputRates rates;
+  rates.slowest = straggler;
   rates.reader = conditions.input.reader.value_or(0) * straggler;
   if (conditions.storage.read)
     rates.storage = conditions.storage.read->value /
@@ -378,29 +387,24 @@ RunEstimate BestRun(const Conditions& conditions, const Job& job, const Predicti
   return *best;
 }
 
-RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Prediction& step,
-                        const Quote* quote, std::optional<int64_t> spares) {
-  if (!spares)
-    return BestRun(conditions, job, step, quote, [](const RunEstimate&) { return true; });
+RunEstimate MeanRun(const Conditions& conditions, const Job& job, const Prediction& step,
+                    const Quote* quote, int64_t spares, StopLosses* losses) {
   RunEstimate run;
   run.steps = static_cast<int64_t>(std::ceil(conditions.tokens / step.tokens * (1 - 1e-12)));
   run.checkpoint = CheckpointOf(conditions, job, quote != nullptr ? &quote->offer : nullptr);
   run.input = InputOf(conditions, job, step.strategy, step.time.total);
-  const double fed = run.input.most ? step.tokens / *run.input.most : 0;
-  const auto paced = [&](double computed, double slowest) {
-    return std::max(computed * slowest, fed);
-  };
-  run.step_seconds = run.input.bound() ? fed : step.time.total;
-  run.slowest = paced(step.time.total, conditions.run.straggler.value) / run.step_seconds;
-  const Range& rate = conditions.failures.rate;
+  run.step_seconds = run.input.bound() ? step.tokens / *run.input.most : step.time.total;
+  run.slowest = Paced(run.input, step.tokens, step.time.total * conditions.run.straggler.value) /
+                run.step_seconds;
   run.spot_rate = SpotRate(conditions, quote);
   if (run.spot_rate > 0) run.spot_notice = quote->offer.spot_notice.value_or(Seconds(0));
-  run.spares = *spares;
+  run.spares = spares;
   run.ideal = Seconds(static_cast<double>(run.steps) * run.step_seconds);
-  run.stops = StopsOf(conditions, job, run.checkpoint, quote, rate.value, run.spares, run.Work());
+  const double rate = conditions.failures.rate.value;
+  run.stops = StopsOf(conditions, job, run.checkpoint, quote, rate, run.spares, run.Work());
   run.elastic = CanShrink(conditions, job, step.strategy);
   run.shared_states = run.elastic && step.strategy.zero > 0 && step.strategy.dp_outer == 1;
-  const Played played = Play(conditions, job, step.strategy, run, quote, rate.value);
+  const Played played = Play(conditions, job, step.strategy, run, quote, rate);
   run.interval = played.interval;
   run.interval_steps = played.interval_steps;
   run.goodput = played.goodput;
@@ -411,36 +415,48 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.written = played.written;
   run.between_restores = played.between_restores;
   run.time = conditions.run.setup + played.time;
+  if (losses != nullptr) *losses = played.losses;
+  if (const double watts = RatedWatts(conditions.energy, job); watts > 0)
+    run.energy_kwh =
+        watts * conditions.energy.node_factor * conditions.energy.pue * run.time.value / 3.6e6;
+  if (quote == nullptr) return run;
+  run.billed = Billed(quote->price, run.time);
+  run.cost = CostOf(*quote, job.cluster.nodes + run.spares, run.time);
+  return run;
+}
+
+RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Prediction& step,
+                        const Quote* quote, std::optional<int64_t> spares) {
+  if (!spares)
+    return BestRun(conditions, job, step, quote, [](const RunEstimate&) { return true; });
+  StopLosses losses;
+  RunEstimate run = MeanRun(conditions, job, step, quote, *spares, &losses);
   const bool interval = step.time.low > 0 && step.time.high > 0;
   const Range& straggler = conditions.run.straggler;
   // Of logarithms, in quadrature; what readers limit neither varies.
   const auto deviation = [&](double computed, double slowest) {
-    const double best = paced(step.time.total, straggler.value);
-    return std::hypot(std::log(paced(computed, straggler.value) / best),
-                      std::log(paced(step.time.total, slowest) / best)) /
+    const auto paced = [&](double seconds) { return Paced(run.input, step.tokens, seconds); };
+    const double best = paced(step.time.total * straggler.value);
+    return std::hypot(std::log(paced(computed * straggler.value) / best),
+                      std::log(paced(step.time.total * slowest) / best)) /
            kDecile;
   };
   run.finish.SetSetup(conditions.run.setup);
   run.finish.SetFactor(deviation(interval ? step.time.low : step.time.total, straggler.low),
                        deviation(interval ? step.time.high : step.time.total, straggler.high));
+  const Range& rate = conditions.failures.rate;
   const double rates[] = {rate.low, rate.value, rate.high};
   for (std::size_t i = 0; i < std::size(rates); ++i) {
     run.finish.AddRate(kWeightOfRate[i],
                        rates[i] == rate.value
-                           ? played.losses
+                           ? losses
                            : Play(conditions, job, step.strategy, run, quote, rates[i]).losses);
   }
   run.low = run.finish.Quantile(0.1);
   run.high = run.finish.Quantile(0.9);
-  if (const double watts = RatedWatts(conditions.energy, job); watts > 0)
-    run.energy_kwh =
-        watts * conditions.energy.node_factor * conditions.energy.pue * run.time.value / 3.6e6;
   if (quote == nullptr) return run;
-  const int64_t paid = job.cluster.nodes + run.spares;
-  run.billed = Billed(quote->price, run.time);
-  run.cost = CostOf(*quote, paid, run.time);
-  run.low_cost = CostOf(*quote, paid, run.low);
-  run.high_cost = CostOf(*quote, paid, run.high);
+  run.low_cost = CostOf(*quote, job.cluster.nodes + run.spares, run.low);
+  run.high_cost = CostOf(*quote, job.cluster.nodes + run.spares, run.high);
   return run;
 }
 

@@ -69,8 +69,11 @@ struct InputNeed {
 InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& layout,
                   double step_seconds);
 
-// For a search, which knows no straggler: max(step x straggler, fed) ranks layouts as max(step, fed / straggler) does.
+// For a search.
 InputRates SearchInput(const Conditions& conditions);
+
+// Of `gpus` that hold a copy of the model and share its sequences.
+int64_t NodesOfReplica(const Job& job, int64_t gpus);
 
 struct RunEstimate {
   int64_t steps = 0, spares = 0;
@@ -111,6 +114,9 @@ struct RunEstimate {
 // but for `run.shortage`; with those that work they are as many as are sold. Empty: so many nodes are not sold.
 std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, const Quote* quote);
 
+// Without its distribution, its interval and that of its cost; `losses`: of its stops, may be null.
+RunEstimate MeanRun(const Conditions& conditions, const Job& job, const Prediction& step,
+                    const Quote* quote, int64_t spares, StopLosses* losses = nullptr);
 // `quote`: null: no price, on-demand failures. `spares`: empty: BestRun() that keeps anything.
 RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Prediction& step,
                         const Quote* quote, std::optional<int64_t> spares = {});

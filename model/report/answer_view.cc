@@ -83,7 +83,7 @@ std::string TrainingSection(const Ref& training) {
       "training", "The whole training run",
       HtmlTable(fmt::format("{} tokens, with failures", Count(training["tokens"].number())),
                 RunHeads({"layout"}), rows) +
-          WordsIn(training["first_by_run"]) + WordsIn(training["placed"]) +
+          WordsIn(training["placed"]) +
           WordsIn(training["ranked_by_input"]));
 }
 

@@ -40,17 +40,15 @@ double FedIn(const InputRates& input, const Job& job, int64_t replicas) {
 double ObjectiveValue(const SearchRequest& request, double step_seconds, const Job& job,
                       int64_t replicas) {
   const double step = std::max(step_seconds, FedIn(request.input, job, replicas));
-  if (request.run_tokens <= 0) return ObjectiveValue(request.objective, step, job);
-  const double tokens =
-      static_cast<double>(job.work.global_batch) * static_cast<double>(job.work.seq_len);
-  const double run = step * std::ceil(request.run_tokens / tokens * (1 - 1e-12));
-  return request.objective == Objective::kTime ? run : run * job.price().value_or(0.0);
+  return request.run ? request.run->Of(job, replicas, step)
+                     : ObjectiveValue(request.objective, step, job);
 }
 
 Rank Evaluator::RankOf(double seconds, int64_t replicas, double memory, int64_t split,
                        int64_t sequence) const {
-  return {ObjectiveValue(request_, seconds, job_, replicas), request_.input.limited() ? seconds : 0,
-          memory, split, sequence};
+  const bool may_tie = request_.input.limited() || request_.run != nullptr;
+  return {ObjectiveValue(request_, seconds, job_, replicas), may_tie ? seconds : 0, memory, split,
+          sequence};
 }
 
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,

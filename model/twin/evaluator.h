@@ -70,7 +70,7 @@ struct EvaluateOptions {
 double ObjectiveValue(Objective objective, double step_seconds, const Job& job);
 // Seconds until the replicas have the tokens of a step; 0: the input has no limit.
 double FedIn(const InputRates& input, const Job& job, int64_t replicas);
-// The objective of a step with its input, or of the run of so many tokens.
+// The objective of a step with its input, or of the run of such steps.
 double ObjectiveValue(const SearchRequest& request, double step_seconds, const Job& job,
                       int64_t replicas);
 

@@ -157,10 +157,11 @@ Comparison Compare(const Candidate& winner, const Candidate& other, const Compar
                              100.0 * (counted / my_step - 1.0));
   };
   if (by.winner_fed > mine || by.other_fed > its) {
-    const double with = std::max(its, by.other_fed);
-    comparison.words = fmt::format("against {} ({} per step with its input, {}; {} without)",
-                                   layout, Format(Seconds(with)),
-                                   more(with, std::max(mine, by.winner_fed)), Format(Seconds(its)));
+    const double with = std::max(its, by.other_fed), ours = std::max(mine, by.winner_fed);
+    comparison.words = fmt::format(
+        "against {} ({} per step with its input{}, {}; 1: {}; without input {})", layout,
+        Format(Seconds(with * by.slowest)), by.slowest > 1 ? " and its slowest node" : "",
+        more(with, ours), Format(Seconds(ours * by.slowest)), Format(Seconds(its)));
     return comparison;
   }
   const char* engine = !like ? ", both in closed form" : other.simulated ? ", simulated" : "";
@@ -170,10 +171,11 @@ Comparison Compare(const Candidate& winner, const Candidate& other, const Compar
   return comparison;
 }
 
-Limit InputLimit(const Candidate& winner, double fed) {
+Limit InputLimit(const Candidate& winner, double fed, double slowest) {
   const double after = winner.time.total;
-  return {"input pipeline", after, 1 - after / fed,
-          LimitWords("an input as fast as the GPUs", fed, after)};
+  std::string words = LimitWords("an input as fast as the GPUs", fed * slowest, after * slowest);
+  if (slowest > 1) words += ", a step of the slowest node (--straggler)";
+  return {"input pipeline", after, 1 - after / fed, std::move(words)};
 }
 
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,

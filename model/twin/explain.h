@@ -8,7 +8,9 @@ namespace orrery {
 
 // What a comparison knows of the two beside their steps.
 struct ComparedBy {
-  double winner_fed = 0, other_fed = 0;  // seconds in which the input of each delivers a step
+  double winner_fed = 0,
+         other_fed = 0;  // seconds in which the input of each delivers a step, FedIn()
+  double slowest = 1;    // as of InputRates
   // What a second of the other's step counts in seconds of the winner's, by the search's objective: not 1 on other nodes
   // where money counts, and at another batch.
   double weight = 1;
@@ -18,8 +20,8 @@ struct ComparedBy {
 // the words say the steps with it.
 Comparison Compare(const Candidate& winner, const Candidate& other, const ComparedBy& by = {});
 
-// Of a winner that waits `fed` seconds for the input of a step.
-Limit InputLimit(const Candidate& winner, double fed);
+// Of a winner whose input delivers a step in `fed` seconds, more than it takes; `slowest`: as of InputRates.
+Limit InputLimit(const Candidate& winner, double fed, double slowest);
 
 // The winner's step with twice of each resource, and without a memory limit, largest gain first; those that gain at least
 // 0.5 %. Each term of the step changes as the closed form of it does. Where one constant of the framework is behind most of

@@ -26,15 +26,27 @@ constexpr double kEnginesApart = 1.01;
 
 }  // namespace
 
+// What feeds the replicas of a layout.
+struct FastestLayouts::Readers {
+  double rate = 0;  // tokens/s of each; 0: no limit
+  // Seconds per sequence: what is fed more slowly does not count, what is not is ranked by its own time. Infinity: all count, and
+  // take at least as long as they are fed.
+  double most = kInfinity;
+
+  double Fed(const Job& job, int64_t replicas) const {
+    return ObjectiveValue(Objective::kTime, FedIn({rate, 0}, job, replicas), job);
+  }
+};
+
 // Splits of a job at all its batches, least bound first.
 class FastestLayouts::Queue {
  public:
   // `fits_in`: bytes; what surely needs more is left out.
   Queue(const SearchRequest& request, const FrameworkPreset& preset, const BatchSpan& batches,
-        double reader, double fits_in, Job* job, Evaluator* evaluator)
+        const Readers& readers, double fits_in, Job* job, Evaluator* evaluator)
       : space_(request, preset),
         batches_(batches),
-        reader_(reader),
+        readers_(readers),
         job_(*job),
         evaluator_(*evaluator) {
     for (const Split& degrees : space_.Degrees(job_.cluster.ranks(), job_.cluster.domain_gpus())) {
@@ -57,7 +69,7 @@ class FastestLayouts::Queue {
   }
   // The objective of a split whose replicas wait for readers.
   double Fed(const Split& split) const {
-    return ObjectiveValue(Objective::kTime, FedIn({reader_, 0}, job_, split.data), job_);
+    return readers_.most < kInfinity ? 0 : readers_.Fed(job_, split.data);
   }
 
  private:
@@ -81,6 +93,7 @@ class FastestLayouts::Queue {
     return std::max(evaluator_.Bound(split), Fed(split));
   }
   void Push(Split split) {
+    if (readers_.Fed(job_, split.data) > readers_.most) return;
     double bound = BoundOf(split);
     if (bound == kInfinity) {  // where interleaving is fixed whole rounds are legal
       split.micro_batches -= split.micro_batches % split.pp;
@@ -93,7 +106,7 @@ class FastestLayouts::Queue {
 
   const Space space_;
   const BatchSpan& batches_;
-  const double reader_;
+  const Readers readers_;
   Job& job_;
   Evaluator& evaluator_;
   std::vector<Open> open_;
@@ -120,10 +133,27 @@ FastestLayouts::FastestLayouts(const SearchRequest& request, const Profiles& pro
 std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const BatchSpan& batches,
                                                           ShapeCache* shapes, double reader,
                                                           double below) const {
+  auto found = FindAmong(nodes, batches, shapes, {reader}, below);
+  if (!found) return found;
+  const double own = ObjectiveValue(Objective::kTime, found->candidate.time.total, found->job);
+  if (own >= found->seconds) return found;
+  // Its replicas wait for readers. Of those that are fed as fast the one that computes least.
+  auto least = FindAmong(nodes, batches, shapes, {reader, found->seconds}, own);
+  if (!least || least->seconds >= own) return found;
+  least->seconds = std::max(
+      least->seconds, Readers{reader}.Fed(least->job, least->candidate.strategy.data_parallel()));
+  return least;
+}
+
+std::optional<FastestLayouts::Found> FastestLayouts::FindAmong(int64_t nodes,
+                                                               const BatchSpan& batches,
+                                                               ShapeCache* shapes,
+                                                               const Readers& readers,
+                                                               double below) const {
   Found found{{}, JobOf(request_, profiles_, nodes, batches.most)};
   Evaluator evaluator(request_, preset_, limits_, found.job, *memory_, shapes);
   const double fits_in = limits_.WithMargin().value;
-  const Queue all(request_, preset_, batches, reader, fits_in, &found.job, &evaluator);
+  const Queue all(request_, preset_, batches, readers, fits_in, &found.job, &evaluator);
   std::map<std::string, bool> fits;  // exactly, of what is within the margin by its bound
   const auto name = [](const Entry& entry, const Split& split) {
     return DescribeLayout(entry.strategy, split.micro_batches);
@@ -174,7 +204,7 @@ std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const B
         if (evaluator.predictor().narrow())
           AddNearOnes(all, fits_in, found.seconds, &evaluator, &fastest);
         found.job.work.global_batch = best->split.global_batch();
-        MoveLayers(fastest, reader, &evaluator, &found);
+        MoveLayers(fastest, readers.most < kInfinity ? Readers{} : readers, &evaluator, &found);
       }
       return found;
     }
@@ -201,16 +231,14 @@ void FastestLayouts::AddNearOnes(Queue queue, double fits_in, double below, Eval
   }
 }
 
-void FastestLayouts::MoveLayers(const std::vector<Known>& near, double reader, Evaluator* evaluator,
-                                Found* found) const {
+void FastestLayouts::MoveLayers(const std::vector<Known>& near, const Readers& readers,
+                                Evaluator* evaluator, Found* found) const {
   const int64_t batch = found->job.work.global_batch;
   const auto take = [&](int64_t sequences) {
     found->job.work.global_batch = sequences;
     evaluator->predictor().SetGlobalBatch(sequences);
   };
-  const auto fed = [&](const Split& split) {
-    return ObjectiveValue(Objective::kTime, FedIn({reader, 0}, found->job, split.data), found->job);
-  };
+  const auto fed = [&](const Split& split) { return readers.Fed(found->job, split.data); };
   std::optional<Known> best;
   double below = found->seconds;
   for (const Known& one : near) {
@@ -237,7 +265,7 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
   Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes);
   const double fits_in = limits_.WithMargin().value;
   const BatchSpan batch{job.work.global_batch, job.work.global_batch};
-  Queue queue(request_, preset_, batch, reader, fits_in, &job, &evaluator);
+  Queue queue(request_, preset_, batch, {reader}, fits_in, &job, &evaluator);
   const double reach = request_.shares ? kMoves : 1;
   std::vector<Entry> entries;
   for (int64_t i = 0; queue.Least() < below; ++i) {
@@ -282,10 +310,8 @@ double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader,
         std::make_shared<const ir::Plan>(LowerLegal(job, found->candidate.strategy));
   settle(&found->candidate);
   const auto value = [&](const Candidate& candidate, double seconds) {
-    return std::max(
-        ObjectiveValue(Objective::kTime, seconds, job),
-        ObjectiveValue(Objective::kTime,
-                       FedIn({reader, 0}, job, candidate.strategy.data_parallel()), job));
+    return std::max(ObjectiveValue(Objective::kTime, seconds, job),
+                    Readers{reader}.Fed(job, candidate.strategy.data_parallel()));
   };
   const auto now = [&] { return value(found->candidate, found->candidate.time.total); };
   if (found->candidate.simulated && most_rivals > 0) {

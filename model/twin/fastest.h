@@ -21,7 +21,7 @@ namespace orrery {
 // Safe for concurrent use with a ShapeCache of each thread's own.
 class FastestLayouts {
  public:
-  // Nodes and batches of the request do not matter, its objective is time. Request and profiles must outlive it. Throws InputError when
+  // Nodes and batches of the request do not matter, its objective is the time of a step. Request and profiles must outlive it. Throws InputError when
   // the request contradicts itself. `memory`: of the same model, workload and allocation; null: its own.
   FastestLayouts(const SearchRequest& request, const Profiles& profiles,
                  std::shared_ptr<MemoryModel> memory = nullptr);
@@ -35,8 +35,8 @@ class FastestLayouts {
   // range MicroBatchSizes() and, per layout, the most of them that a batch of the range has, and fewer where memory may gain.
   // nullopt: no layout is legal and fits with the margin.
   // `reader`: tokens/s that the input of each replica delivers; a layout takes at least as long as its replicas are fed.
-  // 0: no limit. `below`: seconds per sequence; where no layout takes less, nullopt or one that takes more, in less time than
-  // finding the fastest.
+  // 0: no limit; of layouts that wait for it equally long the one that computes least. `below`: seconds per sequence; where no
+  // layout takes less, nullopt or one that takes more, in less time than finding the fastest.
   // Throws InputError: the topology does not have that many nodes.
   std::optional<Found> Find(int64_t nodes, const BatchSpan& batches, ShapeCache* shapes,
                             double reader = 0,
@@ -62,6 +62,9 @@ class FastestLayouts {
   Candidate Complete(const Job& job, const Entry& entry) const;
   class Queue;
   struct Known;
+  struct Readers;
+  std::optional<Found> FindAmong(int64_t nodes, const BatchSpan& batches, ShapeCache* shapes,
+                                 const Readers& readers, double below) const;
   void AddNearOnes(Queue queue, double fits_in, double below, Evaluator* evaluator,
                    std::vector<Known>* near) const;
   // At the nodes and batch of `found` what fits with the margin and takes fewer seconds per sequence in closed form, with its
@@ -69,7 +72,7 @@ class FastestLayouts {
   std::vector<Candidate> Rivals(const Found& found, double below, double reader, std::size_t most,
                                 ShapeCache* shapes) const;
   // The fastest of them with layers moved between its stages, in place of what was found, if that is slower.
-  void MoveLayers(const std::vector<Known>& near, double reader, Evaluator* evaluator,
+  void MoveLayers(const std::vector<Known>& near, const Readers& readers, Evaluator* evaluator,
                   Found* found) const;
 
   const SearchRequest& request_;

@@ -133,7 +133,7 @@ class Refiner {
 
   // As Rank::step.
   double StepOf(const Candidate& candidate, double seconds) const {
-    return request_.input.limited()
+    return request_.input.limited() || request_.run
                ? ObjectiveValue(request_.objective, seconds, runner_.JobOf(candidate))
                : 0;
   }

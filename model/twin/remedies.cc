@@ -19,6 +19,7 @@ class RemedyFinder {
   RemedyFinder(const SearchRequest& request, const Profiles& profiles)
       : request_(request), profiles_(profiles) {
     request_.top = 1;
+    request_.run = nullptr;  // that is of its own nodes; the first that fits is wanted
   }
 
   std::vector<Remedy> Find() {

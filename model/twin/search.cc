@@ -121,20 +121,26 @@ void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRe
   const auto fed = [&](const Candidate& of) {
     return FedIn(request.input, runner.JobOf(of), of.strategy.data_parallel());
   };
-  // What a second of a step costs in what is searched for.
-  const auto second = [&](const Candidate& of) {
-    SearchRequest unfed = request;
-    unfed.input = {};
-    return ObjectiveValue(unfed, 1.0, runner.JobOf(of), of.strategy.data_parallel());
+  SearchRequest unfed = request;
+  unfed.input = {};
+  const auto value = [&](const Candidate& of, double seconds) {
+    return ObjectiveValue(unfed, seconds, runner.JobOf(of), of.strategy.data_parallel());
+  };
+  // What a second of a step counts in seconds of the winner's. Runs have parts beside their steps.
+  const auto weight = [&](const Candidate& of) {
+    const double seconds = winner.time.total;
+    const bool alike = value(of, seconds) == value(winner, seconds);
+    return alike ? 1.0
+                 : value(of, of.time.total) / of.time.total / (value(winner, seconds) / seconds);
   };
   Alternatives alternatives(request, &runner, simulator, winner);
   alternatives.FindNearlyFull(result);
   for (const Candidate& other : OtherLayouts(others, winner))
     result->comparisons.push_back(
-        Compare(winner, other, {fed(winner), fed(other), second(other) / second(winner)}));
+        Compare(winner, other, {fed(winner), fed(other), request.input.slowest, weight(other)}));
   alternatives.Find(result);
   result->limits = fed(winner) > winner.time.total
-                       ? std::vector<Limit>{InputLimit(winner, fed(winner))}
+                       ? std::vector<Limit>{InputLimit(winner, fed(winner), request.input.slowest)}
                        : NextLimits(request, profiles, winner, result->unlimited);
 }
 

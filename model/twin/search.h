@@ -46,11 +46,25 @@ struct FixedAxes {
       placement;  // of one layout; a search looks at the plain one alone
 };
 
-// Tokens/s that the input of a run delivers; 0: no limit.
+// Tokens/s that the input of a run delivers, times `slowest`; 0: no limit.
 struct InputRates {
   double reader = 0;   // to each replica
   double storage = 0;  // to all of them
+  // Of the slowest node's step over that of a layout: it holds up the others, and an input need only keep up with it. So layouts
+  // rank by max(step, fed) as their runs do by max(step x slowest, fed x slowest), which is what words say.
+  double slowest = 1;
   bool limited() const { return reader > 0 || storage > 0; }
+};
+
+// What a whole run takes by the step that its layout takes, with the input: seconds or dollars, by the objective. Both
+// increase with each other. Safe for concurrent use.
+class RunValue {
+ public:
+  virtual ~RunValue() = default;
+  // `replicas`: of the layout; a job that shrinks loses one of them with a node.
+  virtual double Of(const Job& job, int64_t replicas, double step_seconds) const = 0;
+  // The longest step with at most this value.
+  virtual double StepOf(const Job& job, int64_t replicas, double value) const = 0;
 };
 
 struct SearchRequest {
@@ -62,9 +76,9 @@ struct SearchRequest {
   int gpus_per_node = 0;       // 0: all
   std::string framework = "orrery";
   Objective objective = Objective::kTime;
-  InputRates input;       // layouts rank by the time with their input
-  double run_tokens = 0;  // > 0: by the time or the cost of all steps that take so many
-  int top = 5;            // ranked candidates wanted
+  InputRates input;                     // layouts rank by the time with their input
+  std::shared_ptr<const RunValue> run;  // they rank by their run, not by their step; may be null
+  int top = 5;                          // ranked candidates wanted
   bool variants = false;  // rank every strategy; false: the best of each (tp, pp, dp, micro-batch)
   FixedAxes fixed;
   bool shares = true;  // move layers between stages where it may gain; false: the space as it is

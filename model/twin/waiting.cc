@@ -20,6 +20,8 @@ void InsertBest(std::vector<Entry>& best, Entry entry) {
 double Evaluator::MostSeconds(const Visit& visit, double bytes) const {
   constexpr double kLong = 1e15;  // than any input takes: the objective is that of the step alone
   const double value = visit.LargestOfUse(bytes, limits_.capacity.value);
+  if (request_.run)
+    return request_.run->StepOf(job_, visit.split.data, value) * (1 + closed::kRounding);
   const double of_long = ObjectiveValue(request_, kLong, job_, visit.split.data);
   if (!(of_long > 0) || value > of_long) return closed::kForEver;
   return value / of_long * kLong * (1 + closed::kRounding);

@@ -358,6 +358,36 @@ TEST(LayoutFlag, AChunkWithoutLayersIsShownWhereItStands) {
                                  HasSubstr("chunk 1 of the layout holds no layer")));
 }
 
+// Failures, spares and setup count: what takes the least of all steps is not always the shortest or cheapest run.
+TEST(Tokens, NodeCountsAndReplicasRankByTheRun) {
+  const std::vector<std::string> words = {
+      "--model", "gpt2-xl",  "--topology", "aws-p4d", "--nodes", "2,4,8",          "--tokens",
+      "20B",     "--refine", "0",          "--top",   "12",      "--global-batch", "512"};
+  const std::vector<std::vector<std::string>> conditions = {
+      {"--setup", "3d"}, {"--failures", "100", "--recovery", "elastic"}, {"--failures", "100"}};
+  int turned = 0;  // rows that all steps alone would put elsewhere
+  for (const auto& condition : conditions) {
+    for (const char* objective : {"cost", "time"}) {
+      const json answer = JsonOf(With(With(words, condition), {"--objective", objective}));
+      const char* key = std::string(objective) == "cost" ? "cost_usd" : "time_s";
+      double last = 0, steps = 0;
+      for (std::size_t i = 0; i < answer["ranked"].size(); ++i) {
+        const json& row = answer["ranked"][i];
+        const json& run = answer["training"]["runs"][i];
+        if (row["memory"]["nearly_full"] == true) break;
+        EXPECT_GE(run[key].get<double>(), last * (1 - 1e-3))
+            << condition[0] << ' ' << objective << ' ' << i;
+        last = run[key];
+        const double all = run["ideal_s"].get<double>() *
+                           (std::string(objective) == "cost" ? row["nodes"].get<double>() : 1);
+        turned += all < steps * (1 - 1e-6);
+        steps = all;
+      }
+    }
+  }
+  EXPECT_GE(turned, 3);
+}
+
 // A cost is that of the run: a small batch is cheap by the step alone.
 TEST(Tokens, BatchesRankByTheRun) {
   const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d",

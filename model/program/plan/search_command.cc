@@ -49,7 +49,7 @@ struct SearchFlags {
     run.Declare(&set);
     set.Group("The answer");
     set.Value(&objective, "--objective", "WHAT",
-              "time (default), cost (of a step; with --tokens of all steps) or tokens-per-dollar",
+              "time (default), cost or tokens-per-dollar; of a step, with --tokens of the run",
               Words::kList, NamesOf<Objective>(report::kObjectiveNames));
     set.Value(&top, "--top", "K",
               "layouts to print (default 5): the best of each choice of degrees and micro-batch; "
@@ -141,13 +141,21 @@ double StepWithInput(const report::Job& job, const Candidate& candidate, double 
                         candidate.strategy.data_parallel()));
 }
 
+// Step for step, where rows rank by their run.
+SearchRequest BySteps(const report::Job& job) {
+  SearchRequest request = job.request;
+  request.run = nullptr;
+  return request;
+}
+
 std::optional<FewerNodes> FasterOnFewer(const report::Compared& one) {
   if (!one.result.feasible() || one.job.request.objective != Objective::kTime) return std::nullopt;
   const Candidate& best = one.result.ranked.front();
   if (best.nodes < 2) return std::nullopt;
   // The first nodes are not half of a mixed cluster, and shares of layers (--placement search) may be what is missing.
   if (!one.job.request.topology.other_nodes.empty()) return std::nullopt;
-  const FastestLayouts fastest(one.job.request, one.job.profiles);
+  const SearchRequest request = BySteps(one.job);
+  const FastestLayouts fastest(request, one.job.profiles);
   ShapeCache shapes;
   try {
     const double step = StepWithInput(one.job, best, best.ClosedForm().total);
@@ -229,7 +237,8 @@ bool Answers(const report::Compared& one, const LongRun& run) {
 nlohmann::ordered_json ScalingJson(const report::Compared& one) {
   constexpr int64_t kHalvings = 4, kDoublings = 2;
   const Candidate& best = one.result.ranked.front();
-  const FastestLayouts fastest(one.job.request, one.job.profiles);
+  const SearchRequest request = BySteps(one.job);
+  const FastestLayouts fastest(request, one.job.profiles);
   ShapeCache shapes;
   nlohmann::ordered_json scaling = nlohmann::ordered_json::array();
   const int64_t least = std::max<int64_t>(1, best.nodes >> kHalvings);
@@ -281,12 +290,12 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   if (target == nullptr) RefuseExportFlags(flags.exporting);
   flags.exporting.SetFramework(&flags.job);
   const LongRun run = ReadRun(flags.run);
-  const std::vector<report::Compared> all = SearchAll(
-      flags,
-      {objective.value_or(Objective::kTime), run.InputLimits(), static_cast<int>(top.value_or(5)),
-       static_cast<int>(refine.value_or(kRefine)), flags.objective,
-       run.tokens_given ? run.conditions.tokens : 0, flags.exporting.Schedules(flags.job)},
-      run);
+  const std::vector<report::Compared> all =
+      SearchAll(flags,
+                {objective.value_or(Objective::kTime), static_cast<int>(top.value_or(5)),
+                 static_cast<int>(refine.value_or(kRefine)), flags.objective, &run,
+                 flags.exporting.Schedules(flags.job)},
+                run);
   const std::vector<std::size_t> order = report::OrderOf(all, run);
   const std::size_t first_of_all = order.front();
   const report::Compared& best = all[first_of_all];

@@ -15,6 +15,7 @@
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
+#include "model/twin/evaluator.h"
 #include "model/twin/other_nodes.h"
 
 namespace orrery::report {
@@ -34,16 +35,25 @@ std::string Grouped(int64_t number) {
 }
 
 const char* Aim(const SearchRequest& request) {
-  const bool run = request.run_tokens > 0;
+  const bool run = request.run != nullptr;
   switch (request.objective) {
     case Objective::kTime:
-      return run ? "time of all steps" : "time";
+      return run ? "time of the run" : "time";
     case Objective::kCost:
-      return run ? "cost of all steps" : "cost of a step";
+      return run ? "cost of the run" : "cost of a step";
     case Objective::kTokensPerDollar:
       return "tokens per dollar";
   }
   return "";
+}
+
+// Seconds of a step with its input; empty: it does not wait for it.
+std::optional<Seconds> StepOfInput(const Job& job, const Candidate& row) {
+  const InputRates& input = job.request.input;
+  const orrery::Job twin = JobOf(job.request, job.profiles, row.nodes, row.global_batch);
+  const double fed = FedIn(input, twin, row.strategy.data_parallel());
+  if (fed <= row.time.total) return std::nullopt;
+  return Seconds(fed * input.slowest);
 }
 
 // Where the margin of memory decides the ranking; "": it does not.
@@ -116,6 +126,8 @@ std::string Ranking(const Job& job, const SearchResult& result, const PlacedWord
                                    "closed form; interval, tokens/s, MFU and price follow from it.",
                                    2));
   }
+  if (const std::string waiting = WaitingForInput(job, result); !waiting.empty())
+    text += fmt::format("  {}.\n", Fold(waiting, 2));
   text += Outside(result);
   if (const std::string full = NearlyFull(job, result); !full.empty())
     text += fmt::format("  {}\n", Fold(full, 2));
@@ -230,8 +242,9 @@ std::string Rejected(const SearchResult& result) {
 
 std::string Winner(const Job& job, const SearchResult& result) {
   const Candidate& first = result.ranked[0];
-  std::string text =
-      fmt::format("\nWhere the step of 1 goes\n{}", BreakdownTable(first.time, first.time.total));
+  std::string text = fmt::format("\nWhere the step of 1 goes{}\n{}",
+                                 StepOfInput(job, first) ? ", without the wait for its input" : "",
+                                 BreakdownTable(first.time, first.time.total));
   if (first.memory) {
     text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory),
                         MemoryText(*first.memory));
@@ -299,6 +312,19 @@ nlohmann::ordered_json ArrayOf(const List& list, One one) {
 }
 
 }  // namespace
+
+std::string WaitingForInput(const Job& job, const SearchResult& result) {
+  std::string rows;
+  for (std::size_t i = 0; i < result.ranked.size(); ++i) {
+    if (const auto step = StepOfInput(job, result.ranked[i]))
+      rows += fmt::format("{}{}: {}", rows.empty() ? "" : ", ", i + 1, Format(*step));
+  }
+  return rows.empty() ? ""
+                      : fmt::format(
+                            "Ranked by the step with its input (--input, --storage), longer than "
+                            "in this table where rows wait for it: {} per step",
+                            rows);
+}
 
 std::string PredictCommand(const Job& job, const Candidate& candidate) {
   const Strategy& strategy = candidate.strategy;

@@ -18,6 +18,8 @@ struct PlacedWords {
 std::string SearchText(const Job& job, const SearchResult& result, const PlacedWords& placed = {});
 nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result);
 
+// Which rows wait for their input, and the step with it; "": none does.
+std::string WaitingForInput(const Job& job, const SearchResult& result);
 // The command line that predicts this candidate again: "plan predict --model ...".
 std::string PredictCommand(const Job& job, const Candidate& candidate);
 

@@ -14,7 +14,9 @@
 #include "model/hardware/node_order.h"
 #include "model/program/common/terminal.h"
 #include "model/program/plan/run_report.h"
+#include "model/program/plan/training_report.h"
 #include "model/provision/batch_range.h"
+#include "model/provision/run_values.h"
 #include "model/twin/evaluator.h"
 #include "model/twin/explain.h"
 #include "model/twin/fastest.h"
@@ -106,21 +108,33 @@ std::vector<report::PlacedRow> PlaceRows(const LayoutFlags& layout, const report
   return rows;
 }
 
-// The fastest batch of the advised range at each node count.
-void ChooseBatches(double tokens, report::Job* job) {
+// What the fastest layouts of a run say before the search: by what to rank all of them, and, where none is given, the
+// batch: the fastest of the advised range at each node count.
+void PrepareRun(const LongRun& run, bool batch_given, report::Job* job) {
   SearchRequest& request = job->request;
-  const BatchRange advised = BatchRangeFor(LoadBatch(), tokens);
-  const BatchSpan range = SequencesOf(advised, std::max<int64_t>(1, request.work.seq_len));
+  const BatchRange advised = BatchRangeFor(LoadBatch(), run.conditions.tokens);
+  const BatchSpan range = batch_given
+                              ? BatchSpan{std::ranges::min(request.global_batches),
+                                          std::ranges::max(request.global_batches)}
+                              : SequencesOf(advised, std::max<int64_t>(1, request.work.seq_len));
   std::vector<int64_t> nodes = request.nodes;
   if (nodes.empty()) nodes = {request.topology.nodes};
   const FastestLayouts fastest(request, job->profiles);
   ShapeCache shapes;
   std::set<int64_t> batches;
+  const auto values = std::make_shared<RunValues>(
+      run.conditions, request.objective, report::QuoteOf(*job),
+      [run, priced = report::QuoteOf(*job).has_value()](const RunEstimate& estimate) {
+        return run.Keeps(estimate, priced);
+      });
   for (const int64_t count : nodes) {
     const auto found = fastest.Find(count, range, &shapes, request.input.reader);
+    if (found) values->SetFastest(found->job, found->candidate);
     const int64_t gpus = JobOf(request, job->profiles, count, 1).cluster.ranks();
     batches.insert(found ? found->candidate.global_batch : DividingBatch(range, gpus));
   }
+  request.run = values;
+  if (batch_given) return;
   request.global_batches.assign(batches.begin(), batches.end());
   request.work.global_batch = request.global_batches.front();
   std::erase_if(job->decisions,
@@ -158,16 +172,17 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   CheckStatedFacts(layout, job.request.fixed, job);
   RequireNodeOrder(layout, job);
   job.request.objective = settings.objective;
-  job.request.input = settings.input;
-  job.request.run_tokens = settings.tokens;
+  const LongRun* run =
+      settings.run != nullptr && settings.run->tokens_given ? settings.run : nullptr;
+  if (run != nullptr) job.request.input = run->InputLimits();
   if (job.request.objective != Objective::kTime && !job.request.node_price &&
       !job.request.topology.node_price) {
     throw InputError(
         {{settings.objective_flag.where, fmt::format("{} has no price", job.request.topology.name),
           "--node-price PRICE of a node, such as 20USD/h"}});
   }
-  if (settings.tokens > 0 && !flags.global_batch.given && job.model.spec.family == Family::kDecoder)
-    ChooseBatches(settings.tokens, &job);
+  if (run != nullptr)
+    PrepareRun(*run, flags.global_batch.given || job.model.spec.family != Family::kDecoder, &job);
   job.request.top = settings.top;
   job.request.refine = settings.refine;
   job.request.refine_ops *= std::max(1.0, static_cast<double>(settings.refine) / kRefine);

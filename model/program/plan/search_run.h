@@ -3,6 +3,7 @@
 #pragma once
 
 #include "model/program/common/job_flags.h"
+#include "model/program/plan/long_run_flags.h"
 #include "model/program/plan/placement_report.h"
 
 namespace orrery::cli {
@@ -11,12 +12,11 @@ inline constexpr int64_t kRefine = 5;  // layouts to simulate at least, where no
 
 struct SearchSettings {
   Objective objective = Objective::kTime;
-  InputRates input;
   int top = 5;
   int refine = kRefine;
   Flag objective_flag;  // for messages
-  // Of the run: decoders search their batch in the range for it; 0: nothing is said of a run.
-  double tokens = 0;
+  // Decoders search their batch in the range for its tokens; null, or without tokens: nothing is said of a run.
+  const LongRun* run = nullptr;
   std::vector<PipelineSchedule> schedules;  // that may be chosen; empty: all of the framework
 };
 struct SearchOutcome {

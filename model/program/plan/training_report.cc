@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
 #include "model/program/plan/run_report.h"
+#include "model/program/plan/search_report.h"
 #include "model/provision/batch_range.h"
 #include "model/twin/evaluator.h"
 
@@ -25,16 +27,6 @@ std::optional<DollarsPerHour> PriceOf(const Job& job) {
   return job.request.node_price ? job.request.node_price : job.request.topology.node_price;
 }
 
-// The price of --node-price or of the topology, as an offer on demand.
-std::optional<Quote> QuoteOfJob(const Job& job) {
-  const auto price = PriceOf(job);
-  if (!price) return std::nullopt;
-  Quote quote;
-  quote.offer.name = job.request.topology.name;
-  quote.price.price = *price;
-  return quote;
-}
-
 double ValueOf(const Compared& one) {
   if (!one.result.feasible()) return std::numeric_limits<double>::infinity();
   const Candidate& best = one.result.ranked.front();
@@ -43,6 +35,15 @@ double ValueOf(const Compared& one) {
 }
 
 }  // namespace
+
+std::optional<Quote> QuoteOf(const Job& job) {
+  const auto price = PriceOf(job);
+  if (!price) return std::nullopt;
+  Quote quote;
+  quote.offer.name = job.request.topology.name;
+  quote.price.price = *price;
+  return quote;
+}
 
 Candidate InItsOrder(const Candidate& candidate, int row, std::span<const PlacedRow> placed) {
   const auto own = std::ranges::find(placed, row, &PlacedRow::row);
@@ -57,15 +58,21 @@ Candidate InItsOrder(const Candidate& candidate, int row, std::span<const Placed
 
 std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& run) {
   const Job& job = one.job;
-  const std::optional<Quote> quote = QuoteOfJob(job);
+  const std::optional<Quote> quote = QuoteOf(job);
+  std::map<int64_t, int64_t> spares;  // by nodes
   std::vector<RunEstimate> runs;
   for (const Candidate& ranked : one.result.ranked) {
     const Candidate candidate = InItsOrder(ranked, static_cast<int>(runs.size()) + 1, one.placed);
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
-    runs.push_back(BestRun(
-        run.conditions, twin, candidate, quote ? &*quote : nullptr,
-        [&](const RunEstimate& run_of_it) { return run.Keeps(run_of_it, quote.has_value()); }));
+    const Quote* price = quote ? &*quote : nullptr;
+    const auto known = spares.find(candidate.nodes);
+    runs.push_back(known != spares.end()
+                       ? EstimateRun(run.conditions, twin, candidate, price, known->second)
+                       : BestRun(run.conditions, twin, candidate, price, [&](const auto& of_it) {
+                           return run.Keeps(of_it, price != nullptr);
+                         }));
+    spares.emplace(candidate.nodes, runs.back().spares);
   }
   return runs;
 }
@@ -75,21 +82,6 @@ namespace {
 // In what is searched for: dollars or seconds, with failures, spares and setup.
 double ValueOf(const SearchRequest& request, const RunEstimate& run) {
   return request.objective == Objective::kTime ? run.time.value : run.cost.value;
-}
-
-// A search ranks by steps alone. Where the run turns that round, the row that is first by it; "": it does not.
-std::string FirstByRun(const SearchRequest& request, const std::vector<RunEstimate>& runs) {
-  const auto first = std::ranges::min_element(
-      runs, {}, [&](const RunEstimate& run) { return ValueOf(request, run); });
-  constexpr double kWorthAWord = 1e-3;
-  if (ValueOf(request, *first) > ValueOf(request, runs.front()) * (1 - kWorthAWord)) return "";
-  const bool time = request.objective == Objective::kTime;
-  return fmt::format(
-      "Rows rank by the {} of all steps; with failures, spares and setup {} is the {}: {} instead "
-      "of {}",
-      time ? "time" : "cost", first - runs.begin() + 1, time ? "shortest run" : "cheapest run",
-      time ? Days(first->time) : Money(first->cost),
-      time ? Days(runs.front().time) : Money(runs.front().cost));
 }
 
 // Against the limits that were asked for.
@@ -106,25 +98,6 @@ std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run
   if (run.budget && priced && one.cost > *run.budget) add("over the budget");
   if (one.input.bound()) add("INPUT-BOUND");
   return verdict;
-}
-
-}  // namespace
-
-namespace {
-
-// "": no row waits for its input.
-std::string RankedByInput(const std::vector<RunEstimate>& runs) {
-  std::string rows;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].input.bound())
-      rows += fmt::format("{}{}: {}", rows.empty() ? "" : ", ", i + 1,
-                          Format(Seconds(runs[i].step_seconds)));
-  }
-  return rows.empty() ? ""
-                      : fmt::format(
-                            "Ranked by the step with its input (--input, --storage), where "
-                            "rows wait for it: {} per step",
-                            rows);
 }
 
 }  // namespace
@@ -171,10 +144,6 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
   std::string text =
       fmt::format("\n{} tokens with each{}\n", Count(run.conditions.tokens), limits) + table.Text();
   if (!priced) text += "  cost: no price is known (--node-price)\n";
-  if (const std::string ranked = RankedByInput(runs); !ranked.empty())
-    text += fmt::format("  {}\n", Fold(ranked, 2));
-  if (const std::string first = FirstByRun(job.request, runs); !first.empty())
-    text += fmt::format("  {}\n", Fold(first, 2));
   if (const std::string rows = PlacedRows(compared); !rows.empty())
     text += fmt::format("  {}\n", Fold(rows, 2));
   const Candidate first = InItsOrder(result.ranked.front(), 1, compared.placed);
@@ -204,8 +173,7 @@ nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun
   json["priced"] = priced;
   const std::vector<RunEstimate> runs = EstimateRuns(compared, run);
   json["placed"] = PlacedRows(compared);
-  json["ranked_by_input"] = RankedByInput(runs);
-  json["first_by_run"] = FirstByRun(job.request, runs);
+  json["ranked_by_input"] = WaitingForInput(job, compared.result);
   if (job.model.spec.family == Family::kDecoder) {
     const BatchRange range = BatchRangeFor(LoadBatch(), run.conditions.tokens);
     json["published_batch_tokens"] = {range.least, range.most};

@@ -22,7 +22,11 @@ struct Compared {
 // The step of row `row` in the order of ranks that was found or given for it; intervals keep their shares.
 Candidate InItsOrder(const Candidate& candidate, int row, std::span<const PlacedRow> placed);
 
-// Estimates of all ranked layouts, in the order of ranks of `placed`. Conditions hold the tokens.
+// The price of --node-price or of the topology, as an offer on demand; empty: there is none.
+std::optional<Quote> QuoteOf(const Job& job);
+
+// Estimates of all ranked layouts, in the order of ranks of `placed`, each with the spares of the first of so many nodes.
+// Conditions hold the tokens.
 std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& run);
 
 // A section of the text, and the key "training" of the JSON.

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs at a few steps of each number of nodes.
+#include "model/provision/run_values.h"
+
+#include <cmath>
+#include <mutex>
+#include <utility>
+
+namespace orrery {
+namespace {
+
+// Work around that of the fastest layout: bounds and the slowest layouts are far from it, and there the order is all that
+// counts.
+constexpr double kLeast = 1.0 / 8, kNearBy = 2, kMost = 64;
+constexpr double kNear =
+    1e-4;  // of the value: what a line between two points near the fastest misses
+constexpr int kMostHalvings = 3;
+
+using Points = std::map<double, double>;
+
+// Until a line between neighbours is near.
+template <class Value>
+void Halve(double low, double high, int halvings, Value value, Points* points) {
+  const double middle = std::sqrt(low * high);
+  const double share = (middle - low) / (high - low);
+  const double line = (*points)[low] + share * ((*points)[high] - (*points)[low]);
+  const double there = (*points)[middle] = value(middle);
+  if (std::abs(line - there) <= kNear * there || halvings == 0) return;
+  Halve(low, middle, halvings - 1, value, points);
+  Halve(middle, high, halvings - 1, value, points);
+}
+
+}  // namespace
+
+RunValues::RunValues(const Conditions& conditions, Objective objective, std::optional<Quote> quote,
+                     std::function<bool(const RunEstimate&)> keeps)
+    : conditions_(conditions),
+      objective_(objective),
+      quote_(std::move(quote)),
+      keeps_(std::move(keeps)) {
+  conditions_.input.reader.reset();
+  conditions_.storage.read.reset();
+}
+
+void RunValues::SetFastest(const Job& job, const Prediction& step) {
+  const RunEstimate run = BestRun(conditions_, job, step, quote(), keeps_);
+  nodes_[job.cluster.nodes] = {run.spares, step.time.total * Steps(job), job.work.global_batch};
+}
+
+double RunValues::Steps(const Job& job) const {
+  const double tokens =
+      static_cast<double>(job.work.global_batch) * static_cast<double>(job.work.seq_len);
+  return std::ceil(conditions_.tokens / tokens * (1 - 1e-12));
+}
+
+double RunValues::Of(const Job& job, int64_t replicas, double step_seconds) const {
+  return CurveOf(job, replicas).At(step_seconds * Steps(job));
+}
+
+double RunValues::StepOf(const Job& job, int64_t replicas, double value) const {
+  return CurveOf(job, replicas).Inverse(value) / Steps(job);
+}
+
+const IncreasingCurve& RunValues::CurveOf(const Job& job, int64_t replicas) const {
+  const bool shrinks = conditions_.recovery.elastic && replicas > 1;
+  const std::pair key(job.cluster.nodes,
+                      shrinks ? NodesOfReplica(job, job.cluster.ranks() / replicas) : 0);
+  {
+    const std::shared_lock lock(mutex_);
+    if (const auto known = curves_.find(key); known != curves_.end()) return known->second;
+  }
+  IncreasingCurve curve = Draw(job, replicas);
+  const std::unique_lock lock(mutex_);
+  return curves_.emplace(key, std::move(curve)).first->second;
+}
+
+IncreasingCurve RunValues::Draw(Job job, int64_t replicas) const {
+  const auto known = nodes_.find(job.cluster.nodes);
+  const bool any = known != nodes_.end();
+  job.work.global_batch = any ? known->second.batch : replicas;  // whichever asks first
+  Prediction step;
+  step.tokens = static_cast<double>(job.work.global_batch) * static_cast<double>(job.work.seq_len);
+  step.strategy.tp = static_cast<int>(job.cluster.ranks() / replicas);
+  step.strategy.dp = static_cast<int>(replicas);
+  const double around = any ? known->second.work : Steps(job);  // else a second for a step
+  const int64_t spares =
+      any ? known->second.spares : SpareCounts(conditions_, job, quote()).front();
+  const auto value = [&](double work) {
+    step.time.total = work / Steps(job);
+    const RunEstimate run = MeanRun(conditions_, job, step, quote(), spares);
+    return objective_ == Objective::kTime ? run.time.value : run.cost.value;
+  };
+  Points points;
+  for (const double ratio : {kLeast, 1 / kNearBy, 1.0, kNearBy, kMost})
+    points[around * ratio] = value(around * ratio);
+  Halve(around / kNearBy, around, kMostHalvings, value, &points);
+  Halve(around, around * kNearBy, kMostHalvings, value, &points);
+  return IncreasingCurve({points.begin(), points.end()});
+}
+
+}  // namespace orrery
