@@ -109,6 +109,7 @@ void ReadOtherNodes(const Node& root, TopologySpec* spec) {
   for (const Node& row : root.Items("other_nodes")) {
     OtherNodes other;
     const std::string text = row.String("nodes");
+    if (!row.Has("nodes")) continue;  // said already
     std::vector<std::pair<int64_t, int64_t>> ranges;
     if (!ReadNodeList(text, spec->max_nodes, &reader, &ranges)) {
       if (reader.why.empty()) {

@@ -191,7 +191,8 @@ void Prune(std::vector<OpForm>& ops) {
     std::erase_if(kept, [&](const OpForm& known) { return Covers(op, known); });
     kept.push_back(op);
   }
-  ops = std::move(kept);
+  ops.assign(kept.begin(), kept.end());
+  ops.shrink_to_fit();  // few are left of thousands where a sequence goes round a ring
 }
 
 void Prune(ChunkForm& form) {

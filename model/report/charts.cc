@@ -150,10 +150,11 @@ std::string Limits(const Chart& chart, const Scale& x, const Scale& y) {
   if (chart.y.limit > 0) {
     const double line = y.At(chart.y.limit);
     const double above = line - 5, below = line + 15;
+    // At the right end: of days against dollars the dear marks stand on the left.
     out += fmt::format(
         "<line class=limit x1={0} x2={1} y1={2:.1f} y2={2:.1f}></line><text class=halo x={3} "
-        "y={4:.1f}>{5}</text>",
-        kLeft, kWide - kRight, line, kLeft + 6, above < kTop + 13 ? below : above,
+        "y={4:.1f} text-anchor=end>{5}</text>",
+        kLeft, kWide - kRight, line, kWide - kRight - 6, above < kTop + 13 ? below : above,
         Escape(chart.y.limit_words));
   }
   return out;

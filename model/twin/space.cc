@@ -43,7 +43,7 @@ std::vector<Split> Space::Degrees(int64_t ranks, int domain_gpus) const {
     for (const int64_t pp : Divisors(ranks / tp)) {
       if (fixed.pp ? pp != *fixed.pp : pp > 1 && !preset_.pipeline()) continue;
       for (const int64_t cp : Divisors(ranks / tp / pp)) {
-        if (fixed.cp ? cp != *fixed.cp : cp > 1 && !LooksAtContext()) continue;
+        if (fixed.cp ? cp != *fixed.cp : !LooksAtContext(cp)) continue;
         const int64_t data = ranks / tp / pp / cp;
         if (fixed.dp && data != *fixed.dp) continue;
         // What is fixed holds in every row: it must mean something there.
@@ -117,10 +117,13 @@ int64_t Space::FewerMicroBatches(const Split& split, const BatchSpan& batches) c
   return fewer * part >= batches.least ? fewer : 0;
 }
 
-bool Space::LooksAtContext() const {
+bool Space::LooksAtContext(int64_t cp) const {
+  if (cp == 1) return true;
+  const bool is_long = request_.work.seq_len >= kLongSequence;
+  if (is_long && request_.work.seq_len < cp * kLeastShare) return false;
   if (request_.fixed.cp_method) return true;
-  return !preset_.context.empty() && request_.work.seq_len >= kLongSequence &&
-         request_.model.family == Family::kDecoder && request_.flash_attention;
+  return !preset_.context.empty() && is_long && request_.model.family == Family::kDecoder &&
+         request_.flash_attention;
 }
 
 std::vector<ContextLayout> Space::Contexts(int tp, int cp, int domain_gpus) const {

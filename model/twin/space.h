@@ -62,6 +62,9 @@ struct ShardChoice {
 // Sequences from which on a search looks at cp unless it is fixed: Llama 3 used it from 8,192 tokens to 131,072 at the
 // last stage alone (Grattafiori et al. 2024, section 3.3.2); Megatron-Bridge's recipes from 32,768.
 inline constexpr int64_t kLongSequence = 32768;
+// Tokens of such a sequence that each of its ranks has at least, there: with fewer no link hides the keys that go round (Liu et
+// al. 2023, arXiv:2310.01889, table 2: blocks of 1.0 k on NVLink, more elsewhere), and published runs have 8,192.
+inline constexpr int64_t kLeastShare = 1024;
 // Of one search. DeepNet's 1,000 layers (Wang et al. 2022, arXiv:2203.00555) are the most that anyone trained.
 inline constexpr int64_t kMostSearchedLayers = 1000;
 // Chunks of a stage: every number up to here, which is all of a model of up to 254 layers; powers of two beyond.
@@ -96,7 +99,7 @@ class Space {
   int64_t Choices(const Split& split, int domain_gpus) const;
 
  private:
-  bool LooksAtContext() const;
+  bool LooksAtContext(int64_t cp) const;
   bool LooksAt(const Split& degrees, int64_t micro_batch) const;
   const SearchRequest& request_;
   const FrameworkPreset& preset_;

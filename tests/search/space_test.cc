@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <optional>
 #include <set>
 
 namespace orrery {
@@ -44,6 +46,25 @@ TEST(Space, FixedAxesAndFrameworksCutIt) {
   EXPECT_EQ(Space(request, FindFramework("megatron")).Shards(2, 4).size(), 2u);
   EXPECT_EQ(Space(request, FindFramework("fsdp")).Shards(1, 1).size(),
             1u);  // one rank: nothing to shard
+}
+
+// A search looks at no ring whose ranks have too few tokens to hide it; who asks for one gets it.
+TEST(Space, ContextRanksShareLongSequencesAlone) {
+  const auto most = [](int64_t tokens, std::optional<int> fixed) {
+    SearchRequest request = Request();
+    request.work.seq_len = tokens;
+    request.fixed.cp = fixed;
+    int cp = 0;
+    for (const Split& split : Space(request, FindFramework("megatron")).Degrees(1024, 8))
+      cp = std::max(cp, split.cp);
+    return cp;
+  };
+  EXPECT_EQ(most(32767, {}), 1);
+  EXPECT_EQ(most(32768, {}), 32);
+  EXPECT_EQ(most(131072, {}), 128);
+  EXPECT_EQ(most(1 << 20, {}), 1024);
+  EXPECT_EQ(most(131072, 256), 256);
+  EXPECT_EQ(most(8192, 16), 16);
 }
 
 TEST(Space, OldMegatronInterleavesOnlyEvenly) {

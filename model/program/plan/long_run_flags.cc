@@ -99,6 +99,13 @@ std::optional<Seconds> ReadDeadline(const Flag& flag, int64_t today, Diagnostics
     return time;
   }
   const int64_t left = date->DayNumber() - today;
+  if (static_cast<double>(left) > kLongestRun.days) {
+    diagnostics->Error(
+        flag.where,
+        fmt::format("--deadline: {} is more than {} away", flag.text, kLongestRun.words),
+        "a nearer day, or a duration such as 30d");
+    return std::nullopt;
+  }
   if (left > 0) return Seconds(static_cast<double>(left) * kDay);
   diagnostics->Error(flag.where, fmt::format("--deadline: {} is past", flag.text),
                      "a later day, or a duration such as 30d");
