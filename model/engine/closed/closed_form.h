@@ -42,6 +42,9 @@
 // M micro-batches, p stages, v chunks per stage. More bandwidth, more FLOP/s or less latency never makes a step longer.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "model/collectives/group_shapes.h"
 #include "model/engine/closed/schedule_time.h"
 #include "model/plan/lower/outline.h"
@@ -88,7 +91,12 @@ struct StageAxes {
 struct ReplicaWay {
   std::vector<char> leaves;
   std::vector<GroupShape> layers;  // empty where all are alike
-  auto operator<=>(const ReplicaWay&) const = default;
+  // Of the first of these replicas: its first rank, and of the hops of that rank alone whether they leave a node.
+  int64_t first = 0;
+  std::vector<char> own_leaves;
+  bool SameAs(const ReplicaWay& other) const {
+    return leaves == other.leaves && layers == other.layers;
+  }
 };
 
 // Transfers between stages, prepared once per (pp, inner ranks).
@@ -105,9 +113,12 @@ struct StageMessages {
   struct Way {
     std::vector<int> hops;
     std::vector<GroupShape> layers;  // by stage, of the ranks of a layer; empty: all are alike
+    int64_t first = 0;               // its first rank, whose own hops are these
+    std::vector<int> own_hops;
+    PreparedMessage tied;  // as below, of that rank
   };
   std::vector<Way> ways;
-  PreparedMessage tied;  // first and last stage add up a table's gradients
+  PreparedMessage tied;  // first and last stage add up a table's gradients, of the slowest rank
 };
 
 struct DataAxes {
@@ -130,8 +141,9 @@ std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int
 // Of all replicas, each way once: first the one whose hops leave nodes most often. Empty: the same for all, stages fill nodes or
 // parts that divide one.
 std::vector<ReplicaWay> WaysOfReplicas(const StageAxes& axes, int domain_gpus, int64_t ranks);
-// Of a rank of the first stage and its copy on the last one.
-GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks);
+// Of a rank of the first stage, or the slowest of them, and its copy on the last one.
+GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks,
+                       std::optional<int64_t> of = std::nullopt);
 
 // Settings differ in what uplinks leave to messages: of sharding groups and between them; of reductions between the first and the
 // last stage. `hops`: by stage, how much longer uplinks take than NICs; empty: none does.

@@ -213,6 +213,7 @@ class Fold : private LayerPrices {
   void PriceHops();
   // Seconds of a transfer from a stage to the next one, or of the last stage to the first.
   double Hop(int stage) const;
+  double HopOfKind(int kind) const;
   double HopInto(int virtual_stage) const;  // on the way of forward passes
   double WayOfStages() const;               // of transfers from the first stage to the last
   double SlowestHop() const;
@@ -242,6 +243,7 @@ class Fold : private LayerPrices {
   std::size_t WatchedWay() const;
   void FindPasses(PipelineTimes* times);
   void AskOfWay(PipelineTimes* times);
+  void AskOfWatched(PipelineTimes* times);
   bool FindSlowestWay(PipelineTimes* times, double most);
   void FindSlots(PipelineTimes* times) const;
   // At most what a pass saves where its first gather goes beside the pass before.
@@ -299,7 +301,9 @@ class Fold : private LayerPrices {
   };
   Reduced ReducedByFormulas(double parameters) const;
   double HostAhead(double forward, double backward) const;
-  double TiedStages() const;
+  double Tied(const PreparedMessage& message) const;
+  double TiedStages() const { return Tied(stages_.tied); }
+  double TiedOfWatched() const;
   Reduced ReducedBehindWalk() const;
   double LeastReduced() const;
   double TrainedOfChunk(int place) const;
@@ -329,7 +333,7 @@ class Fold : private LayerPrices {
   double LateInPass(double left) const;
   double LateInWalk(const NextGathers& own, int chunks) const;
   double BytesGathered(double parameters, double layers) const;
-  double BesideGathers() const;
+  double BesideGathers(int kind = 0) const;
   double WaitedBeside(const NextGathers& gathers, StepTime* time) const;
   double KernelsOfUpdate(double parameters, double layers) const;
   void AddUpdate(StepTime* time) const;
@@ -385,9 +389,10 @@ class Fold : private LayerPrices {
   double saved_ = 0;    // SavedOnTheWay()
   // Of interleaved chunks: seconds of a micro-batch in one chunk of all stages, with its transfers.
   double lap_forward_ = 0, lap_backward_ = 0;
-  double tails_ = 0;     // among the time of `tensor`
-  int watched_ = 0;      // of a walk, the stage of the breakdown
-  std::size_t way_ = 0;  // of StageMessages::ways, the replica that is looked at
+  double tails_ = 0;             // among the time of `tensor`
+  int watched_ = 0;              // of a walk, the stage of the breakdown
+  std::size_t way_ = 0;          // of StageMessages::ways, the replica that is looked at
+  std::size_t watched_way_ = 0;  // that of the breakdown
 };
 
 }  // namespace orrery::closed

@@ -15,7 +15,9 @@ double Fold::BytesGathered(double parameters, double layers) const {
 }
 
 // Seconds of a layer's forward pass that hide a gather. On one communicator they take turns with collectives of the sequence.
-double Fold::BesideGathers() const {
+// `kind`: how the ranks of the layer lie.
+double Fold::BesideGathers(int kind) const {
+  if (kind > 0) return OfKind(kind, *data_).BesideGathers();
   const PassTime& pass = table_.layer.forward;
   const double turns = one_communicator_ ? pass.context + pass.context_hidden : 0.0;
   return std::max(0.0, BesideLayer(pass, forward_) - turns);
@@ -35,13 +37,14 @@ double Fold::LateInWalk(const NextGathers& own, int chunks) const {
   const bool copies = table_.tied && !outline_.order.in_a_v;  // of the table, on the last stage
   const double head =
       table_.TrainedOfEnds(table_.head_parameters) * outline_.weight_bytes + (copies ? ends : 0.0);
-  const double kernels = BesideGathers(), issued = table_.layer.forward.host;
+  const double issued = table_.layer.forward.host;
   const int stages = walked_ ? outline_.stages : 1;
   double late = 0;
   for (int stage = 0; stage < stages; ++stage) {
     const NextGathers gathers = data_->of_stage.empty() ? own : GathersOf(stage, own.bytes);
     const double per_byte = gathers.all / std::max(1.0, own.bytes), layer = per_byte * layer_bytes;
     double ready = (stage == 0 ? per_byte * ends : 0.0) - gathers.awaited;
+    const double kernels = BesideGathers(walked_ ? KindOf(stage) : 0);
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, chunk);
       const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];

@@ -32,11 +32,15 @@ double ControlTime(const CostSetting& setting, std::initializer_list<Axis> axes)
 // What is narrow for one replica is for all.
 void AddWays(const std::vector<ReplicaWay>& ways, StageMessages* stages) {
   for (const ReplicaWay& way : ways) {
-    StageMessages::Way of{stages->hops, way.layers};
-    for (std::size_t stage = 0; stage < of.hops.size(); ++stage) {
-      if (of.hops[stage] < StageMessages::kNarrow)
-        of.hops[stage] = way.leaves[stage] ? StageMessages::kBetween : StageMessages::kInside;
-    }
+    const auto hops_of = [&](const std::vector<char>& leaves) {
+      std::vector<int> hops = stages->hops;
+      for (std::size_t stage = 0; stage < hops.size(); ++stage) {
+        if (hops[stage] < StageMessages::kNarrow)
+          hops[stage] = leaves[stage] ? StageMessages::kBetween : StageMessages::kInside;
+      }
+      return hops;
+    };
+    StageMessages::Way of{hops_of(way.leaves), way.layers, way.first, hops_of(way.own_leaves), {}};
     stages->ways.push_back(std::move(of));
   }
 }
@@ -107,7 +111,8 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
   AddWays(ways, &stages);
   const auto any = [&](int kind) {
     const auto has = [&](const StageMessages::Way& way) {
-      return std::ranges::find(way.hops, kind) != way.hops.end();
+      return std::ranges::find(way.hops, kind) != way.hops.end() ||
+             std::ranges::find(way.own_hops, kind) != way.own_hops.end();
     };
     return std::ranges::find(stages.hops, kind) != stages.hops.end() ||
            std::ranges::any_of(stages.ways, has);
@@ -115,8 +120,12 @@ StageMessages PrepareStages(const CostSetting& setting, const CostSetting& ends,
   if (any(StageMessages::kInside)) stages.inside = send(prices, 2);
   if (any(StageMessages::kBetween)) stages.between = send(prices, 1);
   if (kinds.empty() && ways.empty()) stages.hops.clear();
-  stages.tied = MessagePrices(ends).Prepare(MessageRole::kStep, Collective::kAllReduce,
-                                            ShapeOfEnds(axes, local, ranks));
+  const auto tied = [&](std::optional<int64_t> of) {
+    return MessagePrices(ends).Prepare(MessageRole::kStep, Collective::kAllReduce,
+                                       ShapeOfEnds(axes, local, ranks, of));
+  };
+  stages.tied = tied(std::nullopt);
+  for (StageMessages::Way& way : stages.ways) way.tied = tied(way.first);
   return stages;
 }
 

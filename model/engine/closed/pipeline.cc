@@ -97,13 +97,15 @@ void Fold::PriceHops() {
     narrow_.push_back(kind.Time(table_.boundary_bytes));
 }
 
+double Fold::HopOfKind(int kind) const {
+  if (kind >= StageMessages::kNarrow)
+    return narrow_[static_cast<std::size_t>(kind - StageMessages::kNarrow)];
+  return kind == StageMessages::kInside ? inside_ : between_;
+}
+
 double Fold::Hop(int stage) const {
-  if (const std::vector<int>& hops = Hops(); !hops.empty()) {
-    const int kind = hops[static_cast<std::size_t>(stage)];
-    if (kind >= StageMessages::kNarrow)
-      return narrow_[static_cast<std::size_t>(kind - StageMessages::kNarrow)];
-    return kind == StageMessages::kInside ? inside_ : between_;
-  }
+  if (const std::vector<int>& hops = Hops(); !hops.empty())
+    return HopOfKind(hops[static_cast<std::size_t>(stage)]);
   const auto node = [&](int of) { return std::floor(of / stages_.on_node); };
   return node(stage) == node((stage + 1) % outline_.stages) ? inside_ : between_;
 }

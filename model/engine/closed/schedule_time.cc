@@ -6,11 +6,10 @@
 #include <cstdlib>
 
 namespace orrery {
-double ScheduleClock::Transfer(int one, int other) const {
-  if (!times_.hops.empty()) {
+double ScheduleClock::Transfer(int one, int other, const std::vector<double>& hops) const {
+  if (!hops.empty()) {
     const bool neighbours = std::abs(one - other) == 1;
-    return times_
-        .hops[static_cast<std::size_t>(neighbours ? std::min(one, other) : times_.stages - 1)];
+    return hops[static_cast<std::size_t>(neighbours ? std::min(one, other) : times_.stages - 1)];
   }
   return one / times_.on_node == other / times_.on_node ? times_.inside : times_.between;
 }
@@ -165,7 +164,10 @@ bool ScheduleClock::Walk(double latest) {
       if (came > clock.free) {
         const PassGraph::Pass& receiver = pass.receives ? pass : graph_->passes[pass.sender];
         const double sent = std::clamp(arrival - hops_[receiver.hop], clock.free, came);
-        gaps_.push_back({std::min(clock.free + saved, sent), came, false, sent});
+        const double own =
+            std::clamp(arrival - hops_[receiver.hop] + own_hops_[receiver.hop], sent, came);
+        gaps_.push_back({std::min(clock.free + saved, sent), own, false, sent});
+        if (own < came) gaps_.push_back({own, came, false, came});
       }
       if (start > came) gaps_.push_back({came, start, true, start});
       if (copies > 0)
@@ -217,9 +219,13 @@ void ScheduleClock::FindWorks() {
                           pass.first_slot[kind], pass.last_slot[kind]});
   }
   const int p = times_.stages;
-  hops_.clear();
+  hops_.clear(), own_hops_.clear();
+  const std::vector<double>& own = times_.own_hops.empty() ? times_.hops : times_.own_hops;
   for (int stage = 0; stage < p; ++stage) {
-    for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));
+    for (const int step : {-1, 1}) {
+      hops_.push_back(Transfer(stage, (stage + step + p) % p, times_.hops));
+      own_hops_.push_back(Transfer(stage, (stage + step + p) % p, own));
+    }
   }
 }
 
@@ -316,7 +322,8 @@ void ScheduleClock::FindMessages() {
   for (int k = 1; k < static_cast<int>(graph_->passes.size()); ++k) {
     const PassGraph::Pass& pass = graph_->passes[k];
     if (!pass.receives || (!watched(k) && !watched(pass.sender)) || arrived_[k] <= 0) continue;
-    under_way_.push_back({arrived_[k] - hops_[pass.hop], arrived_[k]});
+    const double sent = arrived_[k] - hops_[pass.hop];
+    under_way_.push_back({sent, sent + own_hops_[pass.hop]});
   }
   std::ranges::sort(under_way_, {}, &Interval::from);
 }

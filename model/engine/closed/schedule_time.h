@@ -74,6 +74,8 @@ struct PipelineTimes {
   double inside = 0, between = 0;  // seconds of a transfer, as StageMessages
   // By stage, instead: of one to the next stage, of the last one to the first. Empty: as they say.
   std::vector<double> hops;
+  // Likewise, of the one rank whose time is accounted for. What others of its layer receive later holds it up, too.
+  std::vector<double> own_hops;
   int watched = 0;  // stage whose time is accounted for
 
   bool operator==(const PipelineTimes&) const = default;
@@ -173,7 +175,7 @@ class ScheduleClock {
   void FindWorks();
   double LeastDevice(std::size_t work) const;
   double FindRest(double most);
-  double Transfer(int one, int other) const;
+  double Transfer(int one, int other, const std::vector<double>& hops) const;
   double GatherAhead(const PassGraph::Pass& pass, double start, double end);
   double AwaitCopies(const PassGraph::Pass& pass, double start, double device, bool held);
   static double SendLayers(const std::vector<MovedLayer>& layers, HostLink* link, HostSlots* slots,
@@ -213,6 +215,7 @@ class ScheduleClock {
   std::vector<WorkTimes> works_;      // by PassGraph::Pass::work
   std::vector<GatherTimes> gathers_;  // likewise, where gathers run ahead
   std::vector<double> hops_;          // by PassGraph::Pass::hop
+  std::vector<double> own_hops_;      // likewise, of the rank that is accounted for
   std::vector<double>
       rest_;        // by stage: seconds until all stages end, from its next pass on, at least
   double end_ = 0;  // of all stages

@@ -108,7 +108,8 @@ std::vector<char> HopsOf(int64_t first, int ranks, int64_t stride, int pp, int d
 }  // namespace
 
 // Of pairs of one rank each, which are on one node where all stages are.
-GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks) {
+GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks,
+                       std::optional<int64_t> of) {
   if (LieAlike(axes.pp, axes.inner, domain_gpus)) {
     if (domain_gpus / std::max(axes.inner, 1) >= axes.pp)
       return {2, 2, std::clamp(axes.inner, 1, domain_gpus)};
@@ -127,6 +128,7 @@ GroupShape ShapeOfEnds(const StageAxes& axes, int domain_gpus, int64_t ranks) {
           continue;
         }
         const GroupShape shape = shapes.Of(ends);
+        if (rank == of) return shape;
         if (slowest.ranks == 1 || Slower(shape, slowest)) slowest = shape;
       }
     }
@@ -152,10 +154,14 @@ std::vector<ReplicaWay> WaysOfReplicas(const StageAxes& axes, int domain_gpus, i
   const int64_t end = std::min(ranks / block * block, std::lcm<int64_t>(block, domain_gpus));
   for (int64_t first = 0; first < end; first += block) {
     for (int64_t rank = first; rank < first + axes.inner; rank += axes.together) {
-      ReplicaWay way{HopsOf(rank, axes.together, axes.inner, axes.pp, domain_gpus), {}};
+      ReplicaWay way{HopsOf(rank, axes.together, axes.inner, axes.pp, domain_gpus),
+                     {},
+                     rank,
+                     HopsOf(rank, 1, axes.inner, axes.pp, domain_gpus)};
       for (int64_t stage = 0; !alike && stage < axes.pp; ++stage)
         way.layers.push_back(layers.Of(rank + stage * axes.inner));
-      if (std::ranges::find(ways, way) == ways.end()) ways.push_back(std::move(way));
+      if (std::ranges::none_of(ways, [&](const ReplicaWay& of) { return of.SameAs(way); }))
+        ways.push_back(std::move(way));
     }
   }
   std::ranges::stable_sort(ways, std::greater<>(),

@@ -293,10 +293,15 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
 }
 
 // Seconds in which the first and the last stage add up the gradients of a table that both hold.
-double Fold::TiedStages() const {
+double Fold::Tied(const PreparedMessage& message) const {
   if (!outline_.ties_stages) return 0;
-  return stages_.tied.InBuckets(table_.embedding_parameters / outline_.shards *
-                                outline_.gradient_bytes);
+  return message.InBuckets(table_.embedding_parameters / outline_.shards * outline_.gradient_bytes);
+}
+
+// Of them, the watched rank's own; then it waits for other ranks. The stages between the first and the last one only wait.
+double Fold::TiedOfWatched() const {
+  if (!here_.first && !here_.last) return 0;
+  return parts_ && !stages_.ways.empty() ? Tied(stages_.ways[watched_way_].tied) : TiedStages();
 }
 
 // The stages between the ends reduce beside what the ends have to send each other behind their own reductions.
@@ -408,8 +413,9 @@ void Fold::AddUpdate(StepTime* time) const {
   time->data += exposed;
   time->data_hidden += all - exposed;
   if (outline_.stages > 1) time->data_hidden -= HeldBack(here_.layers, outline_.chunks);
-  // The stages between the first and the last one wait.
-  (here_.first || here_.last ? time->pipeline : time->bubble) += TiedStages();
+  const double tied = TiedOfWatched();
+  time->pipeline += tied;
+  time->bubble += TiedStages() - tied;
   // The norm of the gradient and the loss are known to all ranks before the update.
   const bool sharded = outline_.shards > 1;
   time->data += data_->loss;

@@ -238,11 +238,15 @@ std::vector<std::size_t> Fold::SlowWays() const {
   return slow;
 }
 
-// As the event engine: of the replicas one whose layers take longest on the stage of the breakdown; of these the slowest.
+// As the event engine: of the replicas one whose layers take longest on the stage of the breakdown; of these the first.
 std::size_t Fold::WatchedWay() const {
-  std::size_t watched = way_;
-  for (std::size_t way = 0; way < stages_.ways.size(); ++way)
-    if (KindOf(way, watched_) < KindOf(watched, watched_)) watched = way;
+  std::size_t watched = 0;
+  for (std::size_t way = 1; way < stages_.ways.size(); ++way) {
+    const int kind = KindOf(way, watched_), least = KindOf(watched, watched_);
+    if (kind > least || (kind == least && stages_.ways[way].first > stages_.ways[watched].first))
+      continue;
+    watched = way;
+  }
   return watched;
 }
 
@@ -283,8 +287,16 @@ void Fold::AskOfWay(PipelineTimes* times) {
   FindPasses(times);
   FindSlots(times);
   times->hops.clear();
+  times->own_hops.clear();
   for (int stage = 0; !stages_.hops.empty() && stage < outline_.stages; ++stage)
     times->hops.push_back(Hop(stage));
+}
+
+// With the parts of the step of the watched way, for one rank of it.
+void Fold::AskOfWatched(PipelineTimes* times) {
+  AskOfWay(times);
+  if (stages_.ways.empty()) return;
+  for (const int kind : stages_.ways[way_].own_hops) times->own_hops.push_back(HopOfKind(kind));
 }
 
 // Replicas that do not wait for each other in the passes: all wait for the slowest one behind them. False: its passes
@@ -325,8 +337,8 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   watched_ = times.watched = Watched();
   if (most >= kForEver) FindSlowestWay(&times, kForEver);
   const std::size_t slowest = way_;
-  if (parts) way_ = WatchedWay();
-  if (way_ != slowest) AskOfWay(&times);
+  if (parts) way_ = watched_way_ = WatchedWay();
+  if (parts) AskOfWatched(&times);
   if (const int kind = KindOf(watched_); parts && kind > 0) {
     const Fold own = OfKind(kind, data_->Of(watched_));
     work = own.WorkOf(here_);
@@ -355,7 +367,9 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
     way_ = slowest;
     AskOfWay(&times);
     const double longer = form_.clock.Time().seconds - walked.seconds;
-    walked.seconds += longer, walked.bubble += longer;
+    const double bubble = std::max(0.0, walked.bubble + longer);
+    walked.pipeline += walked.bubble + longer - bubble;
+    walked.seconds += longer, walked.bubble = bubble;
   }
   time->pipeline = walked.pipeline;
   time->bubble = walked.bubble;

@@ -242,8 +242,7 @@ class Account {
         cause_ = other >= 0 ? Cause::kMessage : Cause::kBubble;
         message_ = other;
         until = std::min(until, span.met);
-        if (other >= 0) until = std::min(until, spans_[At(other)].end);
-        return until;
+        return std::min(until, other >= 0 ? spans_[At(other)].end : NextDeparture(now));
       }
       if (now < span.start) until = std::min(until, span.start);
       const int32_t before = ReleasedBy(task);
@@ -287,6 +286,13 @@ class Account {
       if (any < 0) any = id;
     }
     return any;
+  }
+
+  // When the next message of this rank leaves.
+  double NextDeparture(double now) const {
+    const auto next = std::ranges::upper_bound(messages_, now, {},
+                                               [this](int32_t id) { return spans_[At(id)].met; });
+    return next == messages_.end() ? kNever : spans_[At(*next)].met;
   }
 
   void BookCause(double seconds) {
