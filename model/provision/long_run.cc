@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -113,14 +114,12 @@ bool CanShrink(const Conditions& conditions, const Job& job, const Strategy& lay
          layout.data_parallel() >= 2;
 }
 
+double QuantumOf(const OfferPrice& price) { return std::max(1.0, price.quantum.value); }
+
 Seconds Billed(const OfferPrice& price, Seconds time) {
-  const double quantum = std::max(1.0, price.quantum.value);
+  const double quantum = QuantumOf(price);
   const Seconds whole(std::ceil(time.value / quantum - 1e-9) * quantum);
   return std::max(whole, price.term);
-}
-
-Dollars CostOf(const Quote& quote, int64_t nodes, Seconds time) {
-  return quote.price.price * Billed(quote.price, time) * static_cast<double>(nodes);
 }
 
 // One run at one rate of failures.
@@ -270,6 +269,19 @@ double RatedWatts(const EnergyFacts& facts, const Job& job) {
 
 int64_t NodesOfReplica(const Job& job, int64_t gpus) {
   return (gpus - 1) / job.cluster.gpus_per_node + 1;
+}
+
+Dollars CostOf(const Quote& quote, int64_t nodes, Seconds time) {
+  return quote.price.price * Billed(quote.price, time) * static_cast<double>(nodes);
+}
+
+Seconds LongestFor(const Quote& quote, int64_t nodes, Dollars cost) {
+  const Dollars a_second = quote.price.price * Seconds(1) * static_cast<double>(nodes);
+  if (a_second.value <= 0) return Seconds(std::numeric_limits<double>::infinity());
+  const Seconds paid(cost / a_second);
+  if (paid < quote.price.term * (1 - 1e-12)) return Seconds(0);
+  const double quantum = QuantumOf(quote.price);
+  return Seconds((std::floor(paid.value / quantum + 1e-9) + 1e-9) * quantum);
 }
 
 Conditions DefaultConditions() {

@@ -46,6 +46,11 @@ struct Conditions {
 };
 Conditions DefaultConditions();
 
+// Of so many nodes, those in wait among them.
+Dollars CostOf(const Quote& quote, int64_t nodes, Seconds time);
+// The longest time that costs so much at most; 0: none does.
+Seconds LongestFor(const Quote& quote, int64_t nodes, Dollars cost);
+
 double CheckpointBytesPerParameter(Precision precision, Optimizer optimizer);
 
 struct CheckpointCost {

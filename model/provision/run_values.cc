@@ -53,12 +53,25 @@ double RunValues::Steps(const Job& job) const {
   return std::ceil(conditions_.tokens / tokens * (1 - 1e-12));
 }
 
+// That are paid for.
+int64_t RunValues::NodesOf(const Job& job) const {
+  const auto known = nodes_.find(job.cluster.nodes);
+  return job.cluster.nodes + (known != nodes_.end()
+                                  ? known->second.spares
+                                  : SpareCounts(conditions_, job, quote()).front());
+}
+
 double RunValues::Of(const Job& job, int64_t replicas, double step_seconds) const {
-  return CurveOf(job, replicas).At(step_seconds * Steps(job));
+  const double time = CurveOf(job, replicas).At(step_seconds * Steps(job));
+  if (objective_ == Objective::kTime || !quote_) return time;
+  return CostOf(*quote_, NodesOf(job), Seconds(time)).value;
 }
 
 double RunValues::StepOf(const Job& job, int64_t replicas, double value) const {
-  return CurveOf(job, replicas).Inverse(value) / Steps(job);
+  const double time = objective_ == Objective::kTime || !quote_
+                          ? value
+                          : LongestFor(*quote_, NodesOf(job), Dollars(value)).value;
+  return CurveOf(job, replicas).Inverse(time) / Steps(job);
 }
 
 const IncreasingCurve& RunValues::CurveOf(const Job& job, int64_t replicas) const {
@@ -83,12 +96,10 @@ IncreasingCurve RunValues::Draw(Job job, int64_t replicas) const {
   step.strategy.tp = static_cast<int>(job.cluster.ranks() / replicas);
   step.strategy.dp = static_cast<int>(replicas);
   const double around = any ? known->second.work : Steps(job);  // else a second for a step
-  const int64_t spares =
-      any ? known->second.spares : SpareCounts(conditions_, job, quote()).front();
+  const int64_t spares = NodesOf(job) - job.cluster.nodes;
   const auto value = [&](double work) {
     step.time.total = work / Steps(job);
-    const RunEstimate run = MeanRun(conditions_, job, step, quote(), spares);
-    return objective_ == Objective::kTime ? run.time.value : run.cost.value;
+    return MeanRun(conditions_, job, step, quote(), spares).time.value;
   };
   Points points;
   for (const double ratio : {kLeast, 1 / kNearBy, 1.0, kNearBy, kMost})

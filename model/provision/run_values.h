@@ -38,6 +38,7 @@ class RunValues : public RunValue {
     int64_t batch = 1;
   };
   double Steps(const Job& job) const;
+  int64_t NodesOf(const Job& job) const;
   const IncreasingCurve& CurveOf(const Job& job, int64_t replicas) const;
   IncreasingCurve Draw(Job job, int64_t replicas) const;
   const Quote* quote() const { return quote_ ? &*quote_ : nullptr; }
@@ -48,7 +49,7 @@ class RunValues : public RunValue {
   const std::function<bool(const RunEstimate&)> keeps_;
   std::map<int64_t, OfNodes> nodes_;
   mutable std::shared_mutex mutex_;
-  // Over the seconds of all steps, by nodes and nodes of a replica (0: the job does not shrink). References to them stay.
+  // Of the days over the seconds of all steps, by nodes and nodes of a replica (0: the job does not shrink). References to them stay.
   mutable std::map<std::pair<int64_t, int64_t>, IncreasingCurve> curves_;
 };
 

@@ -361,8 +361,8 @@ TEST(LayoutFlag, AChunkWithoutLayersIsShownWhereItStands) {
 // Failures, spares and setup count: what takes the least of all steps is not always the shortest or cheapest run.
 TEST(Tokens, NodeCountsAndReplicasRankByTheRun) {
   const std::vector<std::string> words = {
-      "--model", "gpt2-xl",  "--topology", "aws-p4d", "--nodes", "2,4,8",          "--tokens",
-      "20B",     "--refine", "0",          "--top",   "12",      "--global-batch", "512"};
+      "--model", "llama2-13b", "--topology", "aws-p4d", "--nodes", "1,2,4",          "--tokens",
+      "20B",     "--refine",   "0",          "--top",   "12",      "--global-batch", "256"};
   const std::vector<std::vector<std::string>> conditions = {
       {"--setup", "3d"}, {"--failures", "100", "--recovery", "elastic"}, {"--failures", "100"}};
   int turned = 0;  // rows that all steps alone would put elsewhere
@@ -375,7 +375,8 @@ TEST(Tokens, NodeCountsAndReplicasRankByTheRun) {
         const json& row = answer["ranked"][i];
         const json& run = answer["training"]["runs"][i];
         if (row["memory"]["nearly_full"] == true) break;
-        EXPECT_GE(run[key].get<double>(), last * (1 - 1e-3))
+        const double hour = 3600 / run["billed_s"].get<double>();  // that begins is paid for
+        EXPECT_GE(run[key].get<double>(), last * (1 - 1e-3 - hour))
             << condition[0] << ' ' << objective << ' ' << i;
         last = run[key];
         const double all = run["ideal_s"].get<double>() *

@@ -19,7 +19,8 @@ TEST_P(RunValuesTest, AreThoseOfTheRunsAtTheSparesOfTheFastest) {
   conditions.tokens = 3e11;
   conditions.failures.rate = {20, 20, 20};
   conditions.recovery.elastic = elastic;
-  const Quote quote = QuoteAt(36);
+  Quote quote = QuoteAt(36);
+  quote.price.quantum = Seconds(86400);
   for (const int64_t nodes : {4, 16, 64}) {
     const double step = 128.0 / static_cast<double>(nodes);
     const auto made = CaseOf("llama3-8b", "dgx-h100", nodes, step, 512, 8192);
@@ -37,12 +38,20 @@ TEST_P(RunValuesTest, AreThoseOfTheRunsAtTheSparesOfTheFastest) {
         const RunEstimate run = EstimateRun(conditions, made->job, other, &quote, best.spares);
         const double wanted = objective == Objective::kTime ? run.time.value : run.cost.value;
         const double value = values.Of(made->job, nodes, step * ratio);
-        // An hour at a time is billed, and far from the fastest the order is enough.
-        const double near = objective == Objective::kCost ? 3600 / run.time.value : 0;
+        // Far from the fastest the order is enough. A day that begins is billed.
+        const double near = objective == Objective::kCost ? 86400 / run.time.value : 0;
         EXPECT_NEAR(value / wanted, 1, near + (ratio > 2 ? 0.05 : 3e-4))
             << nodes << " nodes, " << ratio << (elastic ? ", elastic" : "");
-        EXPECT_GT(value, last);
-        EXPECT_NEAR(values.StepOf(made->job, nodes, value) / (step * ratio), 1, 1e-9);
+        const double longest = values.StepOf(made->job, nodes, value);
+        if (objective == Objective::kTime) {
+          EXPECT_GT(value, last);
+          EXPECT_NEAR(longest / (step * ratio), 1, 1e-9);
+        } else {
+          EXPECT_GE(value, last);
+          EXPECT_GE(longest, step * ratio * (1 - 1e-9));
+          EXPECT_NEAR(values.Of(made->job, nodes, longest * (1 - 1e-9)), value, 1e-9 * value);
+          EXPECT_GT(values.Of(made->job, nodes, longest * (1 + 1e-6)), value);
+        }
         last = value;
       }
     }
