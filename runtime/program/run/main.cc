@@ -182,7 +182,9 @@ ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
 std::unique_ptr<snapshot::FolderLock> LockFolder(const RunFlags& flags, const RunJob& job) {
   if (job.save.empty() || job.place.rank != 0) return nullptr;
   try {
-    return std::make_unique<snapshot::FolderLock>(job.save);
+    auto lock = std::make_unique<snapshot::FolderLock>(job.save);
+    CheckSaveFolder(flags, job);  // another run may have ended there while this one waited
+    return lock;
   } catch (const snapshot::SnapshotError& error) {
     const Flag& flag = flags.save.given ? flags.save : flags.resume;
     throw InputError({{flag.where, error.what(), "wait for it, or use another folder"}});
