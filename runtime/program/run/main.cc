@@ -140,7 +140,8 @@ ExitCode Stopped(const RunJob& job, const std::string& why, bool at_once) {
 
 bool RunAsProcess(RunJob* job, Outcome* outcome) {
   std::optional<launch::WhileJoining> joining(std::in_place);
-  auto host = ConnectProcess(job->comm, job->place, job->timeout_s, kSpeaker, job->order);
+  auto host = ConnectProcess(job->comm, job->place, job->timeout_s, kSpeaker, job->order,
+                             &outcome->peer_failed);
   outcome->joined = host != nullptr;
   if (host == nullptr) return false;
   job->place.rank = host->rank();
@@ -202,9 +203,8 @@ ExitCode CodeOf(const RunJob& job, const Outcome& outcome) {
 
 // Ranks that were asked to stop while they met do not come.
 ExitCode FailureOf(const Outcome& outcome) {
-  if (outcome.peer_failed) return ExitCode{launch::kPeerFailedCode};
-  const bool stopped = !outcome.joined && launch::SignalSeen() != 0;
-  return stopped ? ExitCode{launch::kStoppedCode} : ExitCode::kFailure;
+  if (!outcome.joined && launch::SignalSeen() != 0) return ExitCode{launch::kStoppedCode};
+  return outcome.peer_failed ? ExitCode{launch::kPeerFailedCode} : ExitCode::kFailure;
 }
 
 Answer RunCommand(const CommandLine& line) {
