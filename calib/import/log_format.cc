@@ -6,6 +6,7 @@
 
 #include "calib/import/log_lines.h"
 #include "calib/import/training_log.h"
+#include "model/hardware/cluster_file.h"
 
 namespace orrery::measured {
 namespace {
@@ -17,6 +18,7 @@ LogFormat FormatOfJson(const SourcePtr& source) {
   if (Contains(text, "\"orrery.")) return LogFormat::kRecord;
   if (Contains(text, "\"traceEvents\"") || Contains(text, "\"ph\"")) return LogFormat::kTrace;
   if (Contains(text, "\"out_of_place\"") || Contains(text, "\"in_place\"")) return LogFormat::kNccl;
+  RefuseMachineFile(source, "a log of training");
   RefuseLog(source, "JSON, but neither a Chrome trace nor a record of this program",
             "readable are traces with 'traceEvents' and what plan run, simulate and predict write "
             "with --json");
@@ -73,6 +75,7 @@ LogFormat FormatOf(const SourcePtr& source) {
   }
   if (votes[most] > 0) return static_cast<LogFormat>(most);
   if (StartsAsCsv(*source)) return LogFormat::kCsv;
+  RefuseMachineFile(source, "a log of training");
   RefuseLog(
       source, "no line of this file is a measurement in a format that is known",
       "known are the logs of Megatron-LM, DeepSpeed, torchtitan, llm.c, nanoGPT and nccl-tests, "

@@ -7,12 +7,18 @@
 //   time (ms) | forward-compute: 123.4 | backward-compute: 234.5 |
 //   (min, max) time across ranks (ms):
 //       forward-backward ...............: (498.12, 499.87)
+// With --timing-log-option all those of each rank, with --log-straggler the fastest and the slowest rank:
+//   times across ranks (ms):
+//     forward-backward:
+//        rank  0: 498.12
+//   ... | MnRtt/Rnk: 3453.08ms/8 | MxRtt/Rnk: 3468.20ms/0 | ...
 // Memory of the allocator, once behind the first interval and by the first rank of each replica:
 //   [Rank 0] (after 10 iterations) memory (MB) | allocated: 9091.7 | max allocated: 10234.2 | ...
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "calib/import/log_lines.h"
 #include "calib/import/training_log.h"
@@ -22,6 +28,7 @@ namespace {
 
 constexpr std::string_view kElapsed = "elapsed time per iteration";
 constexpr std::string_view kRangeTitle = "time across ranks (ms)";
+constexpr std::string_view kRanksTitle = "times across ranks (ms)";
 
 // "lm loss: 7.4" or "lm loss 7.4".
 struct Field {
@@ -52,8 +59,15 @@ class MegatronReader {
 
  private:
   void ReadLine(const LogLine& line) {
+    const bool in_ranks = std::exchange(in_ranks_, false);
     if (Contains(line.text, kRangeTitle)) {
       in_ranges_ = true;
+    } else if (Contains(line.text, kRanksTitle)) {
+      in_ranks_ = true;
+      in_ranges_ = false;
+      timer_.clear();
+    } else if (Contains(line.text, "MxRtt/Rnk:")) {
+      ReadStragglers(line);
     } else if (Contains(line.text, "time (ms) |")) {
       ReadTimers(line);
     } else if (Contains(line.text, "memory (MB) |")) {
@@ -63,6 +77,8 @@ class MegatronReader {
       ReadRow(line);
     } else if (in_ranges_) {
       in_ranges_ = ReadRange(line);
+    } else if (in_ranks) {
+      in_ranks_ = ReadRank(line);
     }
   }
 
@@ -195,6 +211,43 @@ class MegatronReader {
     return true;
   }
 
+  // Below the title: "forward-compute:", then "rank  5: 12.34" for each. False: the list has ended.
+  bool ReadRank(const LogLine& line) {
+    const std::size_t at = FindCounted(line.text, "rank");
+    if (at == std::string_view::npos) {
+      const std::string_view text = Trimmed(line.text);
+      if (!text.ends_with(':')) return false;
+      timer_ = SplitAt(text.substr(0, text.size() - 1), ' ').back();  // no prefix
+      return true;
+    }
+    LineCursor cursor(line.text.substr(at));
+    const auto rank = cursor.Literal("rank") ? cursor.Whole() : std::nullopt;
+    if (timer_.empty() || !rank || !cursor.Literal(":")) return false;
+    const std::optional<double> ms = cursor.Number();
+    if (!ms || *ms < 0 || *ms > kLongestSeconds * 1e3)
+      Garbled(line, "", "a timer of a rank without its milliseconds");
+    else
+      log_.terms.push_back({timer_, *ms * 1e-3, *rank, line.number});
+    return true;
+  }
+
+  // Time in traced ops: compute, without waits for others.
+  void ReadStragglers(const LogLine& line) {
+    std::vector<TermSample> found;
+    for (const std::string_view text : SplitAt(line.text, '|')) {
+      const Field field = SplitField(text);
+      if (field.key != "MnRtt/Rnk" && field.key != "MxRtt/Rnk") continue;
+      LineCursor cursor(field.value);
+      const std::optional<double> ms = cursor.Number();
+      const auto rank =
+          ms && cursor.Literal("ms") && cursor.Literal("/") ? cursor.Whole() : std::nullopt;
+      if (!rank || *ms < 0 || *ms > kLongestSeconds * 1e3)
+        return Garbled(line, text, fmt::format("'{}' is no time of a rank", text.substr(0, 60)));
+      found.push_back({std::string(kStragglerTimer), *ms * 1e-3, *rank, line.number});
+    }
+    log_.terms.insert(log_.terms.end(), found.begin(), found.end());
+  }
+
   struct Peak {
     double bytes = 0;
     int line = 0;
@@ -205,6 +258,8 @@ class MegatronReader {
   std::optional<double> consumed_;  // samples by the row before
   int64_t consumed_step_ = 0;
   bool in_ranges_ = false;  // below the title of a list of timers
+  bool in_ranks_ = false;   // of one by rank
+  std::string timer_;       // of that list
 };
 
 }  // namespace

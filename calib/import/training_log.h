@@ -44,6 +44,9 @@ struct TermSample {
   int line = 0;
 };
 
+// The name of a rank's time that Megatron's --log-straggler says of the fastest and the slowest rank alone.
+inline constexpr char kStragglerTimer[] = "straggler";
+
 // What a kernel or an operation works at.
 enum class Work {
   kProduct,

@@ -54,6 +54,7 @@ void ReadWidths(const Fields& fields, ModelSpec* spec) {
 
 void ReadNorms(const Fields& fields, ModelSpec* spec) {
   spec->norm = fields.Choice<Norm>("norm", kNormNames, Norm::kLayerNorm);
+  spec->norm_epsilon = fields.Number("norm_epsilon", 1e-20, 1, spec->norm_epsilon);
   spec->post_norm = fields.Bool("post_norm", false);
   spec->input_norm = fields.Bool("input_norm", !spec->post_norm);
   spec->output_norm = fields.Bool("output_norm", false);

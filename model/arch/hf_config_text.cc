@@ -35,6 +35,7 @@ std::map<std::string, std::string> DescriptionOf(const ModelSpec& m) {
       {"activation", Name(m.activation)},
       {"gated", Truth(m.gated)},
       {"norm", Name(m.norm)},
+      {"norm_epsilon", fmt::format("{}", m.norm_epsilon)},
       {"positions", Name(m.positions)},
       {"rope_base", fmt::format("{}", m.rope_base)},
       {"rotary_share", fmt::format("{}", m.rotary_share)},
@@ -131,7 +132,7 @@ bool SameModel(ModelSpec a, ModelSpec b) {
 }
 
 std::string HfFamily::ConfigText(const std::map<std::string, std::string>& description,
-                                 const HfTensors& tensors, double epsilon) const {
+                                 const HfTensors& tensors) const {
   std::string text = fmt::format("{{\n  \"architectures\": [\"{}\"],\n  \"model_type\": \"{}\"",
                                  tensors.architecture, name_);
   std::set<std::string> described, written;
@@ -158,17 +159,16 @@ std::string HfFamily::ConfigText(const std::map<std::string, std::string>& descr
       if (!said.empty()) write(name, said);
     }
   }
-  if (!tensors.epsilon.empty()) write(tensors.epsilon, fmt::format("{}", epsilon));
   return text + "\n}\n";
 }
 
-std::string HfConfigText(const std::string& family, const ModelSpec& model, double epsilon) {
+std::string HfConfigText(const std::string& family, const ModelSpec& model) {
   Diagnostics diagnostics;
   const HfFamily rules = HfFamily::Load(family, &diagnostics);
   diagnostics.ThrowIfAny();
   const HfTensors tensors = rules.Tensors();
   if (!tensors.differs.empty()) return "";
-  const std::string text = rules.ConfigText(DescriptionOf(model), tensors, epsilon);
+  const std::string text = rules.ConfigText(DescriptionOf(model), tensors);
   try {
     const auto source = std::make_shared<const Source>(Source{"config.json", text});
     if (SameModel(ReadHfConfig(source, model.name).spec, model)) return text;

@@ -40,7 +40,7 @@ class HfFamily {
   std::size_t depth() const { return files_.size(); }  // itself, and the files that it extends
   // The inverse of Find() for those keys of the description that one key of a config.json holds; "" for others.
   std::string ConfigText(const std::map<std::string, std::string>& description,
-                         const HfTensors& tensors, double epsilon) const;
+                         const HfTensors& tensors) const;
 
  private:
   std::optional<Place> Value(const Node& config, const std::string& name) const;

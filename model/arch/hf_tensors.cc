@@ -246,7 +246,6 @@ HfTensors HfFamily::Tensors() const {
     any = true;
     text("base", &table.base);
     text("architecture", &table.architecture);
-    text("epsilon", &table.epsilon);
     if (const auto copies = tensors->Find("copies")) {
       for (const std::string& key : copies->Keys()) table.copies.emplace(key, copies->String(key));
     }

@@ -32,7 +32,6 @@ struct HfTensors {
   std::string differs;       // why this family's tensors cannot be read; empty: they can
   std::string base;          // prefix that files of the bare model leave out: "transformer."
   std::string architecture;  // of a config.json: "GPT2LMHeadModel"
-  std::string epsilon;       // its key of the norms' epsilon
   std::map<std::string, HfTensorRow>
       rows;  // by parameter: "wte.w", "l*.qkv.w", "d*.xq.w" (T5's decoder)
   std::map<std::string, std::string>
@@ -89,7 +88,7 @@ bool SameModel(ModelSpec a, ModelSpec b);
 // The value of rope_scaling in a config.json: {"rope_type": "llama3", "factor": 8, ...}.
 std::string HfRopeScaling(const RopeScaling& rope);
 
-// A config.json of the family that is read as this very model; "" when the family cannot say it. `epsilon`: of the norms.
-std::string HfConfigText(const std::string& family, const ModelSpec& model, double epsilon);
+// A config.json of the family that is read as this very model; "" when the family cannot say it.
+std::string HfConfigText(const std::string& family, const ModelSpec& model);
 
 }  // namespace orrery

@@ -58,6 +58,7 @@ struct ModelSpec {
   int64_t in_features = 0;       // kMlp
   int64_t out_features = 0;      // kMlp
   Norm norm = Norm::kLayerNorm;
+  double norm_epsilon = 1e-5;  // of every norm: added to the variance, or to the mean of squares
   Activation activation = Activation::kGelu;
   bool gated = false;  // three MLP matrices (swiglu, geglu)
   Positions positions = Positions::kLearned;

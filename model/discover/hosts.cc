@@ -85,6 +85,32 @@ std::string GpusOfMost(const std::vector<NodeRecord>& records) {
   return most;
 }
 
+// Slurm starts no job there: "IDLE+DRAIN", "DOWN*" (the star: it does not answer). Nodes that save power ("IDLE+POWERED_DOWN")
+// start when a job asks for them.
+bool IsOutOfService(const std::string& state) {
+  for (std::size_t begin = 0; begin <= state.size();) {
+    const std::size_t end = std::min(state.find('+', begin), state.size());
+    const std::string word = state.substr(begin, end - begin);
+    const std::string plain = word.substr(0, word.find_first_of("*~#%!$@^-"));
+    if (word.ends_with('*')) return true;
+    for (const char* bad :
+         {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING"})
+      if (plain == bad) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+// "Xid 79" of "Reason=Xid 79 [root@2026-03-01T10:00:00]"; the last key of a record.
+std::string ReasonOf(const std::string& text) {
+  const std::size_t at = text.find(" Reason=");
+  if (at == std::string::npos) return "";
+  const std::string rest = text.substr(at + 8, 160);
+  std::string reason = rest.substr(0, rest.find(" ["));
+  while (reason.ends_with(' ')) reason.pop_back();
+  return reason;
+}
+
 void ReadNodeRecord(const NodeRecord& record, const std::string& most, Observed* seen) {
   const auto& [text, where] = record;
   const std::string name = Behind(text, "NodeName=");
@@ -97,11 +123,11 @@ void ReadNodeRecord(const NodeRecord& record, const std::string& most, Observed*
     ReadGres(record.Gres(), where, seen);
   else
     for (const std::string& host : names) seen->unlike[host] = gpus;
-  const std::string state = Behind(text, "State=");
-  for (const char* bad : {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"}) {
-    if (state.find(bad) == std::string::npos) continue;
-    seen->notes.push_back(fmt::format("{} is {} ({})", name, state, PlaceText(where)));
-    break;
+  if (const std::string state = Behind(text, "State="); IsOutOfService(state)) {
+    const std::string reason = ReasonOf(text);
+    for (const std::string& host : names)
+      seen->out_of_service[host] =
+          fmt::format("{}{} ({})", state, reason.empty() ? "" : ": " + reason, PlaceText(where));
   }
   if (const std::string arch = Behind(text, "Arch="); arch == "aarch64")
     seen->SayCpu(HostKind::kArm, where);

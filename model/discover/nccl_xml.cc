@@ -168,6 +168,8 @@ class TopologyXml {
       if (device.name.starts_with("rdmap") || device.name.starts_with("efa"))
         device.network = "efa";
       device.where = net.where;
+      if (const std::string gdr = AttributeOf(net, "gdr"); gdr == "0" || gdr == "1")
+        device.gpu_direct = gdr == "1";
       if (net.Find("speed") != nullptr)
         device.rate = BytesPerSecond(net.Number("speed", 1, 1e8) * 1e6 / 8);
       tree_.devices.push_back(std::move(device));

@@ -26,7 +26,10 @@ void Say(const char* what, T value, const std::string& text, const std::string& 
   Refuse(where,
          fmt::format("{} here, but {} says {}", fmt::format(fmt::runtime(what), text),
                      PlaceText((*fact)->where), old_text),
-         "leave out the file that is not of this cluster, or discover its nodes apart");
+         where.source == (*fact)->where.source
+             ? "the nodes of a topology are equal, and so are their devices: one of these lines is "
+               "of another node, or has to be corrected"
+             : "leave out the file that is not of this cluster, or discover its nodes apart");
 }
 
 std::string ScaleUpText(const ScaleUp& links) {
@@ -41,6 +44,31 @@ std::string ScaleUpText(const ScaleUp& links) {
       break;
   }
   return "PCIe alone";
+}
+
+// 0: as many have another, or none is said.
+double RateOfMost(const std::vector<const PcieDevice*>& nics) {
+  std::map<double, int64_t> counts;
+  for (const PcieDevice* nic : nics)
+    if (nic->rate.value > 0) ++counts[nic->rate.value];
+  int64_t count = 0;
+  double most = 0;
+  for (const auto& [rate, number] : counts) {
+    if (number == count) most = 0;
+    if (number > count) most = rate, count = number;
+  }
+  return most;
+}
+
+// Eight NICs of eight GPUs are whole without two slower ones; seven are not without the one that has trained down.
+void LeaveOutOfOtherRate(int64_t gpus, std::vector<const PcieDevice*>* nics) {
+  const double most = RateOfMost(*nics);
+  const auto other = [&](const PcieDevice* nic) {
+    return nic->rate.value > 0 && nic->rate.value != most;
+  };
+  const auto all = static_cast<int64_t>(nics->size());
+  const int64_t same = all - std::ranges::count_if(*nics, other);
+  if (most > 0 && gpus > 1 && same % gpus == 0 && all % gpus != 0) std::erase_if(*nics, other);
 }
 
 const char* CpuText(HostKind kind) {
@@ -121,6 +149,31 @@ void Observed::SayMachine(const std::string& product, const Location& where) {
   Say("the machine is a {}", product, product, machine ? machine->value : "", where, &machine);
 }
 
+void Observed::SayNicRates(const PcieTree& made) {
+  const std::vector<const PcieDevice*> nics = NicsOf(made);
+  const double most = RateOfMost(nics);
+  for (const PcieDevice* nic : nics) {
+    if (nic->rate.value <= 0) continue;
+    if (most == 0 || nic->rate.value == most)
+      SayNicRate(nic->rate, nic->where);
+    else
+      notes.push_back(fmt::format("{} runs at {:.6g}Gbps, most NICs at {:.6g}Gbps ({})",
+                                  nic->name.empty() ? "a NIC" : nic->name,
+                                  nic->rate.value * 8 / 1e9, most * 8 / 1e9,
+                                  PlaceText(nic->where)));
+  }
+  for (const PcieDevice& device : made.devices) {
+    if (!device.nic || nics.empty() || device.network != nics.front()->network ||
+        std::ranges::find(nics, &device) != nics.end())
+      continue;
+    notes.push_back(fmt::format(
+        "ignored {}: {}, not one of training ({})", device.name.empty() ? "a NIC" : device.name,
+        device.gpu_direct == false ? "without GPUDirect next to NICs with it"
+                                   : fmt::format("at {:.6g}Gbps", device.rate.value * 8 / 1e9),
+        PlaceText(device.where)));
+  }
+}
+
 void Observed::SayTree(PcieTree made, int rank, const Location& where) {
   const auto new_gpus = GpusOf(made).size(), new_nics = NicsOf(made).size();
   if (tree && new_nics > 0) {
@@ -136,8 +189,8 @@ void Observed::SayTree(PcieTree made, int rank, const Location& where) {
   for (const PcieDevice& device : made.devices) {
     if (!device.nic && !device.kind.empty()) SayGpu(device.kind, device.where);
   }
+  SayNicRates(made);
   for (const PcieDevice* nic : NicsOf(made)) {
-    if (nic->rate.value > 0) SayNicRate(nic->rate, nic->where);
     if (!nic->network.empty()) SayNetwork(nic->network, nic->where);
   }
   for (const PcieDevice& device : made.devices) {
@@ -189,11 +242,17 @@ std::vector<const PcieDevice*> NicsOf(const PcieTree& tree) {
     all.push_back(&device);
     if (!device.network.empty() && device.network != "tcp") rdma[device.network].push_back(&device);
   }
-  if (rdma.empty()) return all;
   // NVLink switches of HGX B200 and B300 are managed through InfiniBand devices of their own, two next to
   // the NICs of any network.
-  return std::ranges::max_element(rdma, {}, [](const auto& one) { return one.second.size(); })
-      ->second;
+  std::vector<const PcieDevice*> most =
+      rdma.empty() ? std::move(all) : std::ranges::max_element(rdma, {}, [](const auto& one) {
+                                        return one.second.size();
+                                      })->second;
+  const auto direct = [](const PcieDevice* nic) { return nic->gpu_direct == true; };
+  if (std::ranges::any_of(most, direct))
+    std::erase_if(most, [](const PcieDevice* nic) { return nic->gpu_direct == false; });
+  LeaveOutOfOtherRate(static_cast<int64_t>(GpusOf(tree).size()), &most);
+  return most;
 }
 
 void ReadClusterFile(const SourcePtr& source, Observed* seen) {
@@ -226,7 +285,7 @@ void ReadClusterFile(const SourcePtr& source, Observed* seen) {
   Refuse({source, 1, 1}, "nothing in this file describes a cluster in a way that is known",
          "readable are NCCL's XML and log, hwloc's XML, nvidia-smi topo -m, lspci -nn, -vmm, -tv, "
          "ibstat, hostfiles, Slurm's topology.conf and .yaml, scontrol show node, and AWS's "
-         "describe-instance-topology");
+         "describe-instance-topology; a job's script or configuration: plan predict --from FILE");
 }
 
 }  // namespace orrery::discover

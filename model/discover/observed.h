@@ -37,15 +37,16 @@ void CheckName(const std::string& name, const Location& where);
 // A GPU or NIC on the PCIe tree of a node.
 struct PcieDevice {
   bool nic = false;
-  int index = -1;       // the source's own number of a GPU; -1: not said
-  std::string bus;      // "0000:10:1c.0"; "": not said
-  std::string name;     // "mlx5_0"; "": not said
-  std::string kind;     // GPU: id of the catalogue, or ""
-  std::string network;  // NIC: id of a fabric profile, or ""
-  std::string host;     // socket or NUMA node: "0"
-  std::string group;    // PCIe switch; "": straight on the host
-  BytesPerSecond rate;  // NIC; 0: not said
-  BytesPerSecond pcie;  // its link; 0: not said
+  int index = -1;                  // the source's own number of a GPU; -1: not said
+  std::string bus;                 // "0000:10:1c.0"; "": not said
+  std::string name;                // "mlx5_0"; "": not said
+  std::string kind;                // GPU: id of the catalogue, or ""
+  std::string network;             // NIC: id of a fabric profile, or ""
+  std::string host;                // socket or NUMA node: "0"
+  std::string group;               // PCIe switch; "": straight on the host
+  BytesPerSecond rate;             // NIC; 0: not said
+  BytesPerSecond pcie;             // its link; 0: not said
+  std::optional<bool> gpu_direct;  // NIC: reads and writes the memory of GPUs
   Location where;
 };
 
@@ -123,8 +124,10 @@ struct Observed {
   std::set<std::string> host_names;
   std::set<std::string> without_gpus;         // hosts that Slurm lists without GPUs
   std::map<std::string, std::string> unlike;  // and with other ones than most: their Gres
-  bool hosts_listed = false;                  // a hostfile: these and no others
-  std::vector<NamedNode> launched;            // of hostfiles, in the order of launchers, each once
+  std::map<std::string, std::string>
+      out_of_service;               // Slurm starts no job there: state, reason, place
+  bool hosts_listed = false;        // a hostfile: these and no others
+  std::vector<NamedNode> launched;  // of hostfiles, in the order of launchers, each once
   std::vector<SwitchFact> switches;
   std::optional<Fact<int64_t>> nodes;
   std::optional<Fact<int64_t>> ranks;  // of a log that does not say on how many nodes
@@ -137,6 +140,7 @@ struct Observed {
   void SayScaleUp(ScaleUp links, const Location& where);
   void SayNetwork(const std::string& id, const Location& where);
   void SayNicRate(BytesPerSecond rate, const Location& where);
+  void SayNicRates(const PcieTree& made);  // that of most; others are named
   void SayCpu(HostKind kind, const Location& where);
   void SayNodes(int64_t count, const Location& where);
   void SayMachine(const std::string& product, const Location& where);
@@ -145,7 +149,8 @@ struct Observed {
   void AddPort(IbDevice port);                                   // with a note if it is down
 };
 
-// GPUs and NICs that training uses: RDMA before Ethernet, the RDMA network with most NICs.
+// GPUs and NICs that training uses: RDMA before Ethernet, the RDMA network with most NICs; of those the ones with GPUDirect, if
+// others have none; and no NICs of another rate than most beyond a whole number for each GPU (of storage).
 std::vector<const PcieDevice*> GpusOf(const PcieTree& tree);
 std::vector<const PcieDevice*> NicsOf(const PcieTree& tree);
 

@@ -66,12 +66,7 @@ void Sheet::Resolve() {
   FindProfile();
 }
 
-// Slurm lists login and CPU nodes, too, and nodes of other kinds.
-void Sheet::LeaveOutHosts() {
-  if (!seen_.gpus || (seen_.without_gpus.empty() && seen_.unlike.empty())) return;
-  const auto bare = [&](const std::string& host) {
-    return seen_.without_gpus.contains(host) || seen_.unlike.contains(host);
-  };
+void Sheet::EraseHosts(const std::function<bool(const std::string&)>& bare) {
   std::erase_if(seen_.hosts, [&](const NamedNode& host) { return bare(host.name); });
   std::erase_if(seen_.launched, [&](const NamedNode& host) { return bare(host.name); });
   for (SwitchFact& one : seen_.switches) std::erase_if(one.hosts, bare);
@@ -83,6 +78,40 @@ void Sheet::LeaveOutHosts() {
     seen_.switches.erase(at);
     for (SwitchFact& one : seen_.switches) std::erase(one.below, name);
   }
+}
+
+// Nodes that no job gets, unless a hostfile lists them, or no other is there.
+void Sheet::LeaveOutOfService() {
+  constexpr std::size_t kNamed = 8;
+  const auto listed = [&](const std::string& host) {
+    return std::ranges::any_of(seen_.launched, [&](const auto& one) { return one.name == host; });
+  };
+  const auto out = [&](const std::string& host) {
+    return seen_.out_of_service.contains(host) && !listed(host);
+  };
+  const auto left = std::ranges::count_if(seen_.hosts, [&](const NamedNode& host) {
+    return !seen_.out_of_service.contains(host.name);
+  });
+  std::size_t said = 0;
+  for (const auto& [host, why] : seen_.out_of_service) {
+    if (++said > kNamed) continue;
+    const bool stays = left == 0 || listed(host);
+    notes_.push_back(stays ? fmt::format("{} is {}", host, why)
+                           : fmt::format("ignored {}, where Slurm starts no job: {}", host, why));
+  }
+  if (said > kNamed)
+    notes_.push_back(fmt::format("{} more nodes are down or drained", said - kNamed));
+  if (left > 0 && said > 0) EraseHosts(out);
+}
+
+// Slurm lists login and CPU nodes, too, and nodes of other kinds.
+void Sheet::LeaveOutHosts() {
+  LeaveOutOfService();
+  if (!seen_.gpus || (seen_.without_gpus.empty() && seen_.unlike.empty())) return;
+  const auto bare = [&](const std::string& host) {
+    return seen_.without_gpus.contains(host) || seen_.unlike.contains(host);
+  };
+  EraseHosts(bare);
   if (const std::size_t left_out = seen_.without_gpus.size(); left_out > 0) {
     const std::string& one = *seen_.without_gpus.begin();
     notes_.push_back(left_out == 1

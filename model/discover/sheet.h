@@ -2,6 +2,7 @@
 // The figures of a topology, each decided from what was observed, with its source.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ class Sheet {
   Known<BytesPerSecond> nic_rate_;
 
  private:
+  void EraseHosts(const std::function<bool(const std::string&)>& bare);
+  void LeaveOutOfService();
   void LeaveOutHosts();
   void NameNetworks();
   void LeaveOutPorts();

@@ -198,6 +198,27 @@ class Writer : private Sheet {
     MeshLines({{0, 1, links}}, "assumed: " + why);
   }
 
+  // pcie.rate is one for all links: that of the slowest, which these GPUs have.
+  void SaySlowLinks(BytesPerSecond slowest, BytesPerSecond fastest) {
+    made_.yaml +=
+        fmt::format("  # seen: PCIe links of GPUs from {} to {}\n", GBps(slowest), GBps(fastest));
+    std::string names;
+    const PcieDevice* first = nullptr;
+    int number = 0;
+    std::size_t slow = 0;
+    const auto gpus = GpusOf(seen_.tree->value);
+    for (const PcieDevice* gpu : gpus) {
+      const int place = number++;
+      if (gpu->pcie.value <= 0 || gpu->pcie.value > slowest.value * 1.01) continue;
+      if (first == nullptr) first = gpu;
+      if (++slow <= 4) names += fmt::format("{}gpu{}", names.empty() ? "" : ", ", place);
+    }
+    made_.notes.push_back(fmt::format(
+        "PCIe of {}{} runs at {} ({}), of other GPUs at up to {}: pcie.rate is the slowest", names,
+        slow > 4 ? fmt::format(" and {} more", slow - 4) : "", GBps(slowest),
+        PlaceText(first->where), GBps(fastest)));
+  }
+
   // The slowest link of a GPU; a note where they differ.
   Known<BytesPerSecond> PcieOfGpus() {
     Known<BytesPerSecond> slowest;
@@ -211,8 +232,7 @@ class Writer : private Sheet {
       }
     }
     if (slowest.value.value > 0 && fastest > slowest.value.value * 1.01)
-      made_.yaml += fmt::format("  # seen: PCIe links of GPUs from {} to {}\n", GBps(slowest.value),
-                                GBps(BytesPerSecond(fastest)));
+      SaySlowLinks(slowest.value, BytesPerSecond(fastest));
     if (slowest.value.value > 0) {
       if (nearest_ && std::abs(nearest_->node.pcie_rate.value / slowest.value.value - 1) > 0.05)
         made_.notes.push_back(fmt::format("PCIe at {} here, {} in {}", GBps(slowest.value),

@@ -168,6 +168,8 @@ void AddPositions(const ModelSpec& model, ModelExport* out) {
 void AddBlock(const ModelSpec& model, ModelExport* out) {
   Settings& settings = out->settings;
   if (model.norm == Norm::kRmsNorm) settings.push_back(Set("normalization", "RMSNorm"));
+  if (model.norm_epsilon != ModelSpec().norm_epsilon)
+    settings.push_back(Set("norm-epsilon", fmt::format("{}", model.norm_epsilon)));
   if (model.activation == Activation::kSwiglu) settings.push_back(Set("swiglu", ""));
   if (model.activation == Activation::kRelu2) settings.push_back(Set("squared-relu", ""));
   if (model.activation == Activation::kRelu) out->missing.emplace_back("relu");
@@ -199,6 +201,7 @@ void ReadWidths(const SettingIndex& settings, ModelSpec* spec) {
 void ReadBlock(const SettingIndex& settings, ModelSpec* spec) {
   const Setting* norm = settings.Find("normalization");
   if (norm != nullptr && norm->value == "RMSNorm") spec->norm = Norm::kRmsNorm;
+  spec->norm_epsilon = settings.Number("norm-epsilon").value_or(spec->norm_epsilon);
   if (settings.Has("swiglu")) {
     spec->activation = Activation::kSwiglu;
     spec->gated = true;
@@ -348,6 +351,7 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
     model.notes.emplace_back("vocabulary of 50257 assumed: the file names no --vocab-size");
   }
   if (auto known = OfCatalogue(spec)) {
+    known->spec.norm_epsilon = spec.norm_epsilon;
     known->notes = model.notes;
     known->notes.push_back(
         fmt::format("{} has the dimensions of {}", Place(first->where), known->spec.name));

@@ -19,23 +19,6 @@ bool LooksLikePath(const std::string& text) {
 
 std::vector<std::string> TopologyNames() { return NamesOfKind("topologies"); }
 
-namespace {
-
-// A file of another program is not a YAML with a thousand errors.
-void RefuseOtherFiles(const SourcePtr& source) {
-  const ClusterFile kind = KindOfClusterFile(*source);
-  // A single word of YAML reads as a host.
-  const std::string& text = source->text;
-  const bool one = text.find("slots=") == std::string::npos &&
-                   text.find_last_not_of(" \t\r\n") < text.find('\n');
-  if (kind == ClusterFile::kNone || (kind == ClusterFile::kHostfile && one)) return;
-  throw InputError({{{source, 1, 1},
-                     std::string("this is ") + Name(kind) + ", no topology",
-                     "plan discover " + source->name + " --out cluster.yaml makes one of it"}});
-}
-
-}  // namespace
-
 TopologySpec LoadTopology(const std::string& name_or_path) {
   std::string path = name_or_path;
   std::error_code error;
@@ -51,7 +34,7 @@ TopologySpec LoadTopology(const std::string& name_or_path) {
   }
   Diagnostics diagnostics;
   const SourcePtr source = ReadSource(path);
-  RefuseOtherFiles(source);
+  RefuseMachineFile(source, "a topology of this program");  // no YAML with a thousand errors
   TopologySpec spec = ReadTopology(source, &diagnostics);
   diagnostics.ThrowIfAny();
   spec.file = path;

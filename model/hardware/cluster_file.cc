@@ -3,6 +3,7 @@
 #include "model/hardware/cluster_file.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 #include "model/base/plain_text.h"
@@ -127,6 +128,32 @@ const char* Name(ClusterFile kind) {
       return "a hostfile";
   }
   return "";
+}
+
+void RefuseMachineFile(const SourcePtr& source, const std::string& wanted) {
+  const ClusterFile kind = KindOfClusterFile(*source);
+  // A single word of YAML reads as a host.
+  const std::string& text = source->text;
+  const bool one = text.find("slots=") == std::string::npos &&
+                   text.find_last_not_of(" \t\r\n") < text.find('\n');
+  if (kind == ClusterFile::kNone || (kind == ClusterFile::kHostfile && one)) return;
+  throw InputError({{{source, 1, 1},
+                     std::string("this is ") + Name(kind) + ", not " + wanted,
+                     "plan discover " + source->name +
+                         " --out cluster.yaml makes a topology of it, "
+                         "for --topology cluster.yaml"}});
+}
+
+void RefuseMachineFile(const std::string& path, const std::string& wanted) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
+  SourcePtr source;
+  try {
+    source = ReadSource(path);
+  } catch (const InputError&) {
+    return;  // it is no text
+  }
+  RefuseMachineFile(source, wanted);
 }
 
 }  // namespace orrery

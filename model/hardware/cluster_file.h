@@ -2,6 +2,8 @@
 // Files of other programs that describe machines, told apart by their content.
 #pragma once
 
+#include <string>
+
 #include "model/base/diagnostics.h"
 
 namespace orrery {
@@ -23,5 +25,10 @@ enum class ClusterFile {
 
 ClusterFile KindOfClusterFile(const Source& source);
 const char* Name(ClusterFile kind);  // "a topology dump of NCCL"
+
+// Throws InputError if the source is one of them where `wanted` ("a model") was expected: it names the command that reads it.
+void RefuseMachineFile(const SourcePtr& source, const std::string& wanted);
+// The same of a file behind a path that could not be read as `wanted`; no such file: nothing.
+void RefuseMachineFile(const std::string& path, const std::string& wanted);
 
 }  // namespace orrery

@@ -146,7 +146,8 @@ class Meeting {
     }
     Door door(std::move(listener), place_.secret, place_.rank);
     const auto line = ReadLine(first, until_ + kRefusal);
-    if (line && line->starts_with("no ")) throw CommError(line->substr(3), true);
+    if (line && line->starts_with("no "))
+      throw CommError("rank 0 has failed: " + line->substr(3), true);
     std::istringstream words(line.value_or(""));
     if (!ReadTable(&words)) {
       throw CommError(

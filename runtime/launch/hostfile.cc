@@ -15,6 +15,7 @@
 
 #include "model/base/diagnostics.h"
 #include "model/base/plain_text.h"
+#include "model/hardware/cluster_file.h"
 #include "runtime/launch/remote.h"
 
 namespace orrery::launch {
@@ -39,9 +40,11 @@ std::vector<HostSlots> ReadHostfile(const std::string& path) {
              ParseInteger(word.substr(key.size()), &host.slots) == NumberFault::kNone &&
              host.slots >= 1 && host.slots <= kMostSlots;
     }
-    if (!good)
+    if (!good) {
+      RefuseMachineFile(path, "a hostfile");
       throw InputError(fmt::format("{}, line {}: this is no host", path, number),
                        "NAME slots=N, N from 1 to 4096");
+    }
     all.push_back(std::move(host));
   }
   if (all.empty())

@@ -361,6 +361,23 @@ TEST(HfConfig, ReadsWhatABlockConsistsOf) {
   EXPECT_TRUE(spec("bloom-560m").untrained.empty());
 }
 
+// The file's, or the default of its class.
+TEST(HfConfig, ReadsTheEpsilonOfNorms) {
+  const auto epsilon = [](const std::string& text) { return Read(text).spec.norm_epsilon; };
+  const std::regex key("\"(rms_norm_eps|layer_norm_eps|layer_norm_epsilon)\": *[-.0-9e]+,?");
+  const auto without = [&](const char* name) {
+    return epsilon(std::regex_replace(SampleText(name), key, ""));
+  };
+  EXPECT_EQ(epsilon(SampleText("qwen2-0.5b")), 1e-6);
+  EXPECT_EQ(epsilon(SampleText("llama-2-7b")), 1e-5);
+  EXPECT_EQ(without("llama-2-7b"), 1e-6);
+  EXPECT_EQ(without("gemma-2-27b"), 1e-6);
+  EXPECT_EQ(without("phi-3-mini-4k"), 1e-5);
+  EXPECT_EQ(epsilon(SampleText("opt-125m")), 1e-5);
+  EXPECT_EQ(epsilon(std::regex_replace(SampleText("llama-2-7b"), key, "\"rms_norm_eps\": 0.001,")),
+            1e-3);
+}
+
 // Qwen 2 windows the layers from max_window_layers on, where it is switched on.
 TEST(HfConfig, ReadsTheWindowsOfQwen) {
   const std::string on =

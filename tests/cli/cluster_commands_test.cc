@@ -45,11 +45,36 @@ class ClusterCommands : public testing::Test {
   std::string folder_ = ScratchFolder();
 };
 
+// Whatever asks for another file: it says what this one is, and which command reads it.
+TEST_F(ClusterCommands, AFileOfAClusterGivenToAnotherCommandNamesDiscover) {
+  const std::string plan = Predicted(), log = Log(1000);
+  for (const char* sample : {"topo-m.txt", "ibstat.txt", "nccl-log.txt", "topology.conf",
+                             "hwloc.xml", "aws-topology.json", "nodes.txt"}) {
+    const std::string file = Sample(sample);
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"predict", "--topology", "aws-p4d", "--model", file},
+          {"show", "--model", file},
+          {"predict", "--model", "gpt2-small", "--topology", file},
+          {"run", file},
+          {"run", "--model", "linear-20-1", "--hostfile", file},
+          {"launch", "--nodes", "2", "--hosts", file},
+          {"watch", log, "--against", file},
+          {"watch", file, "--once", "--against", plan}}) {
+      const Outcome outcome = RunPlan(words);
+      EXPECT_EQ(outcome.code, 2) << words[0] << " " << sample;
+      EXPECT_THAT(outcome.err, AllOf(HasSubstr("this is "), HasSubstr("plan discover ")))
+          << words[0] << " " << words[1] << " " << sample;
+    }
+  }
+  WriteText(Path("job.sh"), "#!/bin/bash\ntorchrun pretrain_gpt.py --num-layers 24\n");
+  EXPECT_THAT(RunPlan({"discover", Path("job.sh")}).err, HasSubstr("plan predict --from FILE"));
+}
+
 TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {
   const Outcome made = RunPlan(
       {"discover", Sample("topology.conf"), Sample("nodes.txt"), "--out", Path("mine.yaml")});
   ASSERT_EQ(made.code, 0) << made.err;
-  EXPECT_THAT(made.out, AllOf(HasSubstr("6 nodes x 8 h100-sxm5-80gb"), HasSubstr("assumed")));
+  EXPECT_THAT(made.out, AllOf(HasSubstr("5 nodes x 8 h100-sxm5-80gb"), HasSubstr("assumed")));
   const Outcome predicted = RunPlan({"predict", "--model", "gpt2-medium", "--topology",
                                      Path("mine.yaml"), "--nodes", "4", "--global-batch", "64"});
   EXPECT_EQ(predicted.code, 0) << predicted.err;
@@ -106,7 +131,8 @@ TEST_F(ClusterCommands, WrongInputIsExplained) {
            {{"topo", "aws-p4d", "--failed", "n0-n1"}, "no link 'n0-n1'"},
            {{"watch"}, "which log?"},
            {{"watch", dump}, "--against plan.json"},
-           {{"watch", dump, "--against", dump, "--once"}, "no JSON of a prediction"},
+           {{"watch", dump, "--against", dump, "--once"},
+            "a topology dump of NCCL, not a prediction"},
            {{"watch", dump, "--against", dump, "--patience", "0"}, "--patience"},
            {{"check", "--tolerance", "2"}, "'2' is no share"},
            {{"check", "--topology", "aws-p4"}, "aws-p4d"},

@@ -156,11 +156,9 @@ void AddQkNorms(bool whole, std::vector<TypedCall>& cases) {
   const int64_t rows = 21, nh = 6, kv = 2, hd = 10, heads = nh + kv, n = rows * (heads + kv) * hd;
   const int64_t gains = (whole ? heads : 2) * hd, raw = rows * heads * hd,
                 stats = rows * (whole ? 2 : heads);
-  const Attrs attrs{{Attr::kRows, Real(rows)},
-                    {Attr::kNh, Real(nh)},
-                    {Attr::kKv, Real(kv)},
-                    {Attr::kHd, Real(hd)},
-                    {Attr::kWhole, whole}};
+  const Attrs attrs{{Attr::kRows, Real(rows)}, {Attr::kNh, Real(nh)},
+                    {Attr::kKv, Real(kv)},     {Attr::kHd, Real(hd)},
+                    {Attr::kWhole, whole},     {Attr::kEps, whole ? 0.5 : 1e-5}};
   const Vector x = Random(n, 1), gamma = Random(gains, 2), dy = Random(n, 3);
   const OpCall forward{OpKind::kQkNorm, attrs, {x, gamma}, {n, raw, stats}, {{0, 0}}};
   const std::vector<Vector> out = RunOp(forward);

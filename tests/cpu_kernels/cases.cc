@@ -30,8 +30,9 @@ Vector Integers(int64_t n, int64_t below, uint64_t seed) {
 void AddNorms(Sizes s, std::vector<TypedCall>& cases) {
   const int64_t n = s.rows * s.h;
   const Attrs attrs{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}};
-  Attrs adding = attrs;
+  Attrs adding = attrs, far = attrs;
   adding.Set(Attr::kAdd, 1);
+  far.Set(Attr::kEps, 0.5);  // as large as the variance
   const Vector x = Random(n, 1, 2), dy = Random(n, 2), gamma = Random(s.h, 3),
                beta = Random(s.h, 4), r = Random(n, 5);
   const Vector ln = RunOp({OpKind::kLayerNorm, attrs, {x, gamma, beta}, {n, 2 * s.rows}})[1];
@@ -57,6 +58,8 @@ void AddNorms(Sizes s, std::vector<TypedCall>& cases) {
            {OpKind::kRmsNormWgrad, attrs, {gamma, dy, x, rms}, {s.h}, {{0, 0}}},
            "fffs",
            "f"},
+          {"ln_epsilon", {OpKind::kLayerNorm, far, {x, gamma, beta}, {n, 2 * s.rows}}, "fff", "fs"},
+          {"rms_epsilon", {OpKind::kRmsNorm, far, {x, gamma}, {n, s.rows}}, "ff", "fs"},
           {"colsum", {OpKind::kColSum, attrs, {beta, dy}, {s.h}, {{0, 0}}}, "ff", "f"},
       });
 }

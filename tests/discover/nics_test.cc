@@ -83,6 +83,58 @@ TEST(DiscoverNics, ABondOfEthernetIsNoNicOfTraining) {
   EXPECT_EQ(made.spec.fabric_profile, "infiniband");
 }
 
+// NCCL's XML of four GPUs, a NIC each: "400 1" is its rate in Gbps and its gdr.
+std::string NcclXml(const char* kind, const std::vector<std::pair<int, int>>& nics) {
+  std::string text =
+      "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" "
+      "vendor=\"GenuineIntel\">\n";
+  for (int i = 0; i < 4; ++i)
+    text += fmt::format(
+        "<pci busid=\"0000:1{0}:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" "
+        "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"{0}\" sm=\"90\" "
+        "rank=\"{0}\"/></pci>\n",
+        i);
+  for (std::size_t i = 0; i < nics.size(); ++i)
+    text += fmt::format(
+        "<pci busid=\"0000:3{0}:00.0\" class=\"{1}\" vendor=\"0x15b3\" device=\"0x1021\" "
+        "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic><net name=\"mlx5_{0}\" "
+        "dev=\"{0}\" speed=\"{2}\" port=\"1\" gdr=\"{3}\"/></nic></pci>\n",
+        i, kind, nics[i].first * 1000, nics[i].second);
+  return text + "</cpu>\n</system>\n";
+}
+
+TEST(DiscoverNics, ANicThatHasTrainedDownIsNamed) {
+  const Discovered made =
+      Discover({Made("x.xml", NcclXml("0x020700", {{400, 1}, {400, 1}, {200, 1}, {400, 1}}))});
+  EXPECT_EQ(made.spec.node.nics.size(), 4u);
+  EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
+  EXPECT_THAT(made.notes, Contains("mlx5_2 runs at 200Gbps, most NICs at 400Gbps (x.xml:9)"));
+  // As many of each: nobody can tell.
+  EXPECT_THAT(ErrorOf({Made("x.xml", NcclXml("0x020700", {{400, 1}, {200, 1}}))}),
+              HasSubstr("x.xml:8"));
+}
+
+TEST(DiscoverNics, AGpuOnFewerLanesIsNamed) {
+  std::string text = NcclXml("0x020700", {{400, 1}, {400, 1}, {400, 1}, {400, 1}});
+  const std::size_t line = text.find("0000:12:00.0");
+  text.replace(text.find("link_width=\"16\"", line), 15, "link_width=\"8\"");
+  EXPECT_THAT(Discover({Made("x.xml", text)}).notes,
+              Contains(AllOf(HasSubstr("PCIe of gpu2 runs at 31.5"), HasSubstr("(x.xml:5)"),
+                             HasSubstr("other GPUs at up to 63"))));
+}
+
+TEST(DiscoverNics, NicsOfStorageAreNotThoseOfTraining) {
+  for (const int gdr : {0, 1}) {
+    const Discovered made = Discover(
+        {Made("x.xml", NcclXml("0x020000",
+                               {{400, 1}, {400, 1}, {400, 1}, {400, 1}, {200, gdr}, {200, gdr}}))});
+    EXPECT_EQ(made.spec.node.nics.size(), 4u) << gdr;
+    EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
+    EXPECT_THAT(made.notes,
+                Contains(AllOf(HasSubstr("ignored mlx5_5: "), HasSubstr("(x.xml:12)"))));
+  }
+}
+
 TEST(DiscoverNics, ReadsRoceFromIbstatus) {
   EXPECT_EQ(Discover({Sample("topo-m.txt"), Sample("ibstatus.txt")}).spec.fabric_profile, "roce");
 }

@@ -87,6 +87,32 @@ TEST(Discover, LeavesOutNodesWithOtherGpusThanMost) {
               AllOf(HasSubstr("n.txt:2"), HasSubstr("8 GPUs in a node here")));
 }
 
+// Down, drained or silent: no job gets them. Nodes that save power start when one asks.
+TEST(Discover, LeavesOutNodesWhereSlurmStartsNoJob) {
+  const std::string text =
+      "NodeName=a1 Gres=gpu:h100:8\n   State=IDLE\n"
+      "NodeName=a2 Gres=gpu:h100:8\n   State=IDLE+DRAIN\n   Reason=Xid 79 on GPU 3 "
+      "[root@2026-03-01T10:00:00]\n"
+      "NodeName=a3 Gres=gpu:h100:8\n   State=IDLE+CLOUD+POWERED_DOWN~\n"
+      "NodeName=a4 Gres=gpu:h100:8\n   State=DOWN*\n   Reason=Not responding [slurm@x]\n"
+      "NodeName=a5 Gres=gpu:h100:8\n   State=MIXED*\n";
+  const Discovered made = Discover({Made("nodes.txt", text)});
+  EXPECT_EQ(made.spec.nodes, 2);
+  EXPECT_THAT(made.notes,
+              testing::IsSupersetOf(
+                  {"ignored a2, where Slurm starts no job: IDLE+DRAIN: Xid 79 on GPU 3 "
+                   "(nodes.txt:3)",
+                   "ignored a4, where Slurm starts no job: DOWN*: Not responding (nodes.txt:8)",
+                   "ignored a5, where Slurm starts no job: MIXED* (nodes.txt:11)"}));
+  // A hostfile is what the job gets; a cluster that is all drained is still that cluster.
+  const Discovered listed =
+      Discover({Made("hosts", "a1 slots=8\na2 slots=8\n"), Made("nodes.txt", text)});
+  EXPECT_THAT(listed.notes, Contains("a2 is IDLE+DRAIN: Xid 79 on GPU 3 (nodes.txt:3)"));
+  const Discovered drained =
+      Discover({Made("nodes.txt", "NodeName=a[1-4] Gres=gpu:h100:8\n   State=IDLE+DRAIN\n")});
+  EXPECT_EQ(drained.spec.nodes, 4);
+}
+
 TEST(Discover, ReadsRangesInHostfiles) {
   const Discovered made =
       Discover({Made("hosts", "# two racks\nnode[01-03,7] slots=8\ngpu-b[1-2]:8\n"),

@@ -212,6 +212,12 @@ TEST(ImportMegatron, SlidingWindowsAreRead) {
   EXPECT_THAT(out.missing, Not(Contains(HasSubstr("windows"))));
 }
 
+// Whatever the catalogue has for a model of these dimensions.
+TEST(ImportMegatron, TheEpsilonOfNormsIsThatOfTheFile) {
+  const Imported made = Read("x.sh", std::string(kSmall) + "--norm-epsilon 1e-6");
+  EXPECT_EQ(made.model->spec.norm_epsilon, 1e-6);
+}
+
 // pipeline_parallel_layer_layout.py, parse_str_to_list: brackets first, then letters.
 TEST(ImportMegatron, LayoutsRepeatLettersInsideBrackets) {
   const std::string front =

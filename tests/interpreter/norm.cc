@@ -8,7 +8,8 @@ namespace orrery::interpreter {
 namespace {
 
 using ir::Attr;
-constexpr double kEpsilon = 1e-5;
+
+double Epsilon(const KernelArgs& a) { return a.Get(Attr::kEps); }
 
 }  // namespace
 
@@ -21,7 +22,7 @@ void LayerNorm(const KernelArgs& a) {
     for (int64_t c = 0; c < h; ++c) mean += x[r * h + c] / static_cast<double>(h);
     for (int64_t c = 0; c < h; ++c)
       variance += (x[r * h + c] - mean) * (x[r * h + c] - mean) / static_cast<double>(h);
-    const double rstd = 1 / std::sqrt(variance + kEpsilon);
+    const double rstd = 1 / std::sqrt(variance + Epsilon(a));
     for (int64_t c = 0; c < h; ++c)
       y[r * h + c] = (x[r * h + c] - mean) * rstd * gamma[c] + beta[c];
     stats[2 * r] = mean;
@@ -74,7 +75,7 @@ void RmsNorm(const KernelArgs& a) {
     double mean_square = 0;
     for (int64_t c = 0; c < h; ++c)
       mean_square += x[r * h + c] * x[r * h + c] / static_cast<double>(h);
-    const double rstd = 1 / std::sqrt(mean_square + kEpsilon);
+    const double rstd = 1 / std::sqrt(mean_square + Epsilon(a));
     for (int64_t c = 0; c < h; ++c) y[r * h + c] = x[r * h + c] * rstd * gamma[c];
     stats[r] = rstd;
   }
@@ -158,7 +159,7 @@ void QkNorm(const KernelArgs& a) {
       double mean_square = 0;
       for (int64_t c = 0; c < s.Width(n); ++c)
         mean_square += kept[s.First(n) + c] * kept[s.First(n) + c] / double(s.Width(n));
-      const double rstd = stats[r * s.norms() + n] = 1 / std::sqrt(mean_square + kEpsilon);
+      const double rstd = stats[r * s.norms() + n] = 1 / std::sqrt(mean_square + Epsilon(a));
       for (int64_t c = 0; c < s.Width(n); ++c)
         Element(row, s, s.First(n) + c) = kept[s.First(n) + c] * rstd * gamma[s.Gain(n) + c];
     }

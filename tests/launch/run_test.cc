@@ -79,6 +79,17 @@ TEST(Launch, BadHangingAndLateNodesAreNamed) {
   EXPECT_THAT(Written("err.3"), HasSubstr("is excluded: it came after"));
 }
 
+// The end of the deadline belongs to the probes; whoever comes then is told so.
+TEST(Launch, SaysUntilWhenNodesMayCome) {
+  const Outcome outcome = Launch(
+      {"--at-least 1 --deadline 10s --json report.json -- sleep 3", "sleep 9; --deadline 9s"});
+  EXPECT_EQ(outcome.out, "code 0 0\ncode 1 3\n");
+  const json report = json::parse(Written("report.json"));
+  EXPECT_EQ(report["deadline_s"], 10);
+  EXPECT_EQ(report["nodes_until_s"], 8);
+  EXPECT_THAT(Written("err.1"), HasSubstr("the last 2 s of --deadline are for probes"));
+}
+
 TEST(Launch, AFailingNodeEndsTheOthersAndGivesItsCode) {
   const Outcome outcome = Launch({"--start node -- sleep 100", "--start node -- sh -c 'exit 7'"});
   EXPECT_EQ(outcome.out.substr(0, 9), "code 0 7\n") << Written("err.0");

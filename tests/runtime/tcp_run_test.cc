@@ -75,7 +75,7 @@ TEST(PlanRunOverTcp, AKilledRankEndsTheOthers) {
   EXPECT_EQ(said.find("error"), said.rfind("error")) << said;  // one of them says it
 }
 
-TEST(PlanRunOverTcp, AnAbsentRankIsNamedByOne) {
+TEST(PlanRunOverTcp, AnAbsentRankIsAnErrorOfOneAndTheOthersReportIt) {
   const int port = comm::PortOf(comm::Listen(0, true));
   const Outcome outcome = RunShell(fmt::format(
       "{}export WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT={}; cd '{}'; "
@@ -83,10 +83,12 @@ TEST(PlanRunOverTcp, AnAbsentRankIsNamedByOne) {
       "--timeout 3s "
       ">out.$r 2>err.$r & p[$r]=$!; done; for r in 0 2; do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, port, ScratchFolder()));
-  EXPECT_EQ(outcome.out, "code 0 1\ncode 2 1\n");
+  EXPECT_EQ(outcome.out, "code 0 1\ncode 2 86\n");
   EXPECT_THAT(Written("err.0"), HasSubstr("plan run: error: rank 0: not all ranks have come to "));
   EXPECT_THAT(Written("err.0"), HasSubstr("after 3 s: rank 1 is missing"));
-  EXPECT_EQ(Written("err.2"), "");
+  EXPECT_THAT(Written("err.2"), HasSubstr("plan run: rank 2 on "));
+  EXPECT_THAT(Written("err.2"), HasSubstr("ends because rank 0 has failed: not all ranks have"));
+  EXPECT_THAT(Written("err.2"), testing::Not(HasSubstr("error")));
 }
 
 TEST(PlanBenchOverTcp, TableAndRanks) {
@@ -173,7 +175,7 @@ TEST(PlanRunOverTcp, NodesOfAwsBatchMeetAndAMissingOneIsNamed) {
   };
   EXPECT_EQ(rehearse("0 1 2", "").out, "node 0 0\nnode 1 0\nnode 2 0\n") << Written("err.1");
   EXPECT_EQ(Losses(Written("out.1")).size(), 3u);  // node 1 is rank 0
-  EXPECT_EQ(rehearse("1 2", "--timeout 3s").out, "node 1 1\nnode 2 1\n");
+  EXPECT_EQ(rehearse("1 2", "--timeout 3s").out, "node 1 1\nnode 2 86\n");
   EXPECT_THAT(Written("err.1"), HasSubstr("after 3 s: rank 2 is missing"));
 }
 

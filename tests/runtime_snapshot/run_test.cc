@@ -2,16 +2,20 @@
 // Data and snapshots as a user meets them on the command line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "runtime/train/snapshot/files.h"
+#include "runtime/train/snapshot/folder_lock.h"
 #include "tests/cli/run_plan.h"
 #include "tests/runtime_data/testing.h"
 
@@ -98,6 +102,27 @@ TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
   const Outcome done = Plan(job + "--resume " + where);
   EXPECT_EQ(done.code, 0);
   EXPECT_THAT(done.out, HasSubstr("no steps remain"));
+}
+
+// Two runs that begin together see an empty folder; the second waits for the lock of the first.
+TEST(PlanRunSnapshots, AFolderThatFillsWhileARunWaitsForItIsRefused) {
+  const Folder folder;
+  const std::string job = "run --model linear-20-1 --comm local --steps 2 --save ";
+  ASSERT_EQ(Plan(job + (folder / "first")).code, 0);
+  const std::string where = folder / "s";
+  std::optional<FolderLock> lock(where);
+  const int opens = inotify_init1(IN_CLOEXEC);
+  ASSERT_GE(inotify_add_watch(opens, (where + "/.lock").c_str(), IN_OPEN), 0);
+  auto second = std::async(std::launch::async, [&] { return Plan(job + where); });
+  char event[256];
+  ASSERT_GT(read(opens, event, sizeof event), 0);  // it has looked at the folder
+  close(opens);
+  fs::copy(folder / "first/step-00000002", where + "/step-00000002", fs::copy_options::recursive);
+  lock.reset();
+  const Outcome outcome = second.get();
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_THAT(outcome.err, HasSubstr("holds snapshots already"));
+  EXPECT_EQ(StepsIn(where), std::vector<int64_t>{2});
 }
 
 TEST(PlanRunSnapshots, OtherTrainingArgumentsThanBeforeAreNamed) {

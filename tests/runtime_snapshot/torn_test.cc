@@ -112,6 +112,32 @@ TEST_F(Torn, AManifestThatLacksAShardIsIncomplete) {
   ExpectPrevious("it lacks ");
 }
 
+// A backup that was restored next to newer snapshots which a full disk has cut.
+TEST_F(Torn, WhatIsNotUsedStaysAndDoesNotCountAsKept) {
+  EXPECT_EQ(Train(job_, layout_, 8, Saving(folder_ / "newer", 2)).failure, "");
+  for (const char* step : {"step-00000006", "step-00000008"}) {
+    fs::copy(folder_ / "newer/" + step, folder_ / "s/" + step, fs::copy_options::recursive);
+    fs::resize_file(folder_ / "s/" + step + "/rank-00000.shard", 10);
+  }
+  HookOptions on = Saving(folder_ / "s", 1);
+  on.resume = folder_ / "s/.";
+  const Trained run = Train(job_, layout_, 5, on);
+  EXPECT_EQ(run.failure, "");
+  EXPECT_EQ(run.losses.begin()->first, 5);
+  ASSERT_EQ(run.notes.size(), 3u);
+  EXPECT_THAT(run.notes[2], HasSubstr("is none of the 2 snapshots that are kept"));
+  EXPECT_EQ(StepsIn(folder_ / "s"), (std::vector<int64_t>{8, 6, 5, 4}));
+  EXPECT_EQ(LastSaved(folder_ / "s"), 5);
+  // What the run writes itself in their place counts.
+  const Trained next = Train(job_, layout_, 7, on);
+  EXPECT_EQ(next.losses.begin()->first, 6);
+  EXPECT_EQ(StepsIn(folder_ / "s"), (std::vector<int64_t>{8, 7, 6}));
+  const Trained rest = Train(job_, layout_, 8, on);
+  EXPECT_EQ(rest.losses.begin()->first, 8);
+  EXPECT_EQ(Deviation(rest, whole_), 0);
+  EXPECT_EQ(StepsIn(folder_ / "s"), (std::vector<int64_t>{8, 7}));
+}
+
 TEST_F(Torn, AllOfThemTornIsAFailureThatNamesTheFolder) {
   for (const char* step : {"s/step-00000002/manifest", "s/step-00000004/manifest"})
     fs::resize_file(folder_ / step, 40);

@@ -151,15 +151,15 @@ TEST(HfConfigText, IsReadAsTheModelThatItDescribes) {
   int written = 0;
   for (const LoadedModel& model : Samples()) {
     SCOPED_TRACE(model.spec.name);
-    const std::string text = HfConfigText(model.hf_family, model.spec, kNormEpsilon);
+    const std::string text = HfConfigText(model.hf_family, model.spec);
     if (text.empty()) continue;
     EXPECT_THAT(text, HasSubstr("\"model_type\": \"" + model.hf_family + "\""));
     ++written;
   }
   EXPECT_GE(written, 12);
-  EXPECT_THAT(HfConfigText("gpt2", LoadModel("gpt2-small").spec, kNormEpsilon),
+  EXPECT_THAT(HfConfigText("gpt2", LoadModel("gpt2-small").spec),
               HasSubstr("\"activation_function\": \"gelu_new\""));
-  EXPECT_EQ(HfConfigText("gpt2", LoadModel("llama3-8b").spec, kNormEpsilon), "");
+  EXPECT_EQ(HfConfigText("gpt2", LoadModel("llama3-8b").spec), "");
 }
 
 TEST(HfConfigText, FindsTheFamilyOfEachTrainableModelOfTheCatalogue) {
@@ -170,7 +170,7 @@ TEST(HfConfigText, FindsTheFamilyOfEachTrainableModelOfTheCatalogue) {
     const ModelSpec model = LoadModel(name).spec;
     std::string found;
     for (const std::string& family : HfTensorFamilies()) {
-      if (found.empty() && !HfConfigText(family, model, kNormEpsilon).empty()) found = family;
+      if (found.empty() && !HfConfigText(family, model).empty()) found = family;
     }
     EXPECT_EQ(found, due) << name;
   }

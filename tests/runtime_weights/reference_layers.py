@@ -4,7 +4,7 @@ import math
 import random
 import struct
 
-V, H, L, T, FFN, EPS = 48, 32, 2, 8, 40, 1e-5
+V, H, L, T, FFN, EPS = 48, 32, 2, 8, 40, 1e-3
 HEADS, KV, HD = 4, 2, 8
 rng = random.Random(7)
 TENSORS = {}  # name: (shape, values)

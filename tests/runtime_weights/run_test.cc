@@ -200,6 +200,32 @@ TEST(ExportHf, ImportedFilesComeOutAsTheyWere) {
   }
 }
 
+// The number that is trained with is the one in the file, wherever it comes from.
+TEST(ExportHf, TheEpsilonOfNormsIsThatOfTheModel) {
+  if (!HasPython()) GTEST_SKIP() << "no python3, which writes the checkpoint";
+  const Folder folder;
+  Reference("gpt2", "F32", folder);  // with 1e-3
+  const std::string model =
+      "name: same\nfamily: decoder\nlayers: 2\nhidden: 32\nffn: 128\nheads: 4\nvocab: 48\n"
+      "max_positions: 16\nactivation: gelu\ntied_embeddings: true\n";
+  WriteText(folder / "plain.yaml", model);
+  WriteText(folder / "same.yaml", model + "norm_epsilon: 1e-3\n");
+  const auto run = [&](const std::string& name, const std::string& more) {
+    return Plan(kJob + ("--data " + (folder / "tokens.u16 ")) + "--model " + (folder / name) +
+                " --init-from " + (folder / ". ") + "--lr 0 --steps 1 --json " + more);
+  };
+  const Outcome same = run("same.yaml", ""), plain = run("plain.yaml", "");
+  EXPECT_THAT(same.err, Not(HasSubstr("epsilon")));
+  EXPECT_THAT(plain.err, HasSubstr("config.json has norms with epsilon 0.001, and the model that "
+                                   "is trained with 1e-05"));
+  EXPECT_THAT(plain.err, Not(HasSubstr("another model")));
+  EXPECT_GT(Worst(Losses(same), Losses(plain)), 1e-6);
+  const Outcome made = Plan(OneSample(folder) + "--model " + (folder / "same.yaml") +
+                            " --steps 1 --export-hf " + (folder / "out"));
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(json::parse(ReadText(folder / "out/config.json"))["layer_norm_epsilon"], 1e-3);
+}
+
 // Gains less one are rounded once, at the size of the gains.
 TEST(ExportHf, GainsThatAreStoredLessOneComeOutLessOne) {
   if (!HasPython()) GTEST_SKIP() << "no python3, which writes the checkpoint";

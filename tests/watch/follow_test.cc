@@ -123,6 +123,18 @@ TEST_F(Follow, ATruncatedLogBeginsAnew) {
   EXPECT_EQ(End(), 4);
 }
 
+// The exit code is of all that was followed, so the last line says why.
+TEST_F(Follow, AGoodLogBehindASlowOneIsNotJustInside) {
+  std::ofstream(log()) << Lines(10, 4, 1.5);
+  Start();
+  ASSERT_TRUE(Comes("out", "\"since_step\":11"));
+  fs::rename(log(), folder_ / "train.log.1");
+  std::ofstream(log()) << Lines(100, 4, 1.0);
+  ASSERT_TRUE(Comes("err", "train.log was replaced: following the new one"));
+  EXPECT_EQ(End(), 4);
+  EXPECT_THAT(Read("out"), HasSubstr("\"inside\":false,\"outside_before\":true"));
+}
+
 TEST_F(Follow, ALogThatIsAwayForAWhileIsWaitedFor) {
   std::ofstream(log()) << Lines(10, 4, 1.5);
   Start();

@@ -66,6 +66,73 @@ TEST(Watch, OneSlowStepIsNoDeparture) {
   EXPECT_FALSE(Watch(Megatron({3.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0}), 2).Inside());
 }
 
+// One line behind the first is no run of three, however short the log is.
+TEST(Watch, AShortLogIsNoDeparture) {
+  const Verdict verdict = Watch(Megatron({3.0, 1.7}));
+  EXPECT_TRUE(verdict.Inside());
+  EXPECT_EQ(verdict.outside, 1u);
+  EXPECT_THAT(SummaryText(verdict, Plan()),
+              testing::AllOf(HasSubstr("1 step, median 1.70 s"), HasSubstr("within --patience 3")));
+  const Verdict impatient = Watch(Megatron({3.0, 1.7}), 1);
+  ASSERT_EQ(impatient.departures.size(), 1u);
+  EXPECT_THAT(DepartureText(impatient.departures[0], Plan()), HasSubstr(", 1 step\n"));
+}
+
+// A median outside the interval is not said to be inside.
+TEST(Watch, StepsOutsideThatAreTooFewForThePatienceAreCounted) {
+  std::vector<double> seconds(31, 1.0);
+  seconds.resize(61, 1.3);
+  const Verdict verdict = Watch(Megatron(seconds), 40);
+  EXPECT_TRUE(verdict.Inside());
+  const std::string text = SummaryText(verdict, Plan());
+  EXPECT_THAT(text, HasSubstr("within --patience 40: 30 of them outside, never 40 in a row"));
+  EXPECT_THAT(text, testing::Not(HasSubstr(": inside")));
+  EXPECT_EQ(SummaryJson(verdict, Plan())["outside_steps"], 30);
+}
+
+// --timing-log-option all: rank 5 is slow since step 40, and the others wait for its gradients.
+TEST(Watch, TimersOfRanksNameTheSlowOne) {
+  std::string log;
+  for (int row = 0; row < 8; ++row) {
+    log += fmt::format(
+        " iteration {}/ 100 | elapsed time per iteration (ms): {:.1f} | global batch size: 512 |\n"
+        "times across ranks (ms):\n",
+        row + 1, row < 4 ? 1000.0 : 1200.0);
+    for (const bool sync : {false, true}) {
+      log += sync ? "  all-grads-sync:\n" : "0:   forward-backward:\n";
+      for (int rank = 0; rank < 8; ++rank)
+        log += fmt::format("     rank {:2}: {:.2f}\n", rank,
+                           row < 4               ? (sync ? 100.0 : 800.0)
+                           : (rank == 5) != sync ? (sync ? 300.0 : 1000.0)
+                                                 : (sync ? 100.0 : 800.0));
+    }
+  }
+  const Verdict verdict = Watch(log);
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  const Departure& one = verdict.departures[0];
+  ASSERT_FALSE(one.reasons.empty());
+  EXPECT_EQ(one.reasons[0].rank, 5);
+  EXPECT_NEAR(one.reasons[0].factor, 1.25, 1e-9);
+  EXPECT_THAT(DepartureText(one, Plan()),
+              HasSubstr("rank 5 takes 1.25 times as long as the others in forward-backward"));
+  EXPECT_EQ(DepartureJson(one)["fits"][0]["timer"], "forward-backward");
+}
+
+TEST(Watch, MegatronsStragglerLineNamesTheSlowestRank) {
+  std::string log = Megatron({3.0, 1.0, 1.5, 1.5, 1.5});
+  log +=
+      " 0: INFO:megatron.core.utils:[2024-03-14 23:07:56] | MnRtt/Rnk: 800.08ms/3 | MxRtt/Rnk: "
+      "1200.12ms/21 | MnPwr/Rnk: 601796W/8 | MxPwr/Rnk: 683801W/18\n";
+  const Verdict verdict = Watch(log);
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  EXPECT_EQ(verdict.departures[0].reasons.at(0).rank, 21);
+  EXPECT_THAT(DepartureText(verdict.departures[0], Plan()),
+              HasSubstr("rank 21 takes 1.50 times as long as the fastest (--log-straggler)"));
+  const auto garbled =
+      measured::ReadTrainingLog(Made(Megatron({3.0, 1.0}) + "| MxRtt/Rnk: much/21 |\n"));
+  EXPECT_EQ(garbled.garbled_lines, 1);
+}
+
 TEST(Watch, SlowStepsApartCountByTheirMean) {
   std::vector<double> seconds = {1.0};
   for (int step = 1; step <= 40; ++step) seconds.push_back(step % 10 == 0 ? 3.0 : 1.0);

@@ -11,6 +11,7 @@
 
 #include "calib/import/log_facts.h"
 #include "model/base/median.h"
+#include "model/hardware/cluster_file.h"
 
 namespace orrery::watch {
 namespace {
@@ -68,22 +69,65 @@ const char* TermOfTimer(const std::string& timer) {
   return found == kTerms.end() ? "" : found->second;
 }
 
-// A rank whose part of the step is far above the others'.
-std::optional<Reason> SlowRank(const measured::TrainingLog& log) {
-  std::map<int64_t, double> of_rank;
-  for (const measured::TermSample& term : log.terms) {
-    if (term.rank >= 0) of_rank[term.rank] += term.seconds;
-  }
-  if (of_rank.size() < 2) return std::nullopt;
+// By rank: what a timer took.
+using OfRanks = std::map<int64_t, std::vector<double>>;
+
+// The one that takes longest, if it is far above the others.
+std::optional<Reason> SlowestOf(const std::map<int64_t, double>& ranks, const std::string& timer) {
+  if (ranks.size() < 2) return std::nullopt;
   const auto slowest =
-      std::ranges::max_element(of_rank, {}, [](const auto& row) { return row.second; });
+      std::ranges::max_element(ranks, {}, [](const auto& row) { return row.second; });
   std::vector<double> others;
-  for (const auto& [rank, seconds] : of_rank) {
+  for (const auto& [rank, seconds] : ranks) {
     if (rank != slowest->first) others.push_back(seconds);
   }
   const double median = Median(std::move(others));
   if (median <= 0 || slowest->second < kSlowRank * median) return std::nullopt;
-  return Reason{"", slowest->second / median, true, slowest->first};
+  return Reason{"", timer, slowest->second / median, true, slowest->first};
+}
+
+// Timers of a rank's own work: in others, those ranks wait that are not slow.
+bool IsOwnWork(const std::string& timer) {
+  return timer == "forward-backward" || timer == "forward-compute" || timer == "backward-compute" ||
+         timer == measured::kStragglerTimer;
+}
+
+// A rank whose part of the step is far above the others' since then.
+std::optional<Reason> SlowRank(const measured::TrainingLog& log, int since_line) {
+  std::map<int64_t, double> all;
+  std::map<std::string, OfRanks> own;
+  for (const measured::TermSample& term : log.terms) {
+    if (term.rank < 0) continue;
+    all[term.rank] += term.seconds;
+    if (IsOwnWork(term.name) && term.line >= since_line)
+      own[term.name][term.rank].push_back(term.seconds);
+  }
+  std::optional<Reason> worst;
+  for (auto& [timer, ranks] : own) {
+    std::map<int64_t, double> medians;
+    for (auto& [rank, seconds] : ranks) medians[rank] = Median(std::move(seconds));
+    const auto found = SlowestOf(medians, timer);
+    if (found && (!worst || found->factor > worst->factor)) worst = found;
+  }
+  return own.empty() ? SlowestOf(all, "") : worst;
+}
+
+// What the log's timers say of each term since then; a step waits for its slowest rank.
+std::map<std::string, double> TimedTerms(const measured::TrainingLog& log, int since_line) {
+  std::map<std::string, std::map<std::string, OfRanks>> timers;  // by term and timer
+  for (const measured::TermSample& term : log.terms) {
+    const std::string name = TermOfTimer(term.name);
+    if (!name.empty() && term.line >= since_line)
+      timers[name][term.name][term.rank].push_back(term.seconds);
+  }
+  std::map<std::string, double> took;
+  for (auto& [name, of_term] : timers) {
+    for (auto& [timer, ranks] : of_term) {
+      for (auto& [rank, seconds] : ranks)
+        took[name] = std::max(took[name], Median(std::move(seconds)));
+    }
+  }
+  return took;
 }
 
 // Terms of the breakdown that would explain the difference alone, the smallest change first; what
@@ -91,19 +135,15 @@ std::optional<Reason> SlowRank(const measured::TrainingLog& log) {
 std::vector<Reason> ReasonsOf(const measured::TrainingLog& log, const Expectation& expected,
                               double seconds, int since_line) {
   std::vector<Reason> reasons;
-  if (const auto rank = SlowRank(log)) reasons.push_back(*rank);
-  std::map<std::string, std::vector<double>> timers;
-  for (const measured::TermSample& term : log.terms) {
-    const std::string name = TermOfTimer(term.name);
-    if (!name.empty() && term.line >= since_line) timers[name].push_back(term.seconds);
-  }
+  if (const auto rank = SlowRank(log, since_line)) reasons.push_back(*rank);
+  const std::map<std::string, double> timers = TimedTerms(log, since_line);
   const double excess = seconds - expected.step;
   std::vector<Reason> terms;
   for (const auto& [name, predicted] : expected.terms) {
     if (predicted + excess <= 0) continue;  // cannot shrink by so much
-    Reason reason{name, (predicted + excess) / predicted, false, -1};
+    Reason reason{name, "", (predicted + excess) / predicted, false, -1};
     if (const auto timed = timers.find(name); timed != timers.end()) {
-      const double took = Median(timed->second);
+      const double took = timed->second;
       // A timer near its prediction excuses its term.
       if ((took - predicted) * excess <= 0 || std::abs(took - predicted) < 0.5 * std::abs(excess))
         continue;
@@ -142,12 +182,10 @@ Departure MakeDeparture(const measured::TrainingLog& log, const Expectation& exp
 
 void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, std::size_t patience,
                 const std::vector<Timed>& steps, Verdict* verdict) {
-  // Shorter logs than the patience count when they are outside as a whole.
-  const std::size_t needed = std::min(patience, steps.size());
   std::vector<Timed> run;
   Side side = Side::kInside;
   const auto finish = [&](bool over) {
-    if (side != Side::kInside && run.size() >= needed) {
+    if (side != Side::kInside && run.size() >= patience) {
       verdict->departures.push_back(MakeDeparture(log, expected, side, run));
       verdict->departures.back().over = over;
     }
@@ -222,6 +260,7 @@ void CheckWorld(const measured::TrainingLog& log, const measured::LogFacts& fact
 }  // namespace
 
 Expectation ReadExpectation(const SourcePtr& source) {
+  RefuseMachineFile(source, "a prediction");
   const Json root = Json::parse(source->text, nullptr, false);
   if (root.is_discarded() || !root.is_object()) FailPlan(source, "this is no JSON of a prediction");
   const Json* body = nullptr;
@@ -295,8 +334,12 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
                        "lines need a time per step, or a throughput of these steps"}});
   if (steps.size() > 1) steps.erase(steps.begin());
   verdict.steps = steps.size();
+  verdict.patience = patience;
   std::vector<double> seconds;
-  for (const Timed& one : steps) seconds.push_back(one.seconds);
+  for (const Timed& one : steps) {
+    seconds.push_back(one.seconds);
+    if (SideOf(one.seconds, expected) != Side::kInside) ++verdict.outside;
+  }
   verdict.median = Median(std::move(seconds));
   JudgeTimes(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
   JudgeMean(log, expected, static_cast<std::size_t>(patience), steps, &verdict);

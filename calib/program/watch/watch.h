@@ -31,6 +31,7 @@ enum class Side { kInside, kSlower, kFaster };
 // What a departure may come from: a term that would explain it alone, or a rank.
 struct Reason {
   std::string term;   // "compute"; "": a rank
+  std::string timer;  // of a rank: what it takes longer in; "": all that the log times by rank
   double factor = 0;  // its time over the predicted; of a rank: its time over the others' median
   bool measured = false;  // by timers of the log, not by elimination
   int64_t rank = -1;
@@ -55,14 +56,17 @@ struct Departure {
 struct Verdict {
   std::size_t steps = 0;         // with a time, without the first one, which warms up
   std::optional<double> median;  // seconds of them
+  std::size_t outside = 0;       // of the steps: those outside the interval
+  int patience = 1;              // that it was judged with
   std::size_t other_batch = 0;   // steps that are left out: the plan is of another global batch
   double batch = 0;              // of the last of those
   std::vector<Departure> departures;  // in order
+  bool outside_before =
+      false;  // a departure was said that is none now: of a log that was replaced, or of its mean
   bool Inside() const { return departures.empty(); }
 };
 
-// `patience` steps in a row make a departure; as many apart do if they take the mean of all steps outside. A log with fewer
-// counts when all of its steps are outside. Throws InputError: no step of the log can be timed, or all have another global batch than the plan.
+// `patience` steps in a row make a departure; as many apart do if they take the mean of all steps outside. Throws InputError: no step of the log can be timed, or all have another global batch than the plan.
 Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience);
 
 std::string DepartureText(const Departure& one, const Expectation& expected);

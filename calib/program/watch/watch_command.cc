@@ -121,6 +121,7 @@ class Watcher {
       fmt::print(stderr, "{}\n", what);
       return ExitCode::kOk;
     }
+    verdict_.outside_before = outside_ && verdict_.Inside();
     SaySummary(verdict_, expected_, settings_.json);
     return outside_ ? ExitCode::kCheckFailed : ExitCode::kOk;
   }
@@ -181,9 +182,7 @@ class Watcher {
       return false;
     }
     Take(log);
-    // Few steps are no run of them yet: --patience counts while the log grows.
     for (const watch::Departure& one : verdict_.departures) {
-      if (!one.memory && one.steps < static_cast<std::size_t>(settings_.patience)) continue;
       outside_ = true;
       if (said_.emplace(one.memory, one.mean ? 0 : one.line, one.over).second)
         SayDeparture(one, expected_, settings_.json);

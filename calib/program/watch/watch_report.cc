@@ -24,10 +24,25 @@ std::string TermText(std::string term) {
 
 std::string ReasonText(const Reason& reason) {
   if (reason.rank >= 0)
-    return fmt::format("rank {} takes {:.2f} times as long as the others", reason.rank,
-                       reason.factor);
+    return fmt::format("rank {} takes {:.2f} times as long as {}", reason.rank, reason.factor,
+                       reason.timer.empty() ? "the others"
+                       : reason.timer == measured::kStragglerTimer
+                           ? "the fastest (--log-straggler)"
+                           : "the others in " + reason.timer);
   return fmt::format("{} {} {:.2f} times its prediction", TermText(reason.term),
                      reason.measured ? "is" : "would have to be", reason.factor);
+}
+
+std::string Steps(std::size_t n, const char* kind = "") {
+  return fmt::format("{} {}step{}", n, kind, n == 1 ? "" : "s");
+}
+
+// Of a log without a departure: steps outside may be too few in a row.
+std::string InsideText(const Verdict& verdict) {
+  if (verdict.outside_before) return "inside now, outside before";
+  if (verdict.outside == 0) return "inside";
+  return fmt::format("within --patience {}: {} of them outside, never {} in a row above or below",
+                     verdict.patience, verdict.outside, verdict.patience);
 }
 
 const char* SideText(Side side) {
@@ -44,19 +59,18 @@ std::string DepartureText(const Departure& one, const Expectation& expected) {
                        Format(Bytes(one.bound)));
   }
   std::string text =
-      one.mean
-          ? fmt::format(
-                "mean step time outside: {} ({:+.1f} %), predicted {} ({} to {}), by "
-                "{} single steps since {}\n",
-                Format(Seconds(one.measured)), 100 * (one.measured / one.predicted - 1),
-                Format(Seconds(one.predicted)), Format(Seconds(expected.low)),
-                Format(Seconds(expected.high)), one.steps, StepText(one))
-          : fmt::format(
-                "step time outside since {}: {} ({:+.1f} %), predicted {} ({} to {}), {} steps{}\n",
-                StepText(one), Format(Seconds(one.measured)),
-                100 * (one.measured / one.predicted - 1), Format(Seconds(one.predicted)),
-                Format(Seconds(expected.low)), Format(Seconds(expected.high)), one.steps,
-                one.over ? ", then inside again" : "");
+      one.mean ? fmt::format(
+                     "mean step time outside: {} ({:+.1f} %), predicted {} ({} to {}), by "
+                     "{} since {}\n",
+                     Format(Seconds(one.measured)), 100 * (one.measured / one.predicted - 1),
+                     Format(Seconds(one.predicted)), Format(Seconds(expected.low)),
+                     Format(Seconds(expected.high)), Steps(one.steps, "single "), StepText(one))
+               : fmt::format(
+                     "step time outside since {}: {} ({:+.1f} %), predicted {} ({} to {}), {}{}\n",
+                     StepText(one), Format(Seconds(one.measured)),
+                     100 * (one.measured / one.predicted - 1), Format(Seconds(one.predicted)),
+                     Format(Seconds(expected.low)), Format(Seconds(expected.high)),
+                     Steps(one.steps), one.over ? ", then inside again" : "");
   for (const Reason& reason : one.reasons)
     text += fmt::format("  fits    {}\n", ReasonText(reason));
   text += fmt::format("  costs   {:+.3g} h{} per 1000 steps at this rate\n", one.extra_hours,
@@ -68,25 +82,25 @@ std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
   const std::string others =
       verdict.other_batch == 0
           ? ""
-          : fmt::format(
-                "{} steps of another global batch ({:.0f}, the plan's is {:.0f}) are left "
-                "out\n",
-                verdict.other_batch, verdict.batch, expected.size.samples);
-  return others + fmt::format("{} steps, median {}; predicted {} ({} to {}) for {}: {}\n",
-                              verdict.steps, Format(Seconds(verdict.median.value_or(0))),
+          : fmt::format("{} of another global batch ({:.0f}, the plan's is {:.0f}): left out\n",
+                        Steps(verdict.other_batch), verdict.batch, expected.size.samples);
+  return others + fmt::format("{}, median {}; predicted {} ({} to {}) for {}: {}\n",
+                              Steps(verdict.steps), Format(Seconds(verdict.median.value_or(0))),
                               Format(Seconds(expected.step)), Format(Seconds(expected.low)),
                               Format(Seconds(expected.high)), expected.layout,
-                              verdict.Inside() ? "inside" : "outside");
+                              verdict.Inside() ? InsideText(verdict) : "outside");
 }
 
 nlohmann::ordered_json DepartureJson(const Departure& one) {
   nlohmann::ordered_json reasons = nlohmann::ordered_json::array();
   for (const Reason& reason : one.reasons) {
     nlohmann::ordered_json row = {{"factor", reason.factor}, {"measured", reason.measured}};
-    if (reason.rank >= 0)
+    if (reason.rank >= 0) {
       row["rank"] = reason.rank;
-    else
+      if (!reason.timer.empty()) row["timer"] = reason.timer;
+    } else {
       row["term"] = reason.term;
+    }
     reasons.push_back(row);
   }
   nlohmann::ordered_json made = {{"schema", "orrery.watch/1"},
@@ -115,8 +129,11 @@ nlohmann::ordered_json DepartureJson(const Departure& one) {
 nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& expected) {
   return {{"schema", "orrery.watch/1"},
           {"event", "summary"},
-          {"inside", verdict.Inside()},
+          {"inside", verdict.Inside() && !verdict.outside_before},
+          {"outside_before", verdict.outside_before},
           {"steps", verdict.steps},
+          {"outside_steps", verdict.outside},
+          {"patience", verdict.patience},
           {"other_batch_steps", verdict.other_batch},
           {"median_s", verdict.median.value_or(0)},
           {"predicted_s", expected.step},

@@ -96,7 +96,7 @@ enum class OpKind : uint8_t {
   //   of dqkv (those of keys and values are 0); acc: these are added up
   kRegroup,  // out y; in x; attrs rows h parts: x[rows, parts, h] to y[parts, rows, h]; zigzag: the rows of `parts` ranks, in
   //   zigzag order, to the order of the sequence; inverse: back
-  // Normalisation; stats = (mean, rstd) per row for layer norm, rstd per row for RMS norm. eps 1e-5.
+  // Normalisation; stats = (mean, rstd) per row for layer norm, rstd per row for RMS norm. Forward: attr eps.
   kLayerNorm,     // out y, stats[2*rows]; in x, gamma, beta; attrs rows h
   kLayerNormBwd,  // out dx; in dy, x, stats, gamma (, r if add); attrs rows h add: dx = J^T dy (+ r)
   kLayerNormWgrad,  // out dgamma, dbeta; in dgamma, dbeta, dy, x, stats; attrs rows h: accumulates

@@ -125,7 +125,7 @@ struct AttrRow {
   double default_value;
 };
 // Defaults: axes are "not sharded" (-1), gradient-norm weights and powers are 1, the base of rotary positions is that of
-// Su et al. 2021, everything else is 0, where 0 means off, absent, or derived (scale: 1/sqrt(hd)).
+// Su et al. 2021, epsilon that of most norms, everything else is 0, where 0 means off, absent, or derived (scale: 1/sqrt(hd)).
 constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kM, "M", 0},
     {Attr::kN, "N", 0},
@@ -163,7 +163,7 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kMaster, "master", 0},
     {Attr::kBeta1, "beta1", 0},
     {Attr::kBeta2, "beta2", 0},
-    {Attr::kEps, "eps", 0},
+    {Attr::kEps, "eps", 1e-5},
     {Attr::kDecoupled, "decoupled", 0},
     {Attr::kReduceOp, "op", 0},
     {Attr::kRate, "rate", 0},

@@ -166,8 +166,10 @@ void EmitQkNorm(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                 const std::string& prefix, ViewId qkv) {
   if (!sub.qk_gamma) return;
   const QkNormBuffers kept = BuffersOfQkNorm(stage, layer, sub, prefix);
+  ir::Attrs attrs = QkNormAttrs(stage, sub);
+  attrs.Set(Attr::kEps, stage.ctx().model.norm_epsilon);
   stage.Emit(OpKind::kQkNorm, {qkv, kept.raw, kept.stats}, {qkv, stage.Weight(sub.qk_gamma)},
-             QkNormAttrs(stage, sub));
+             attrs);
 }
 
 ViewId EmitQkNormBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,

@@ -259,7 +259,9 @@ ViewId EmitNorm(StageBuilder& stage, const std::string& name, ViewId x, ParamRef
   std::vector<ViewId> in{x, stage.Weight(gamma)};
   if (layer_norm) in.push_back(stage.Weight(beta));
   stage.Emit(layer_norm ? OpKind::kLayerNorm : OpKind::kRmsNorm, {y, stats}, in,
-             {{Attr::kRows, double(rows)}, {Attr::kH, double(h)}});
+             {{Attr::kRows, double(rows)},
+              {Attr::kH, double(h)},
+              {Attr::kEps, stage.ctx().model.norm_epsilon}});
   return y;
 }
 

@@ -305,7 +305,7 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
   });
   if (sources.empty()) return;
   std::optional<LoadedModel> model;
-  if (job->model.given) AtFlag(job->model, [&] { model = LoadModel(job->model.text); });
+  if (job->model.given) model = LoadModelOf(job->model);
   const Imported imported =
       exchange::Import(sources, model, GivenBy(job, layout, model), FileBeside);
   if (layout != nullptr && imported.no_layout) throw InputError({*imported.no_layout});

@@ -41,6 +41,9 @@ struct JobFlags {
 };
 
 // Files of other programs, see import_flags.cc.
+// The model that the flag names, by its name or its file. Throws InputError.
+LoadedModel LoadModelOf(const Flag& flag);
+
 struct LayoutFlags;
 void DeclareFrom(JobFlags* job, FlagSet* set);
 // Fills the flags that the user left out from the files of --from. `layout` null: of the job alone. Throws InputError with

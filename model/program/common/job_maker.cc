@@ -10,6 +10,7 @@
 #include "model/arch/parameters.h"
 #include "model/base/plain_text.h"
 #include "model/hardware/catalog.h"
+#include "model/hardware/cluster_file.h"
 #include "model/plan/ir/plan_facts.h"
 #include "model/program/common/adapter_flags.h"
 #include "model/program/common/release_facts.h"
@@ -133,11 +134,24 @@ std::optional<double> JobMaker::ReadRate(const Flag& flag) {
   return std::nullopt;
 }
 
+LoadedModel LoadModelOf(const Flag& flag) {
+  LoadedModel model;
+  AtFlag(flag, [&] {
+    try {
+      model = LoadModel(flag.text);
+    } catch (const InputError&) {
+      RefuseMachineFile(flag.text, "a model");
+      throw;
+    }
+  });
+  return model;
+}
+
 void JobMaker::LoadModelFile() {
   if (flags_.own_model && !flags_.model.given) {
     job_.model = *flags_.own_model;
   } else {
-    AtFlag(flags_.model, [&] { job_.model = LoadModel(flags_.model.text); });
+    job_.model = LoadModelOf(flags_.model);
   }
   request_.model = job_.model.spec;
   job_.parameters = CountParameters(request_.model).total;

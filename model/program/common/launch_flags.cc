@@ -27,9 +27,13 @@ LaunchFlags::LaunchFlags()
   set.Group("Which nodes");
   set.Value(&nodes, "--nodes", "N", "how many belong to the job, where the launcher does not say");
   set.Value(&least, "--at-least", "N", "go on with so many good ones (default all)");
-  set.Value(&deadline, "--deadline", "TIME", "who has not come until then is missing (default 5m)");
-  set.Value(&late, "--late", "TIME",
-            "who comes later is named as late, and taken until the deadline (default half of it)");
+  set.Value(
+      &deadline, "--deadline", "TIME",
+      "when all is decided (default 5m); its last fifth, 10 s at most, is for probes: who has not "
+      "come before that is missing");
+  set.Value(
+      &late, "--late", "TIME",
+      "who comes later is named as late, and taken all the same (default half of the deadline)");
   set.Value(&main, "--main", "HOST", "name or address of the main node");
   set.Value(&port, "--port", "N",
             "where it listens (default MASTER_PORT, or made of the job's id)");

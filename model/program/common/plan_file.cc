@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/base/text.h"
+#include "model/hardware/cluster_file.h"
 #include "model/plan/ir/verify.h"
 #include "model/program/common/job_flags.h"
 
@@ -58,6 +59,7 @@ ir::Plan ReadPlanFile(const Flag& file, const JobFlags& job, const LayoutFlags& 
     try {
       plan = ir::ParsePlan(source->text, source->name);
     } catch (const InputError& error) {
+      RefuseMachineFile(source, "a plan");
       std::vector<Diagnostic> list = error.diagnostics();
       if (list.front().hint.empty()) list.front().hint = "`plan show --ir` prints a whole plan";
       throw InputError(std::move(list));

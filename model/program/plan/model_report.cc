@@ -40,6 +40,8 @@ std::string Norms(const ModelSpec& s) {
   if (s.qk_norm == QkNorm::kHead) where += ", of queries and keys per head";
   if (s.qk_norm == QkNorm::kWidth) where += ", of queries and keys over all heads";
   if (s.embedding_norm) where += ", of the embedding";
+  if (s.norm_epsilon != ModelSpec().norm_epsilon)
+    where += fmt::format(", epsilon {}", s.norm_epsilon);
   return fmt::format("{} {}", Name(s.norm), where);
 }
 

@@ -62,7 +62,7 @@ Answer RunShow(const CommandLine& line, std::size_t first) {
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeShow().help};
   TakeImports(&flags.job, &flags.layout);
   if (flags.plan.given) return Show(flags, "", ReadPlanFile(flags.plan, flags.job, flags.layout));
-  if (ModelAlone(flags)) return {ExitCode::kOk, report::ModelText(LoadModel(flags.job.model.text))};
+  if (ModelAlone(flags)) return {ExitCode::kOk, report::ModelText(LoadModelOf(flags.job.model))};
   const report::Job job = flags.job.Resolve();
   LowerResult lowered = Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
   if (const auto* refusal = std::get_if<Refusal>(&lowered))

@@ -72,12 +72,13 @@ struct Loops {
 
   // Norms, one row at a time; stats = (mean, rstd) or rstd. residual may be null.
   void (*ln_row)(const float* x, const float* gamma, const float* beta, float* y, float* stats,
-                 int64_t h);
+                 int64_t h, float epsilon);
   void (*ln_bwd_row)(const float* dy, const float* x, const float* stats, const float* gamma,
                      const float* residual, float* dx, int64_t h);
   void (*ln_wgrad)(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta,
                    int64_t rows, int64_t h);
-  void (*rms_row)(const float* x, const float* gamma, float* y, float* stats, int64_t h);
+  void (*rms_row)(const float* x, const float* gamma, float* y, float* stats, int64_t h,
+                  float epsilon);
   void (*rms_bwd_row)(const float* dy, const float* x, const float* stats, const float* gamma,
                       const float* residual, float* dx, int64_t h);
   void (*rms_wgrad)(const float* dy, const float* x, const float* stats, float* dgamma,

@@ -17,6 +17,8 @@ struct Rows {
   int64_t n() const { return rows * h; }
 };
 
+float EpsilonOf(const Frame& f) { return static_cast<float>(f.Get(Attr::kEps)); }
+
 Rows RowsOf(const Frame& f) { return {f.Size(Attr::kRows), f.Size(Attr::kH, 1)}; }
 
 using BackwardRow = void (*)(const float* dy, const float* x, const float* stats,
@@ -51,8 +53,9 @@ void LayerNorm(Frame& f) {
   const float *gamma = f.In(1, s.h), *beta = f.In(2, s.h);
   const Writer y = f.OutPieces(0, s.n(), s.h);
   float* stats = f.Out(1, 2 * s.rows);
+  const float epsilon = EpsilonOf(f);
   for (int64_t r = 0; r < s.rows; ++r) {
-    f.loops.ln_row(x.At(r * s.h, s.h), gamma, beta, y.At(r * s.h), stats + 2 * r, s.h);
+    f.loops.ln_row(x.At(r * s.h, s.h), gamma, beta, y.At(r * s.h), stats + 2 * r, s.h, epsilon);
     y.Done(r * s.h, s.h);
   }
 }
@@ -77,8 +80,9 @@ void RmsNorm(Frame& f) {
   const float* gamma = f.In(1, s.h);
   const Writer y = f.OutPieces(0, s.n(), s.h);
   float* stats = f.Out(1, s.rows);
+  const float epsilon = EpsilonOf(f);
   for (int64_t r = 0; r < s.rows; ++r) {
-    f.loops.rms_row(x.At(r * s.h, s.h), gamma, y.At(r * s.h), stats + r, s.h);
+    f.loops.rms_row(x.At(r * s.h, s.h), gamma, y.At(r * s.h), stats + r, s.h, epsilon);
     y.Done(r * s.h, s.h);
   }
 }

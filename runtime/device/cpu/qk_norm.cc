@@ -58,13 +58,14 @@ void QkNorm(Frame& f) {
   const float *x = f.In(0, s.rows * s.Width()), *gamma = f.In(1, s.Gains());
   float *y = f.Out(0, s.rows * s.Width()), *raw = f.Out(1, s.rows * s.Stretch());
   float *stats = f.Out(2, s.rows * s.Norms()), *normed = f.Scratch(s.Stretch());
+  const auto epsilon = static_cast<float>(f.Get(Attr::kEps));
   if (x != y) std::copy_n(x, s.rows * s.Width(), y);
   for (int64_t r = 0; r < s.rows; ++r) {
     float* kept = raw + r * s.Stretch();
     Gather(s, y + r * s.Width(), kept);
     for (int64_t n = 0; n < s.Norms(); ++n) {
       f.loops.rms_row(kept + s.First(n), gamma + s.Gain(n), normed + s.First(n),
-                      stats + r * s.Norms() + n, s.NormWidth(n));
+                      stats + r * s.Norms() + n, s.NormWidth(n), epsilon);
     }
     Scatter(s, normed, y + r * s.Width());
   }

@@ -12,10 +12,10 @@ namespace {
 using ir::Attr;
 
 constexpr int kRowsPerBlock = 4, kThreads = kRowsPerBlock * kWarpSize;
-constexpr float kEpsilon = 1e-5f;
 
 struct Rows {
   int64_t rows, h;
+  float epsilon;
   int64_t n() const { return rows * h; }
 };
 
@@ -80,7 +80,7 @@ __global__ void LayerNormKernel(Ref x, Ref gamma, Ref beta, Ref y, Ref stats, Ro
     for (int k = 0; k < kWide; ++k)
       squares += k < count ? (v[0][k] - mean) * (v[0][k] - mean) : 0.0f;
   });
-  const float rstd = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(s.h) + kEpsilon);
+  const float rstd = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(s.h) + s.epsilon);
   pieces.ForEach([&](int64_t c, int count, const float(&v)[1][kWide]) {
     float g[kWide], b[kWide], to[kWide];
     LoadSome(gamma, c, count, wide, g);
@@ -103,7 +103,7 @@ __global__ void RmsNormKernel(Ref x, Ref gamma, Ref y, Ref stats, Rows s, bool w
   pieces.ForEach([&](int64_t, int, const float(&v)[1][kWide]) {
     for (int k = 0; k < kWide; ++k) squares += v[0][k] * v[0][k];
   });
-  const float rstd = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(s.h) + kEpsilon);
+  const float rstd = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(s.h) + s.epsilon);
   pieces.ForEach([&](int64_t c, int count, const float(&v)[1][kWide]) {
     float g[kWide], to[kWide];
     LoadSome(gamma, c, count, wide, g);
@@ -172,7 +172,8 @@ __device__ inline void CopyValues(Ref from, Ref to, int64_t row, const QkShape& 
   }
 }
 
-__global__ void QkNormKernel(Ref x, Ref gamma, Ref y, Ref raw, Ref stats, QkShape s) {
+__global__ void QkNormKernel(Ref x, Ref gamma, Ref y, Ref raw, Ref stats, QkShape s,
+                             float epsilon) {
   const QkNormOfWarp w = NormOfWarp(s);
   if (w.row >= s.rows) return;
   if (w.norm == s.Norms()) return CopyValues(x, y, w.row, s);
@@ -182,7 +183,7 @@ __global__ void QkNormKernel(Ref x, Ref gamma, Ref y, Ref raw, Ref stats, QkShap
     const float v = Load(x, from + s.Place(w.first + i));
     squares += v * v;
   }
-  const float rstd = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(w.width) + kEpsilon);
+  const float rstd = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(w.width) + epsilon);
   for (int64_t i = LaneIndex(); i < w.width; i += kWarpSize) {
     const int64_t at = from + s.Place(w.first + i);
     const float v = Load(x, at);
@@ -212,7 +213,9 @@ __global__ void QkNormBackwardKernel(Ref dy, Ref raw, Ref stats, Ref gamma, Ref 
   }
 }
 
-Rows RowsOf(const OpFrame& f) { return {f.Size(Attr::kRows), f.Size(Attr::kH, 1)}; }
+float Epsilon(const OpFrame& f) { return static_cast<float>(f.Get(Attr::kEps)); }
+
+Rows RowsOf(const OpFrame& f) { return {f.Size(Attr::kRows), f.Size(Attr::kH, 1), Epsilon(f)}; }
 
 template <bool has_mean>
 void NormBackward(OpFrame& f) {
@@ -254,7 +257,7 @@ void QkNorm(OpFrame& f) {
   const Ref y = f.Out(0, s.rows * s.Width()), raw = f.Out(1, s.rows * s.Stretch()),
             stats = f.Out(2, s.rows * s.Norms());
   Launch(f.queue, QkNormKernel, Blocks(s.rows * (s.Norms() + 1), kRowsPerBlock), kThreads, 0, x,
-         gamma, y, raw, stats, s);
+         gamma, y, raw, stats, s, Epsilon(f));
 }
 
 void QkNormBackward(OpFrame& f) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/base/text.h"
+#include "runtime/comm/secret.h"
 #include "runtime/comm/tcp.h"
 #include "runtime/launch/mpirun.h"
 #ifdef ORRERY_HAS_MPI
@@ -94,7 +95,7 @@ Comm ReadComm(const Flag& flag, const launch::Place& place, int64_t ranks,
 
 std::unique_ptr<comm::Endpoint> ConnectProcess(Comm comm, const launch::Place& place,
                                                double deadline_s, const std::string& speaker,
-                                               const comm::NodeOrder& nodes) {
+                                               const comm::NodeOrder& nodes, bool* peer_failed) {
   try {
     auto endpoint = Connect(comm, place, deadline_s, speaker, nodes);
     if (endpoint->size() == place.size) return endpoint;
@@ -109,8 +110,13 @@ std::unique_ptr<comm::Endpoint> ConnectProcess(Comm comm, const launch::Place& p
     }
     return nullptr;
   } catch (const comm::CommError& error) {
-    if (!error.peer_failed)  // which says why
+    if (!error.peer_failed) {
       fmt::print(stderr, "{}: error: rank {}: {}\n", speaker, place.rank, error.what());
+    } else if (comm == Comm::kTcp) {  // mpirun ends its ranks, and the run has one message
+      fmt::print(stderr, "{}: rank {} on {} ends because {}\n", speaker, place.rank,
+                 comm::OwnHost(), error.what());
+      if (peer_failed != nullptr) *peer_failed = true;
+    }
     return nullptr;
   }
 }

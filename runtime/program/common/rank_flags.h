@@ -27,10 +27,11 @@ const char* CommName(Comm comm);  // as --comm has it
 Comm ReadComm(const Flag& flag, const launch::Place& place, int64_t ranks,
               Diagnostics* diagnostics);
 
-// The endpoint of a rank that is a process. Null: ranks do not come together, and it was said.
-// Its rank is that of `nodes`, which need not be place.rank. Throws InputError.
+// The endpoint of a rank that is a process. Null: ranks do not come together, and it was said; `peer_failed`: because of
+// another rank. Its rank is that of `nodes`, which need not be place.rank. Throws InputError.
 std::unique_ptr<comm::Endpoint> ConnectProcess(Comm comm, const launch::Place& place,
                                                double deadline_s, const std::string& speaker,
-                                               const comm::NodeOrder& nodes = {});
+                                               const comm::NodeOrder& nodes = {},
+                                               bool* peer_failed = nullptr);
 
 }  // namespace orrery::cli

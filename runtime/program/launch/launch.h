@@ -34,6 +34,9 @@ struct Settings {
   std::vector<std::string> command;  // empty: none
 };
 
+// The end of the deadline, seconds: nodes that come in it are too late, for those that have come probe each other.
+double ProbeReserve(double deadline_s);
+
 inline constexpr auto kLook = std::chrono::milliseconds(20);  // between two looks at all
 
 // Exit codes beside those of the command; plan's own are 0, 1 and 2.

@@ -49,10 +49,12 @@ std::vector<std::size_t> RollCall::Good() const {
 std::string RollCallText(const RollCall& call, const Settings& settings) {
   const std::size_t good = call.hosts.size();
   std::string text = fmt::format(
-      "{} of {} good after {:.3g} s ({}; at least {}, deadline {:.4g} s){}\n", good,
-      Plural(call.nodes.size(), "node"), call.closed_s,
+      "{} of {} good after {:.3g} s ({}; at least {}, deadline {:.4g} s, its last {:.3g} s for "
+      "probes){}\n",
+      good, Plural(call.nodes.size(), "node"), call.closed_s,
       settings.place.launched_by.empty() ? "flags" : settings.place.launched_by, call.least,
-      settings.deadline_s, call.interface.empty() ? "" : ", over " + call.interface);
+      settings.deadline_s, ProbeReserve(settings.deadline_s),
+      call.interface.empty() ? "" : ", over " + call.interface);
   text += fmt::format("  {:<6} {:<24} {:<16} {:>5} {:>9}  {}\n", "index", "host", "address",
                       "slots", "came", "is");
   for (const Node& node : call.nodes) {
@@ -98,6 +100,7 @@ Json RollCallJson(const RollCall& call, const Settings& settings) {
           {"enough", enough},
           {"at_least", call.least},
           {"deadline_s", settings.deadline_s},
+          {"nodes_until_s", settings.deadline_s - ProbeReserve(settings.deadline_s)},
           {"decided_after_s", call.closed_s},
           {"interface", call.interface},
           {"nodes", nodes},

@@ -21,8 +21,6 @@ constexpr auto kSayEvery = std::chrono::seconds(10);
 constexpr double kReserveShare = 0.2, kLongestReserve = 10;
 constexpr double kProbesInReserve = 3;
 
-double Reserve(double deadline_s) { return std::min(kReserveShare * deadline_s, kLongestReserve); }
-
 Clock::duration Length(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
@@ -50,6 +48,10 @@ Loopback LoopbackOf(const Settings& settings) {
 }
 
 }  // namespace
+
+double ProbeReserve(double deadline_s) {
+  return std::min(kReserveShare * deadline_s, kLongestReserve);
+}
 
 nlohmann::json TestJson(const TestResult& result) {
   nlohmann::json json = {{"good", result.good}, {"why", result.why}};
@@ -94,7 +96,7 @@ void Caller::AddMain() {
   own.slots = std::max<int64_t>(settings_.place.slots, 1);
   own.addresses = probes_.addresses();
   if (!own.addresses.empty()) own.control = own.addresses.front().interface;
-  const auto until = start_ + Length(settings_.deadline_s - Reserve(settings_.deadline_s));
+  const auto until = start_ + Length(settings_.deadline_s - ProbeReserve(settings_.deadline_s));
   own_test_ = std::async(std::launch::async, [this, until] { return RunTests(settings_, until); });
 }
 
@@ -103,7 +105,7 @@ double Caller::Elapsed() const {
 }
 
 const RollCall& Caller::Gather() {
-  const double reserve = Reserve(settings_.deadline_s);
+  const double reserve = ProbeReserve(settings_.deadline_s);
   Collect(start_ + Length(settings_.deadline_s - reserve));
   if (launch::SignalSeen() != 0) return call_;
   for (Node& node : call_.nodes) {
@@ -260,7 +262,7 @@ void Caller::ChooseInterface(Clock::time_point until) {
   if (settings_.interface.empty()) names = InterfacesToTry(nodes);
   call_.interface = names.front();
   std::vector<std::pair<std::size_t, std::size_t>> fewest;
-  const double seconds = Reserve(settings_.deadline_s) / kProbesInReserve;
+  const double seconds = ProbeReserve(settings_.deadline_s) / kProbesInReserve;
   for (const std::string& name : names) {
     if (name != names.front() && Clock::now() + Length(seconds) > until) break;
     const auto failed = FailedPairs(good, name, seconds);
@@ -340,8 +342,13 @@ bool Caller::TurnAwayLate() {
   const std::string host = admitted->caller.host;
   const double came = Elapsed();
   channel.Send({{"out",
-                 {{"why", fmt::format("it came after {:.3g} s, and it was decided after {:.3g} s",
-                                      came, call_.closed_s)},
+                 {{"why", fmt::format("it came after {:.3g} s, and it was decided after {:.3g} s{}",
+                                      came, call_.closed_s,
+                                      came < settings_.deadline_s
+                                          ? fmt::format(": the last {:.3g} s of --deadline are for "
+                                                        "probes",
+                                                        ProbeReserve(settings_.deadline_s))
+                                          : "")},
                   {"code", kTooFewCode}}}});
   const auto rank = static_cast<std::size_t>(std::max<int64_t>(admitted->caller.rank, 0));
   Say(fmt::format("{} came after {:.3g} s: too late", host, came));

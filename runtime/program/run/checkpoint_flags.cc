@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "runtime/program/run/run_job.h"
 
@@ -27,11 +28,19 @@ void ReadCheckpoint(const Flag& flag, RunJob* job) {
   if (job->model.hf_config != nullptr) config = job->model.hf_config->text;
   std::vector<std::string> notes;
   const std::string next = ConfigNextTo(flag.text);
-  if (family.empty() && !next.empty()) {
+  if (!next.empty()) {
     try {
-      const LoadedModel beside = LoadModel(next);
-      family = beside.hf_family;
-      config = beside.hf_config->text;
+      LoadedModel beside = LoadModel(next);
+      if (family.empty()) {
+        family = beside.hf_family;
+        config = beside.hf_config->text;
+      }
+      const double here = job->model.spec.norm_epsilon;
+      const double there = std::exchange(beside.spec.norm_epsilon, here);
+      if (there != here)
+        notes.push_back(
+            fmt::format("{} has norms with epsilon {}, and the model that is trained with {}", next,
+                        there, here));
       if (!SameModel(beside.spec, job->model.spec))
         notes.push_back(
             fmt::format("{} describes another model than --model, which is trained", next));
@@ -59,13 +68,12 @@ weights::ExportOptions ExportOptionsOf(const Flag& flag, const RunJob& job) {
                                                           : "";
   if (!family.empty()) {
     options.table = TensorsOf(family);
-    options.config = job.model.hf_config != nullptr
-                         ? job.model.hf_config->text
-                         : HfConfigText(family, job.model.spec, weights::kNormEpsilon);
+    options.config = job.model.hf_config != nullptr ? job.model.hf_config->text
+                                                    : HfConfigText(family, job.model.spec);
     return options;
   }
   for (const std::string& name : HfTensorFamilies()) {
-    options.config = HfConfigText(name, job.model.spec, weights::kNormEpsilon);
+    options.config = HfConfigText(name, job.model.spec);
     if (options.config.empty()) continue;
     options.table = TensorsOf(name);
     return options;

@@ -140,7 +140,8 @@ ExitCode Stopped(const RunJob& job, const std::string& why, bool at_once) {
 
 bool RunAsProcess(RunJob* job, Outcome* outcome) {
   std::optional<launch::WhileJoining> joining(std::in_place);
-  auto host = ConnectProcess(job->comm, job->place, job->timeout_s, kSpeaker, job->order);
+  auto host = ConnectProcess(job->comm, job->place, job->timeout_s, kSpeaker, job->order,
+                             &outcome->peer_failed);
   outcome->joined = host != nullptr;
   if (host == nullptr) return false;
   job->place.rank = host->rank();
@@ -182,7 +183,9 @@ ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
 std::unique_ptr<snapshot::FolderLock> LockFolder(const RunFlags& flags, const RunJob& job) {
   if (job.save.empty() || job.place.rank != 0) return nullptr;
   try {
-    return std::make_unique<snapshot::FolderLock>(job.save);
+    auto lock = std::make_unique<snapshot::FolderLock>(job.save);
+    CheckSaveFolder(flags, job);  // another run may have ended there while this one waited
+    return lock;
   } catch (const snapshot::SnapshotError& error) {
     const Flag& flag = flags.save.given ? flags.save : flags.resume;
     throw InputError({{flag.where, error.what(), "wait for it, or use another folder"}});
@@ -200,9 +203,8 @@ ExitCode CodeOf(const RunJob& job, const Outcome& outcome) {
 
 // Ranks that were asked to stop while they met do not come.
 ExitCode FailureOf(const Outcome& outcome) {
-  if (outcome.peer_failed) return ExitCode{launch::kPeerFailedCode};
-  const bool stopped = !outcome.joined && launch::SignalSeen() != 0;
-  return stopped ? ExitCode{launch::kStoppedCode} : ExitCode::kFailure;
+  if (!outcome.joined && launch::SignalSeen() != 0) return ExitCode{launch::kStoppedCode};
+  return outcome.peer_failed ? ExitCode{launch::kPeerFailedCode} : ExitCode::kFailure;
 }
 
 Answer RunCommand(const CommandLine& line) {

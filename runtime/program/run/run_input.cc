@@ -151,14 +151,17 @@ void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
                       : fmt::format("the manifest of snapshot '{}' was deleted", bare),
          "omit it to start from scratch");
   }
+  CheckSaveFolder(flags, *job);  // at once, where it holds some already
+}
+
+void CheckSaveFolder(const RunFlags& flags, const RunJob& job) {
   std::error_code ignored;
-  const bool same = std::filesystem::equivalent(job->save, job->resume, ignored);
+  const bool same = std::filesystem::equivalent(job.save, job.resume, ignored);
   // A supervisor goes on by itself.
-  if (!job->save.empty() && !same && !flags.supervise.given &&
-      !snapshot::StepsIn(job->save).empty()) {
-    Fail(flags.save, fmt::format("'{}' holds snapshots already", job->save),
-         "continue from them with --resume, or use another folder");
-  }
+  if (job.save.empty() || same || flags.supervise.given || snapshot::StepsIn(job.save).empty())
+    return;
+  Fail(flags.save, fmt::format("'{}' holds snapshots already", job.save),
+       "continue from them with --resume, or use another folder");
 }
 
 }  // namespace orrery::cli

@@ -63,6 +63,9 @@ snapshot::Conditions ConditionsOf(const RunJob& job);
 // whether the folders hold what they should. Throws InputError. (run_input.cc)
 void ReadDataFlags(const RunFlags& flags, RunJob* job);
 void ReadSnapshotFlags(const RunFlags& flags, RunJob* job);
+// Refuses a folder of --save that holds snapshots which the run does not go on from. Whoever writes into it holds its lock:
+// until then another run may save there.
+void CheckSaveFolder(const RunFlags& flags, const RunJob& job);
 
 // --init-from without --model: the folder's config.json. (checkpoint_flags.cc, as the next)
 void TakeCheckpointModel(RunFlags* flags);

@@ -76,7 +76,7 @@ class Supervisor {
     bool after_loss = false;
     for (;;) {
       const int64_t newest = Newest();
-      if (newest > behind) failures = 0;
+      if (newest != behind) failures = 0;
       behind = newest;
       back_.clear();
       if (launch::SignalSeen() != 0) return StoppedBetween();
@@ -99,7 +99,7 @@ class Supervisor {
         return ExitCode::kFailure;
       }
       after_loss = true;
-      if (Newest() > behind) failures = 0;
+      if (Newest() != behind) failures = 0;
       if (++failures > most_) {
         Say(fmt::format("gives up: {} failures in a row behind step {}, the last with {}", failures,
                         std::max<int64_t>(Newest(), 0), end.Why()));
@@ -126,10 +126,8 @@ class Supervisor {
     return Code(launch::kStoppedCode);
   }
 
-  int64_t Newest() const {
-    const std::vector<int64_t> steps = snapshot::StepsIn(job_.save);
-    return steps.empty() ? -1 : steps.front();
-  }
+  // Snapshots that the run refused may lie there with higher numbers.
+  int64_t Newest() const { return snapshot::LastSaved(job_.save); }
 
   static void Pause(int64_t failures) {
     const auto pause = std::min<std::chrono::milliseconds>(
@@ -293,7 +291,7 @@ class Supervisor {
       if (std::ranges::find(back_, host) == back_.end()) back_.push_back(host);
     }
     const bool fewer = launch::SlotsOf(hosts_) < job_.ranks();
-    if (back_.empty() || !fewer || Newest() <= behind_) return;
+    if (back_.empty() || !fewer || Newest() == behind_) return;
     for (const std::string& host : back_)
       Say(fmt::format("host {} answers again: the run ends with a snapshot, to go on with it",
                       host));

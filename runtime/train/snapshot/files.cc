@@ -67,6 +67,20 @@ class Input {
   int file_;
 };
 
+// Of a snapshot's folder by its name; -1: it is none.
+int64_t StepOf(const std::string& name) {
+  if (!name.starts_with("step-")) return -1;
+  const int64_t step = std::atoll(name.c_str() + 5);
+  return name == StepFolder(step) ? step : -1;
+}
+
+int64_t LatestOf(const std::string& folder) {  // -1: it names none
+  std::ifstream file(folder + "/" + kLatestName);
+  std::string name;
+  std::getline(file, name);
+  return StepOf(name);
+}
+
 }  // namespace
 
 void DiskBuffer::Resize(std::size_t bytes) {
@@ -236,27 +250,28 @@ std::vector<int64_t> StepsIn(const std::string& folder) {
   std::vector<int64_t> steps;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename();
-    if (!name.starts_with("step-")) continue;
-    const int64_t step = std::atoll(name.c_str() + 5);
+    const int64_t step = StepOf(it->path().filename());
     std::error_code ignored;
-    if (name == StepFolder(step) && fs::exists(it->path() / kManifestName, ignored))
-      steps.push_back(step);
+    if (step >= 0 && fs::exists(it->path() / kManifestName, ignored)) steps.push_back(step);
   }
   std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
 
+int64_t LastSaved(const std::string& folder) {
+  const std::vector<int64_t> steps = StepsIn(folder);
+  const int64_t latest = LatestOf(folder);
+  if (std::ranges::find(steps, latest) != steps.end()) return latest;
+  return steps.empty() ? -1 : steps.front();
+}
+
 std::string WithoutManifest(const std::string& folder) {
-  std::ifstream file(folder + "/" + kLatestName);
-  std::string name;
-  std::getline(file, name);
+  const int64_t latest = LatestOf(folder);
+  if (latest < 0) return "";
   std::error_code error;
-  const bool step = name.starts_with("step-") && name == StepFolder(std::atoll(name.c_str() + 5));
-  const fs::path path = fs::path(folder) / name;
-  return step && fs::is_directory(path, error) && !fs::exists(path / kManifestName, error)
-             ? path.string()
-             : "";
+  const fs::path path = fs::path(folder) / StepFolder(latest);
+  return fs::is_directory(path, error) && !fs::exists(path / kManifestName, error) ? path.string()
+                                                                                   : "";
 }
 
 void RemoveStep(const std::string& folder, int64_t step) {
@@ -266,15 +281,17 @@ void RemoveStep(const std::string& folder, int64_t step) {
   fs::remove_all(path, ignored);
 }
 
-void Prune(const std::string& folder, std::size_t keep) {
+void Prune(const std::string& folder, std::size_t keep, const std::vector<int64_t>& refused) {
   const std::vector<int64_t> steps = StepsIn(folder);
-  for (std::size_t i = keep; i < steps.size(); ++i) RemoveStep(folder, steps[i]);
+  std::size_t usable = 0;
+  for (const int64_t step : steps) {
+    if (std::ranges::find(refused, step) != refused.end()) continue;
+    if (++usable > keep) RemoveStep(folder, step);
+  }
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename();
-    const int64_t step = name.starts_with("step-") ? std::atoll(name.c_str() + 5) : -1;
-    const bool unfinished = step >= 0 && name == StepFolder(step) &&
-                            std::find(steps.begin(), steps.end(), step) == steps.end();
+    const int64_t step = StepOf(it->path().filename());
+    const bool unfinished = step >= 0 && std::ranges::find(steps, step) == steps.end();
     if (unfinished) RemoveStep(folder, step);
   }
 }

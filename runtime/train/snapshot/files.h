@@ -79,11 +79,14 @@ inline constexpr char kManifestName[] = "manifest";
 inline constexpr char kLatestName[] = "LATEST";
 std::string StepFolder(int64_t step);
 std::vector<int64_t> StepsIn(const std::string& folder);  // that have a manifest, newest first
+// The step that was saved last: LATEST's, if it has a manifest, else the newest; -1: none.
+int64_t LastSaved(const std::string& folder);
 // The folder that LATEST names, if it is there and has lost its manifest; else "". A run writes LATEST last: somebody has
 // deleted the manifest since.
 std::string WithoutManifest(const std::string& folder);
-// Leaves the newest `keep` snapshots. Manifests go first: what is half removed is no snapshot.
-void Prune(const std::string& folder, std::size_t keep);
+// Leaves the newest `keep` snapshots, and those of the steps `refused`, which do not count: they may be torn, or somebody
+// else's. Manifests go first: what is half removed is no snapshot.
+void Prune(const std::string& folder, std::size_t keep, const std::vector<int64_t>& refused = {});
 void RemoveStep(const std::string& folder, int64_t step);
 
 }  // namespace orrery::snapshot

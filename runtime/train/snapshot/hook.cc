@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 
 #include "runtime/train/snapshot/snapshot.h"
 
@@ -26,10 +28,20 @@ void SnapshotHook::BeforeTraining(exec::Executor* executor) {
   const Resumed resumed = Resume(executor, endpoint_,
                                  {options_.resume, options_.seed, options_.data,
                                   options_.deadline_s, options_.note, options_.conditions});
-  resumed_step_ = saved_step_ = resumed.step;
+  resumed_step_ = resumed.step;
   resumed_samples_ = resumed.samples;
   data_->Resume(resumed.step, resumed.samples);
-  if (options_.resume != options_.save) saved_step_ = -1;
+  std::error_code ignored;
+  const bool same = options_.resume == options_.save ||
+                    std::filesystem::equivalent(options_.resume, options_.save, ignored);
+  if (same) {
+    saved_step_ = resumed.step;
+    saver_.set_refused(resumed.refused);
+    if (first && !resumed.refused.empty() && options_.note)
+      options_.note(
+          fmt::format("{}: what is not used stays, and is none of the {} snapshots that are kept",
+                      options_.save, kKept));
+  }
   if (first && options_.progress) {
     options_.progress(fmt::format("resumed behind step {} from {}/{}", resumed.step,
                                   options_.resume, StepFolder(resumed.step)));

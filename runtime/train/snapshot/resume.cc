@@ -334,6 +334,7 @@ Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeO
   };
   if (const std::string bare = WithoutManifest(options.folder); !bare.empty())
     note(fmt::format("snapshot {} is not used: its manifest was deleted", bare));
+  std::vector<int64_t> refused;
   for (const int64_t step : Candidates(endpoint, options)) {
     const std::string folder = options.folder + "/" + StepFolder(step);
     Reader reader(executor, folder, step);
@@ -341,6 +342,7 @@ Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeO
         endpoint, reader.Refusal(options, endpoint->rank(), endpoint->size()), options.deadline_s);
     if (!refusal.empty()) {
       note(fmt::format("snapshot {} is not used: {}", folder, refusal));
+      refused.push_back(step);
       continue;
     }
     reader.Load();
@@ -351,7 +353,7 @@ Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeO
       note(fmt::format("data were {} so far and are {} from here on", PlainText(manifest.data),
                        options.data));
     for (const std::string& change : Changes(manifest.conditions, options.conditions)) note(change);
-    return {manifest.step, manifest.samples};
+    return {manifest.step, manifest.samples, refused};
   }
   throw SnapshotError(fmt::format("there is no snapshot to resume from in '{}'", options.folder));
 }

@@ -76,12 +76,13 @@ void WriteText(const std::string& path, const std::string& text) {
   file.Commit();
 }
 
-void WriteSnapshot(const Manifest& manifest, const std::string& folder) {
+void WriteSnapshot(const Manifest& manifest, const std::string& folder,
+                   const std::vector<int64_t>& refused) {
   const std::string name = StepFolder(manifest.step);
   SyncFolder(folder);
   WriteText(folder + "/" + name + "/" + kManifestName, ManifestText(manifest));
   WriteText(folder + "/" + kLatestName, name + "\n");
-  Prune(folder, kKept);
+  Prune(folder, kKept, refused);
 }
 
 // On a thread of its own.
@@ -121,6 +122,7 @@ void Saver::Begin(exec::Executor* executor, int64_t samples) {
     // Of an earlier attempt that was refused or cut off.
     std::error_code ignored;
     if (std::filesystem::exists(folder, ignored)) RemoveStep(options_.folder, manifest_.step);
+    std::erase(refused_, manifest_.step);
   }
   comm::LargestOf(endpoint_, 0, options_.deadline_s);
   shard_ = CopyShard(image, &bytes_);
@@ -155,7 +157,7 @@ void Saver::WriteManifest() {
   stage_ = Stage::kManifest;
   if (endpoint_->rank() != 0) return;
   for (const std::string& text : shards) manifest_.shards.push_back(ReadShard(text));
-  manifest_writer_ = Behind([this] { WriteSnapshot(manifest_, options_.folder); });
+  manifest_writer_ = Behind([this] { WriteSnapshot(manifest_, options_.folder, refused_); });
 }
 
 void Saver::Finish() {

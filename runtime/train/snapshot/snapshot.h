@@ -4,7 +4,7 @@
 // DIR/step-00000040/rank-00003.shard holds what rank 3 alone answers for of weights (master weights
 // where there are such) and optimizer moments; ranks that hold the same elements share the writing.
 // Every file is written aside, flushed, renamed; DIR/step-00000040/manifest comes last and makes
-// the snapshot; DIR/LATEST names it. The two newest are kept.
+// the snapshot; DIR/LATEST names it. The two newest are kept, and those that the run refused to resume from.
 #pragma once
 
 #include <functional>
@@ -45,6 +45,8 @@ class Saver {
   // The last that was begun is on the disk, as far as this rank knows: rank 0 sees it first.
   bool whole() const { return whole_; }
   int64_t step() const { return manifest_.step; }  // of the last that was begun
+  // Steps of snapshots in the folder that this run cannot use: they stay, and are none of the newest. Only while !busy().
+  void set_refused(std::vector<int64_t> steps) { refused_ = std::move(steps); }
 
  private:
   enum class Stage { kIdle, kShards, kManifest };
@@ -53,6 +55,7 @@ class Saver {
   void WriteManifest();
 
   SaveOptions options_;
+  std::vector<int64_t> refused_;
   comm::Endpoint* endpoint_;
   Stage stage_ = Stage::kIdle;
   bool whole_ = false;
@@ -74,6 +77,7 @@ struct ResumeOptions {
 };
 struct Resumed {
   int64_t step = 0, samples = 0;
+  std::vector<int64_t> refused;  // newer ones, torn or of something else
 };
 
 // Every rank calls it before its first step: fills the arena from the newest snapshot that is whole

@@ -13,8 +13,6 @@
 
 namespace orrery::weights {
 
-inline constexpr double kNormEpsilon = 1e-5;  // of the norm kernels of all devices
-
 struct ExportOptions {
   std::string folder;  // that takes the files; made
   HfTensors table;     // of the family

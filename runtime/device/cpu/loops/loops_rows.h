@@ -7,8 +7,6 @@
 namespace orrery::cpu {
 namespace {
 
-constexpr float kNormEpsilon = 1e-5f;
-
 float SumOf(const float* x, int64_t n) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -35,13 +33,13 @@ void ColSumLoop(const float* x, float* sum, int64_t rows, int64_t h) {
   }
 }
 
-void LnRow(const float* x, const float* gamma, const float* beta, float* y, float* stats,
-           int64_t h) {
+void LnRow(const float* x, const float* gamma, const float* beta, float* y, float* stats, int64_t h,
+           float epsilon) {
   const float count = static_cast<float>(h), mean = SumOf(x, h) / count;
   float squares = 0;
 #pragma omp simd reduction(+ : squares)
   for (int64_t c = 0; c < h; ++c) squares += (x[c] - mean) * (x[c] - mean);
-  const float rstd = 1.0f / __builtin_sqrtf(squares / count + kNormEpsilon);
+  const float rstd = 1.0f / __builtin_sqrtf(squares / count + epsilon);
   ORRERY_SIMD for (int64_t c = 0; c < h; ++c) y[c] = (x[c] - mean) * rstd * gamma[c] + beta[c];
   stats[0] = mean;
   stats[1] = rstd;
@@ -91,9 +89,8 @@ void LnWgrad(const float* dy, const float* x, const float* stats, float* dgamma,
   for (; r < rows; ++r) LnWgradRows<1>(dy + r * h, x + r * h, stats + 2 * r, dgamma, dbeta, h);
 }
 
-void RmsRow(const float* x, const float* gamma, float* y, float* stats, int64_t h) {
-  const float rstd =
-      1.0f / __builtin_sqrtf(DotLoop(x, x, h) / static_cast<float>(h) + kNormEpsilon);
+void RmsRow(const float* x, const float* gamma, float* y, float* stats, int64_t h, float epsilon) {
+  const float rstd = 1.0f / __builtin_sqrtf(DotLoop(x, x, h) / static_cast<float>(h) + epsilon);
   ORRERY_SIMD for (int64_t c = 0; c < h; ++c) y[c] = x[c] * rstd * gamma[c];
   stats[0] = rstd;
 }
