@@ -2,6 +2,7 @@
 // Runs at a few steps of each number of nodes.
 #include "model/provision/run_values.h"
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <utility>
@@ -15,6 +16,9 @@ constexpr double kLeast = 1.0 / 8, kNearBy = 2, kMost = 64;
 constexpr double kNear =
     1e-4;  // of the value: what a line between two points near the fastest misses
 constexpr int kMostHalvings = 3;
+
+// Of equal bills the shorter run comes first: so much of what its time would cost counts on top.
+constexpr double kShorter = 1e-6;
 
 using Points = std::map<double, double>;
 
@@ -62,16 +66,29 @@ int64_t RunValues::NodesOf(const Job& job) const {
 }
 
 double RunValues::Of(const Job& job, int64_t replicas, double step_seconds) const {
-  const double time = CurveOf(job, replicas).At(step_seconds * Steps(job));
-  if (objective_ == Objective::kTime || !quote_) return time;
-  return CostOf(*quote_, NodesOf(job), Seconds(time)).value;
+  const Seconds time(CurveOf(job, replicas).At(step_seconds * Steps(job)));
+  if (objective_ == Objective::kTime || !quote_) return time.value;
+  const int64_t nodes = NodesOf(job);
+  return (CostOf(*quote_, nodes, time) + TieOf(nodes) * time.value).value;
 }
 
 double RunValues::StepOf(const Job& job, int64_t replicas, double value) const {
-  const double time = objective_ == Objective::kTime || !quote_
-                          ? value
-                          : LongestFor(*quote_, NodesOf(job), Dollars(value)).value;
-  return CurveOf(job, replicas).Inverse(time) / Steps(job);
+  Seconds time(value);
+  if (objective_ != Objective::kTime && quote_) {
+    const int64_t nodes = NodesOf(job);
+    const Dollars whole(value / (1 + kShorter)), tie = TieOf(nodes);
+    time = LongestFor(*quote_, nodes, whole);
+    // The next bill is reached in part, where the run is short enough for its price.
+    const Dollars next = CostOf(*quote_, nodes, time * (1 + 1e-9) + Seconds(1e-3));
+    if (tie.value > 0 && value > next.value)
+      time = std::max(
+          time, std::min(LongestFor(*quote_, nodes, next), Seconds((Dollars(value) - next) / tie)));
+  }
+  return CurveOf(job, replicas).Inverse(time.value) / Steps(job);
+}
+
+Dollars RunValues::TieOf(int64_t nodes) const {
+  return quote_->price.price * Seconds(kShorter) * static_cast<double>(nodes);
 }
 
 const IncreasingCurve& RunValues::CurveOf(const Job& job, int64_t replicas) const {

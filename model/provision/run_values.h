@@ -19,6 +19,7 @@
 
 namespace orrery {
 
+// Bills are whole hours or so: of equal ones the shorter run counts as the cheaper by a millionth.
 class RunValues : public RunValue {
  public:
   // `quote`: empty: no price. `keeps`: the limits of the run.
@@ -39,6 +40,7 @@ class RunValues : public RunValue {
   };
   double Steps(const Job& job) const;
   int64_t NodesOf(const Job& job) const;
+  Dollars TieOf(int64_t nodes) const;  // a second of a run among equal bills
   const IncreasingCurve& CurveOf(const Job& job, int64_t replicas) const;
   IncreasingCurve Draw(Job job, int64_t replicas) const;
   const Quote* quote() const { return quote_ ? &*quote_ : nullptr; }

@@ -47,8 +47,8 @@ double ObjectiveValue(const SearchRequest& request, double step_seconds, const J
 Rank Evaluator::RankOf(double seconds, int64_t replicas, double memory, int64_t split,
                        int64_t sequence) const {
   const bool may_tie = request_.input.limited() || request_.run != nullptr;
-  return {ObjectiveValue(request_, seconds, job_, replicas), may_tie ? seconds : 0, memory, split,
-          sequence};
+  return {ObjectiveValue(request_, seconds, job_, replicas),
+          may_tie ? ObjectiveValue(Objective::kTime, seconds, job_) : 0, memory, split, sequence};
 }
 
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,

@@ -22,8 +22,8 @@
 
 namespace orrery {
 
-// What orders candidates: objective, then the step alone where the input may set the pace, then memory, then place in the
-// enumeration.
+// What orders candidates: objective, then the step alone (seconds per sequence) where the input may set the pace, then memory, then
+// place in the enumeration.
 struct Rank {
   double value = 0;
   double step = 0;  // 0: the input has no limit

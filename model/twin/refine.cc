@@ -134,7 +134,7 @@ class Refiner {
   // As Rank::step.
   double StepOf(const Candidate& candidate, double seconds) const {
     return request_.input.limited() || request_.run
-               ? ObjectiveValue(request_.objective, seconds, runner_.JobOf(candidate))
+               ? ObjectiveValue(Objective::kTime, seconds, runner_.JobOf(candidate))
                : 0;
   }
 

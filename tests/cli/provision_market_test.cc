@@ -389,6 +389,29 @@ TEST(Tokens, NodeCountsAndReplicasRankByTheRun) {
   EXPECT_GE(turned, 3);
 }
 
+// An hour that begins is paid for: of equal bills the shorter run comes first, with its input and whatever its batch.
+TEST(Tokens, OfEqualBillsTheShorterRunComesFirst) {
+  const std::vector<std::string> fed = {"--model",        "bert-1.5b",  "--nodes",  "16",
+                                        "--global-batch", "256",        "--tokens", "300M",
+                                        "--input",        "3ktokens/s", "--spares", "0"};
+  const std::vector<std::string> batches = {"--model",        "llama3-8b", "--nodes",  "4",
+                                            "--global-batch", "32..512",   "--tokens", "800M"};
+  for (const auto& question : {fed, batches}) {
+    const json answer =
+        JsonOf(With(question, {"--topology", "dgx-h100", "--node-price", "36USD/h", "--setup", "0h",
+                               "--refine", "0", "--objective", "cost"}));
+    double cost = 0, time = 0;
+    for (const json& run : answer["training"]["runs"]) {
+      EXPECT_GE(run["cost_usd"].get<double>(), cost * (1 - 1e-9));
+      if (run["cost_usd"].get<double>() <= cost) {
+        EXPECT_GE(run["time_s"].get<double>(), time * (1 - 1e-3));
+      }
+      cost = run["cost_usd"], time = run["time_s"];
+    }
+    EXPECT_GT(cost, 0);
+  }
+}
+
 // A cost is that of the run: a small batch is cheap by the step alone.
 TEST(Tokens, BatchesRankByTheRun) {
   const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d",
