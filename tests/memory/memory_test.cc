@@ -60,6 +60,28 @@ TEST(MemoryReport, StatesFollowTheOptimizer) {
   EXPECT_EQ(states(Optimizer::kMuon), 8 * total - 4 * layers);
 }
 
+// ZeRO-Offload: shards of gradients are on the host, where the states are (DeepSpeed); Megatron's stay on the device.
+TEST(MemoryReport, GradientsGoToTheHostWhereTheFrameworkSaysSo) {
+  Case c = MegatronRun(2);
+  c.strategy.offload.optimizer = 1;
+  c.work.precision = Precision::kFp16;
+  for (const int zero : {2, 3}) {
+    c.strategy.zero = zero;
+    MemoryLimits limits{Bytes(16 * kGiB), Bytes(0), 0};
+    const auto gradients = [&](const MemoryReport& report) {
+      return report.stages[0].by_class[static_cast<std::size_t>(MemoryClass::kGradients)].value;
+    };
+    const MemoryReport here = Report(c, limits);
+    limits.allocation.holding = HoldingOf(LoadFrameworkProfile("deepspeed"));
+    const MemoryReport there = Report(c, limits);
+    const double shard = 2 * static_cast<double>(CountParameters(c.model).total) / c.strategy.dp;
+    EXPECT_NEAR(gradients(here) - gradients(there), shard, 0.01 * shard) << zero;
+    EXPECT_NEAR((there.stages[0].host - here.stages[0].host).value, shard, 0.01 * shard) << zero;
+  }
+  EXPECT_FALSE(HoldingOf(LoadFrameworkProfile("megatron")).gradients_on_host);
+  EXPECT_TRUE(HoldingOf(LoadFrameworkProfile("fsdp")).gradients_on_host);
+}
+
 // What the sentence names adds up to more than the capacity, buckets of reductions included.
 TEST(MemoryReport, TheOverflowCountsTheBucketsOfReductions) {
   Case c = MegatronRun(2);
