@@ -139,17 +139,23 @@ std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holdin
 }
 
 std::vector<ir::BufferId> GradientsOnHost(const ir::Program& program, const Holding& holding) {
-  std::vector<ir::BufferId> gradients;
-  if (!holding.gradients_on_host || program.blocks.empty()) return gradients;
-  for (const ir::Op& op : program.blocks.back().ops) {  // the update
-    if (op.kind != ir::OpKind::kCopy) continue;
-    const ir::BufferId id = program.views[op.in.front()].buffer;
-    const ir::Buffer& buffer = program.buffers[id];
-    if (buffer.cls == ir::BufferClass::kGrad && buffer.life == ir::Life::kStep &&
-        buffer.unit_shard_axis >= 0 && !ir::OnHost(buffer))
-      gradients.push_back(id);
+  std::vector<ir::BufferId> copied;
+  if (!holding.gradients_on_host) return copied;
+  std::set<ir::BufferId> whole;  // that all ranks add up where they are
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Op& op : block.ops) {
+      if (op.kind != ir::OpKind::kAllReduce && op.kind != ir::OpKind::kCopy) continue;
+      const ir::BufferId id = program.views[op.in.front()].buffer;
+      const ir::Buffer& buffer = program.buffers[id];
+      if (buffer.cls != ir::BufferClass::kGrad || buffer.life != ir::Life::kStep ||
+          ir::OnHost(buffer))
+        continue;
+      if (op.kind == ir::OpKind::kCopy) copied.push_back(id);
+      if (op.kind == ir::OpKind::kAllReduce && buffer.unit_shard_axis < 0) whole.insert(id);
+    }
   }
-  return gradients;
+  std::erase_if(copied, [&](ir::BufferId id) { return whole.contains(id); });
+  return copied;
 }
 
 // PyTorch's torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: set_reshard_after_backward(False) of all
