@@ -91,6 +91,11 @@ std::string OfRows(std::string cell, int rows, int of) {
   return rows == of ? cell : fmt::format("{} ({} rows)", cell, rows);
 }
 
+// Mean error of the simulated steps.
+std::string SimulatedMean(const ErrorSummary& closed, const ErrorSummary& event) {
+  return OfRows(Percent(event.mean), event.predicted, closed.predicted);
+}
+
 std::string EngineRatio(const Cases& closed, const Cases& event) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < closed.size() && i < event.size(); ++i) {
@@ -107,11 +112,9 @@ std::string StepRow(const std::string& name, const Cases& closed, const Cases& e
   const LeftOutCases model = WithoutModel(closed, left_out, false);
   const LeftOutCases source = WithoutModel(closed, left_out, true);
   const ErrorSummary unseen = Summarise(model.All()), foreign = Summarise(source.All());
-  const ErrorSummary simulated = Summarise(event);
   return fmt::format("| {} | {} | {} | {} | {} | {} | {:+.0f} | {} | {} | {} | {} |\n", name,
                      TopologiesOf(closed), all.predicted, Percent(all.mean), Percent(all.median),
-                     Signed(all.bias), 100 * all.worst,
-                     OfRows(Percent(simulated.mean), simulated.predicted, all.predicted),
+                     Signed(all.bias), 100 * all.worst, SimulatedMean(all, Summarise(event)),
                      EngineRatio(closed, event),
                      OfRows(fmt::format("{}, {}", Percent(unseen.mean), Percent(unseen.median)),
                             unseen.predicted, all.predicted),
@@ -150,7 +153,8 @@ std::string IntervalSection(const Groups& closed, const LeftOutRows& left_out) {
     const LeftOutCases model = WithoutModel(members, left_out, false);
     const LeftOutCases source = WithoutModel(members, left_out, true);
     out += fmt::format("| {} | {} | {:.0f} | {} | {} |\n", name, all.predicted, 100 * all.inside,
-                       Share(model.inside, model.judged), Share(source.inside, source.judged));
+                       OfRows(Share(model.inside, model.judged), model.judged, all.predicted),
+                       OfRows(Share(source.inside, source.judged), source.judged, all.predicted));
   }
   return out + "\n";
 }
