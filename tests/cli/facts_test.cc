@@ -70,7 +70,7 @@ TEST(Facts, ZeroOffloadKeepsGradientsOnTheHost) {
         "optimizer", "--recompute",    "full",       "--precision",     "fp16",      "--json"};
     if (!facts.empty()) words.insert(words.end(), {"--fact", facts});
     const Outcome outcome = RunPlan(words);
-    return nlohmann::json::parse(outcome.out)["memory"];
+    return nlohmann::json::parse(outcome.out)["prediction"]["memory"];
   };
   const auto there = memory("2", ""), here = memory("2", "offload_gradients=off");
   EXPECT_TRUE(there["fits"]) << there;
