@@ -39,7 +39,7 @@ SearchRequest RequestOf(const ParitySelection& selection, const std::string& mod
   request.work.lora = selection.lora;
   request.work.seq_len = selection.seq_len;
   request.work.global_batch = selection.global_batch;
-  request.work.optimizer = situation.optimizer.value_or(Optimizer::kAdam);
+  request.work.optimizer = situation.optimizer.value_or(selection.optimizer);
   request.fixed = selection.fixed;
   request.fixed.zero = situation.zero;
   if (*situation.fabric != '\0') request.topology.fabric_profile = situation.fabric;

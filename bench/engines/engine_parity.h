@@ -25,6 +25,7 @@ struct ParitySelection {
   Fp8 fp8 = Fp8::kOff;
   SkippedLayers fp8_skip = {};
   Lora lora = {};
+  Optimizer optimizer = Optimizer::kAdam;  // where the situation names none
   std::string facts;  // of all frameworks, over their own: "fp8_weights=current"
   // One of so many parts of all combinations of topology, framework and situation. Of six, each part has each topology with
   // each framework in one situation, and each framework in each situation.

@@ -117,6 +117,15 @@ void ReadScales(const Fields& fields, ModelSpec* spec) {
   if (divisor > 0) spec->attention_scale = 1 / std::sqrt(divisor);
 }
 
+constexpr NameRow<std::optional<RopeScaling::Kind>> kRopeKinds[] = {
+    {"default", RopeScaling::Kind::kNone},
+    {"linear", RopeScaling::Kind::kLinear},
+    {"dynamic", std::nullopt},
+    {"llama3", RopeScaling::Kind::kLlama3},
+    {"yarn", RopeScaling::Kind::kYarn},
+    {"longrope", std::nullopt},
+    {"su", std::nullopt}};
+
 // The figures of one kind, as transformers' modeling_rope_utils.py reads them. False: not all of them are there.
 bool ReadRopeFigures(const Node& scaling, RopeScaling::Kind kind, ModelSpec* spec) {
   constexpr double kMost = 1e9;
@@ -143,40 +152,94 @@ bool ReadRopeFigures(const Node& scaling, RopeScaling::Kind kind, ModelSpec* spe
   return rope.magnify > 0;
 }
 
-void ReadRopeScaling(const Fields& fields, ModelSpec* spec) {
+// What a map of rotary positions says beside its scaling, and a key next to the map may say, too; the same in both.
+double InsideOrBeside(const Fields& fields, const std::string& beside, const Node& map,
+                      const std::string& key, double min, double max, double fallback) {
+  if (!map.Has(key)) return fallback;
+  const double inside = map.Number(key, min, max);
+  const Place place = fields.At(beside);
+  const bool written =
+      place.node.Has(place.key) && place.node.where(place.key).source == map.where().source;
+  if (written && place.node.Number(place.key, min, max) != inside)
+    map.ErrorAt(key,
+                fmt::format("{} {} contradicts {} {} in line {}", key, map.String(key), place.key,
+                            place.node.String(place.key), place.node.where(place.key).line),
+                "keep the one that is meant");
+  return inside;
+}
+
+using RopeKind = std::optional<RopeScaling::Kind>;  // nullopt: priced, not trained
+
+// `type` is the older name of `rope_type`.
+RopeKind ReadRopeKind(const Node& map, std::string* name) {
   using Kind = RopeScaling::Kind;
-  // Without a kind: priced, not trained.
-  constexpr NameRow<std::optional<Kind>> kTypes[] = {
-      {"default", Kind::kNone},  {"linear", Kind::kLinear}, {"dynamic", std::nullopt},
-      {"llama3", Kind::kLlama3}, {"yarn", Kind::kYarn},     {"longrope", std::nullopt},
-      {"su", std::nullopt}};
+  const auto kind = [&](const char* key) {
+    return map.Choice<RopeKind>(key, kRopeKinds, RopeKind(Kind::kNone));
+  };
+  *name = map.Has("rope_type") ? "rope_type" : "type";
+  if (map.Has("type") && map.Has("rope_type") && kind("type") != kind("rope_type"))
+    map.ErrorAt("type",
+                fmt::format("type {} contradicts rope_type {} in line {}", map.String("type"),
+                            map.String("rope_type"), map.where("rope_type").line),
+                "keep the one that is meant");
+  return kind(name->c_str());
+}
+
+void RejectUnknownRopeKeys(const Node& map) {
+  for (const char* known :
+       {"rope_type", "type", "factor", "original_max_position_embeddings", "attention_factor",
+        "beta_fast", "beta_slow", "short_factor", "long_factor", "low_freq_factor",
+        "high_freq_factor", "mscale", "mscale_all_dim", "truncate"})
+    (void)map.Has(known);
+  map.RejectUnknownKeys();
+}
+
+void ReadRopeMap(const Fields& fields, const Node& map, ModelSpec* spec) {
+  std::string type;
+  const RopeKind kind = ReadRopeKind(map, &type);
+  if (kind != RopeScaling::Kind::kNone) {
+    if (kind && ReadRopeFigures(map, *kind, spec))
+      spec->rope_scaling.kind = *kind;
+    else
+      spec->untrained.push_back("rope_scaling " + map.String(type)), spec->rope_scaling = {};
+  }
+  spec->rope_base =
+      InsideOrBeside(fields, "rope_base", map, "rope_theta", 1, 1e12, spec->rope_base);
+  spec->rotary_share = InsideOrBeside(fields, "rotary_share", map, "partial_rotary_factor", 1e-3, 1,
+                                      spec->rotary_share);
+  RejectUnknownRopeKeys(map);
+}
+
+// Of layers with a window, which have a base of their own and no scaling.
+void ReadRopeOfWindows(const Fields& fields, const Node& map, ModelSpec* spec) {
+  std::string type;
+  if (ReadRopeKind(map, &type) != RopeScaling::Kind::kNone)
+    map.ErrorAt(
+        type, fmt::format("{} '{}' of sliding_attention cannot be planned", type, map.String(type)),
+        "default can");
+  spec->rope_base_of_windows =
+      InsideOrBeside(fields, "rope_base_of_windows", map, "rope_theta", 1, 1e12, 0);
+  RejectUnknownRopeKeys(map);
+}
+
+void ReadRopeScaling(const Fields& fields, ModelSpec* spec) {
   const Place place = fields.At("rope_scaling");
   const auto scaling = place.node.Find(place.key);
   if (!scaling) return;
   if (scaling->IsScalar()) {
-    if (place.node.Choice<std::optional<Kind>>(place.key, kTypes, Kind::kNone) != Kind::kNone)
+    if (place.node.Choice<RopeKind>(place.key, kRopeKinds, RopeScaling::Kind::kNone) !=
+        RopeScaling::Kind::kNone)
       place.node.ErrorAt(
           place.key,
           fmt::format("rope_scaling '{}' without its figures", place.node.String(place.key)),
           "a map: {rope_type: linear, factor: 8}");
     return;
   }
-  const char* type = scaling->Has("type") ? "type" : "rope_type";
-  const std::optional<Kind> kind =
-      scaling->Choice<std::optional<Kind>>(type, kTypes, std::optional<Kind>(Kind::kNone));
-  if (kind != Kind::kNone) {
-    if (kind && ReadRopeFigures(*scaling, *kind, spec))
-      spec->rope_scaling.kind = *kind;
-    else
-      spec->untrained.push_back("rope_scaling " + scaling->String(type)), spec->rope_scaling = {};
-  }
-  spec->rope_base = scaling->Number("rope_theta", 1, 1e12, spec->rope_base);
-  spec->rotary_share = scaling->Number("partial_rotary_factor", 1e-3, 1, spec->rotary_share);
-  for (const char* known :
-       {"rope_type", "factor", "original_max_position_embeddings", "attention_factor", "beta_fast",
-        "beta_slow", "short_factor", "long_factor", "low_freq_factor", "high_freq_factor", "mscale",
-        "mscale_all_dim", "truncate"})
-    (void)scaling->Has(known);
+  const auto full = scaling->Find("full_attention"), windowed = scaling->Find("sliding_attention");
+  if (!full && !windowed) return ReadRopeMap(fields, *scaling, spec);
+  // A map for each kind of attention (transformers 5).
+  if (full) ReadRopeMap(fields, *full, spec);
+  if (windowed) ReadRopeOfWindows(fields, *windowed, spec);
   scaling->RejectUnknownKeys();
 }
 
@@ -202,11 +265,14 @@ void ReadPositions(const Fields& fields, ModelSpec* spec) {
     }
     spec->rotary_share = static_cast<double>(width) / static_cast<double>(head);
   }
-  const double local = fields.Number("rope_base_of_windows", 1, 1e12, spec->rope_base);
-  if (local != spec->rope_base) spec->rope_base_of_windows = local;
+  if (spec->rope_base_of_windows == 0)
+    spec->rope_base_of_windows = fields.Number("rope_base_of_windows", 1, 1e12, spec->rope_base);
+  if (spec->rope_base_of_windows == spec->rope_base) spec->rope_base_of_windows = 0;
 }
 
-void ReadLayerTypes(const Place& place, int64_t window, ModelSpec* spec) {
+// The kinds of all layers. `on`: whether the model has windows; `flag`: the key that says so.
+void ReadLayerTypes(const Place& place, bool on, const std::string& flag, int64_t window,
+                    ModelSpec* spec) {
   constexpr NameRow<bool> kTypes[] = {{"full_attention", false}, {"sliding_attention", true}};
   const std::vector<Node> types = place.node.Items(place.key);
   if (static_cast<int64_t>(types.size()) != spec->layers) {
@@ -221,6 +287,10 @@ void ReadLayerTypes(const Place& place, int64_t window, ModelSpec* spec) {
     if (known == std::end(kTypes)) {
       type.Error(fmt::format("layers of type '{}' cannot be planned", text),
                  "full_attention and sliding_attention can");
+      return;
+    }
+    if (known->second && !on) {
+      type.Error(fmt::format("a layer with a sliding window, and {} is false", flag));
       return;
     }
     if (known->second && window == 0) {
@@ -242,8 +312,8 @@ void ReadWindows(const Fields& fields, ModelSpec* spec) {
     fields.Error("window", "sliding windows are planned for decoders only");
     return;
   }
-  if (const Place types = fields.At("layer_types"); on && types.node.Has(types.key))
-    return ReadLayerTypes(types, window, spec);
+  if (const Place types = fields.At("layer_types"); types.node.Has(types.key))
+    return ReadLayerTypes(types, on, fields.At("windowed").key, window, spec);
   if (!on || window == 0 || full_every == 1 || first >= spec->layers) return;
   if (first == 0 && full_every == 0) {
     spec->windows = {window};

@@ -2,6 +2,8 @@
 // Reads HuggingFace config.json files by the rules of their family.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "model/arch/enum_names.h"
 #include "model/arch/hf_family.h"
 #include "model/arch/readers.h"
@@ -9,15 +11,66 @@
 namespace orrery {
 namespace {
 
-// Sizes that the file leaves to the defaults of the HuggingFace class.
-void NoteDefaults(const HfFamily& family, const Node& config, std::vector<std::string>* notes) {
+// Keys of the description that move parameters, or what attention sees.
+constexpr const char* kMoving[] = {"layers",        "decoder_layers",
+                                   "hidden",        "ffn",
+                                   "heads",         "kv_heads",
+                                   "head_dim",      "vocab",
+                                   "positions",     "max_positions",
+                                   "gated",         "qkv_bias",
+                                   "out_bias",      "linear_bias",
+                                   "head_bias",     "parallel",
+                                   "shared_norm",   "post_norm",
+                                   "token_types",   "tied_embeddings",
+                                   "windowed",      "window",
+                                   "full_every",    "first_windowed",
+                                   "rope_base",     "rope_base_of_windows",
+                                   "rotary_share",  "rotary_width",
+                                   "attention_cap", "logit_cap"};
+
+// What a map of rotary positions says, for all layers or for a kind of attention.
+bool InRopeMap(const HfFamily& family, const Node& config, const char* attention,
+               const std::string& key) {
+  const Place place = family.Find(config, "rope_scaling");
+  const auto map = place.node.Find(place.key);
+  if (!map || !map->IsMap()) return false;
+  const auto of_kind = map->Find(attention);
+  return map->Has(key) || (of_kind && of_kind->IsMap() && of_kind->Has(key));
+}
+
+// Whether the model has what the key is about, and no other key says it.
+bool Concerns(const HfFamily& family, const Node& config, const ModelSpec& spec,
+              const std::string& key) {
+  if (key == "rope_base") return !InRopeMap(family, config, "full_attention", "rope_theta");
+  if (key == "rotary_share")
+    return !InRopeMap(family, config, "full_attention", "partial_rotary_factor");
+  if (key == "rope_base_of_windows" && InRopeMap(family, config, "sliding_attention", "rope_theta"))
+    return false;
+  const bool of_windows = key == "window" || key == "full_every" || key == "first_windowed" ||
+                          key == "rope_base_of_windows";
+  return !of_windows || !spec.windows.empty();
+}
+
+// Of keys that the class has no value for: what follows from others without a convention that everybody knows.
+std::string Followed(const ModelSpec& spec, const std::string& key) {
+  if (key == "kv_heads") return fmt::format("{}", spec.kv_heads);
+  if (key == "rope_base" && spec.positions == Positions::kRotary)
+    return fmt::format("{}", spec.rope_base);
+  return "";
+}
+
+// What the file leaves to the defaults of the HuggingFace class.
+void NoteDefaults(const HfFamily& family, const Node& config, const ModelSpec& spec,
+                  std::vector<std::string>* notes) {
   std::string text;
-  for (const char* size : {"layers", "hidden", "ffn", "heads", "vocab"}) {
-    const Place place = family.Find(config, size);
-    if (!place.node.Has(place.key) || place.node.where(place.key).source == config.where().source)
-      continue;
-    text +=
-        fmt::format("{}{} {}", text.empty() ? "" : ", ", place.key, place.node.String(place.key));
+  std::set<std::string> told;
+  for (const char* key : kMoving) {
+    if (!Concerns(family, config, spec, key)) continue;
+    for (const auto& [name, value] : family.Assumed(config, key)) {
+      const std::string taken = value.empty() ? Followed(spec, key) : value;
+      if (taken.empty() || taken == "null" || !told.insert(name).second) continue;
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, taken);
+    }
   }
   if (text.empty()) return;
   notes->push_back(fmt::format("not in the file, so the defaults of {} in transformers: {}",
@@ -85,15 +138,16 @@ LoadedModel ReadHfConfig(SourcePtr source, const std::string& name) {
   diagnostics.ThrowIfAny();
   model.without_effect = family->Account(config, false);
   if (!inside.empty()) model.without_effect.merge(family->Account(file, true));
-  NoteDefaults(*family, config, &model.notes);
-  NoteHead(file, &model.notes);
-  model.defaults.dropout = ReadDropout(config, &model.notes);
   const Fields fields([&](const std::string& key) { return family->Find(config, key); });
   model.spec.family = fields.Choice<Family>("family", kFamilyNames, Family::kDecoder);
   if (fields.Has("longest")) model.defaults.seq_len = fields.Integer("longest", 1, kMaxPositions);
   ReadTransformer(fields, diagnostics, &model.spec);
   diagnostics.ThrowIfAny();
   RequireActivation(*family, config);
+  diagnostics.ThrowIfAny();
+  NoteDefaults(*family, config, model.spec, &model.notes);
+  NoteHead(file, &model.notes);
+  model.defaults.dropout = ReadDropout(config, &model.notes);
   diagnostics.ThrowIfAny();
   return model;
 }

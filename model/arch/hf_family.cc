@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "model/arch/data_root.h"
@@ -49,6 +50,18 @@ bool Holds(const Node& map, const std::string& key) {
 
 std::optional<Place> NonNull(const Node& map, const std::string& key) {
   return map.Has(key) ? std::optional(Place{map, key}) : std::nullopt;
+}
+
+// 1e6 is 1000000.
+bool SameText(const std::string& a, const std::string& b) {
+  const auto number = [](const std::string& text) -> std::optional<double> {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+    return value;
+  };
+  const auto first = number(a), second = number(b);
+  return first && second ? *first == *second : a == b;
 }
 
 // "did you mean 'x'? " for a key that is spelled nearly as one that means something.
@@ -126,12 +139,31 @@ Place HfFamily::Mapped(const Node& rule, const Place& value) const {
   return {*values, values->Keys().empty() ? text : values->Keys().front()};
 }
 
-Place HfFamily::FromRule(const Node& config, const Node& rule) const {
+std::optional<Node> HfFamily::Applying(const Node& config, const Node& rule) const {
   for (const Node& alternative : Alternatives(rule)) {
     const auto when = alternative.Find("when");
-    if (when && !Applies(config, *when)) continue;
+    if (!when || Applies(config, *when)) return alternative;
+  }
+  return std::nullopt;
+}
+
+std::map<std::string, Node> HfFamily::Rules() const {
+  std::map<std::string, Node> all;
+  for (const Node& file : files_) {
+    const auto rules = file.Find("model");
+    for (const std::string& key : rules ? rules->Keys() : std::vector<std::string>{}) {
+      if (const auto rule = rules->Find(key)) all.emplace(key, *rule);
+    }
+  }
+  return all;
+}
+
+Place HfFamily::FromRule(const Node& config, const Node& rule) const {
+  if (const auto applying = Applying(config, rule)) {
+    const Node& alternative = *applying;
     if (alternative.Has("is")) return {alternative, "is"};
-    const std::vector<std::string> names = NamesUnder(alternative, "key");
+    std::vector<std::string> names = NamesUnder(alternative, "key");
+    for (const std::string& other : NamesUnder(alternative, "else")) names.push_back(other);
     for (const std::string& name : names) {  // any name of the file before a default of the class
       if (config.Has(name)) return Mapped(alternative, {config, name});
     }
@@ -164,7 +196,8 @@ std::set<std::string> HfFamily::UsedKeys() const {
       const auto rule = rules->Find(key);
       if (!described.insert(key).second || !rule || rule->IsScalar()) continue;
       for (const Node& alternative : Alternatives(*rule)) {
-        for (const std::string& name : NamesUnder(alternative, "key")) used.insert(name);
+        for (const char* names : {"key", "else"})
+          for (const std::string& name : NamesUnder(alternative, names)) used.insert(name);
         if (const auto when = alternative.Find("when")) {
           for (const std::string& name : when->Keys()) used.insert(name);
         }
@@ -188,6 +221,81 @@ void HfFamily::CheckOnly(const Node& config) const {
                      fmt::format("only: {}", fmt::join(allowed, ", ")));
     }
   }
+}
+
+// Whether two values mean the same: equal scalars, numbers by their value; maps whose common keys do.
+bool HfFamily::Same(const Place& a, const Place& b) {
+  auto first = a.node.Find(a.key), second = b.node.Find(b.key);
+  if (!first || !second) return !first == !second;
+  if (first->IsScalar() != second->IsScalar()) return false;
+  if (first->IsScalar()) return SameText(a.node.String(a.key), b.node.String(b.key));
+  if (!first->IsMap() || !second->IsMap()) return first->IsMap() == second->IsMap();
+  // Rotary positions, one map for all layers or one for each kind of attention: those of full attention.
+  for (auto* map : {&first, &second})
+    if (auto full = (*map)->Find("full_attention")) *map = full;
+  for (const std::string& key : first->Keys()) {
+    const std::string other = key == "type" && !second->Has("type") ? "rope_type" : key;
+    if (first->Has(key) && second->Has(other) && !Same({*first, key}, {*second, other}))
+      return false;
+  }
+  return true;
+}
+
+// Several names of one thing say the same. What transformers makes of others depends on its version.
+void HfFamily::CheckNames(const Node& config) const {
+  std::set<std::pair<std::string, std::string>> told;
+  for (const auto& [key, rule] : Rules()) {
+    if (rule.IsScalar()) continue;
+    const auto applying = Applying(config, rule);
+    if (!applying) continue;
+    std::string first;
+    for (const std::string& name : NamesUnder(*applying, "key")) {
+      if (!config.Has(name)) continue;
+      if (first.empty()) first = name;
+      const auto values = applying->Find("values");
+      const Place one{config, first}, other{config, name};
+      const bool mapped =
+          values && values->Has(ValueText(config, first)) && values->Has(ValueText(config, name));
+      const bool same =
+          mapped ? Same({*values, ValueText(config, first)}, {*values, ValueText(config, name)})
+                 : Same(one, other);
+      if (same || !told.emplace(first, name).second) continue;
+      config.ErrorAt(name,
+                     fmt::format("{} {} contradicts {} {} in line {}: both name the same", name,
+                                 ValueText(config, name), first, ValueText(config, first),
+                                 config.where(first).line),
+                     "keep the one that is meant");
+    }
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> HfFamily::Assumed(const Node& config,
+                                                                   const std::string& key) const {
+  std::vector<std::pair<std::string, std::string>> assumed;
+  const auto rules = Rules();
+  const auto rule = rules.find(key);
+  if (rule == rules.end() || rule->second.IsScalar()) return assumed;
+  for (const Node& alternative : Alternatives(rule->second)) {
+    const auto when = alternative.Find("when");
+    for (const std::string& name : when ? when->Keys() : std::vector<std::string>{}) {
+      if (!Holds(config, name) && Value(config, name))
+        assumed.emplace_back(name, ValueText(config, name));
+    }
+    if (when && !Applies(config, *when)) continue;
+    if (alternative.Has("is")) return assumed;
+    std::vector<std::string> names = NamesUnder(alternative, "key");
+    for (const std::string& other : NamesUnder(alternative, "else")) names.push_back(other);
+    const auto there = [&](const std::string& name) { return config.Has(name); };
+    if (std::ranges::any_of(names, there)) return assumed;
+    const auto by_class = std::ranges::find_if(
+        names, [&](const std::string& name) { return Value(config, name).has_value(); });
+    if (by_class != names.end())
+      assumed.emplace_back(*by_class, ValueText(config, *by_class));
+    else if (!names.empty())
+      assumed.emplace_back(names.front(), "");
+    return assumed;
+  }
+  return assumed;
 }
 
 // A mixture of one expert, or of none.
@@ -236,7 +344,7 @@ std::map<std::string, std::string> HfFamily::Account(const Node& config, bool ou
                      near + "remove it if it does not change the model's layers");
     }
   }
-  if (!outer) CheckOnly(config);
+  if (!outer) CheckOnly(config), CheckNames(config);
   return excused;
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/arch/description.h"
@@ -36,6 +37,11 @@ class HfFamily {
   // `outer`: the map around the part that holds the model: rules do not read it.
   std::map<std::string, std::string> Account(const Node& config, bool outer) const;
 
+  // What a key of the description rests on where `config` says nothing: keys of a config.json and what the class takes for
+  // them; "": nothing of its own, it follows from other keys.
+  std::vector<std::pair<std::string, std::string>> Assumed(const Node& config,
+                                                           const std::string& key) const;
+
   HfTensors Tensors() const;                           // hf_tensors.h
   std::size_t depth() const { return files_.size(); }  // itself, and the files that it extends
   // The inverse of Find() for those keys of the description that one key of a config.json holds; "" for others.
@@ -46,10 +52,14 @@ class HfFamily {
   std::optional<Place> Value(const Node& config, const std::string& name) const;
   std::string ValueText(const Node& config, const std::string& name) const;
   bool Applies(const Node& config, const Node& when) const;
+  std::map<std::string, Node> Rules() const;  // by key of the description, the nearest file's
+  std::optional<Node> Applying(const Node& config, const Node& rule) const;
   Place FromRule(const Node& config, const Node& rule) const;
   Place Mapped(const Node& rule, const Place& value) const;
   std::set<std::string> UsedKeys() const;
   void CheckOnly(const Node& config) const;
+  void CheckNames(const Node& config) const;
+  static bool Same(const Place& a, const Place& b);
   bool IsDense(const Node& config, const std::string& key) const;
 
   std::string name_;

@@ -69,6 +69,7 @@ const FactRow kFacts[] = {
     {"facts", "sequence_copies", &Preset::sequence_copies},
     {"facts", "gathers_kept", &Strategy::gathers_kept},
     {"facts", "reduces_apart", &Strategy::reduces_apart},
+    {"facts", "offload_gradients", &Preset::offload_gradients},
     {"facts", "compile", &Preset::compile},
     {"facts", "fused_norm", &Preset::fused_norm},
     {"facts", "autocast", &Preset::autocast},

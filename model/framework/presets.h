@@ -82,6 +82,8 @@ struct FrameworkPreset {
   bool offload_optimizer = false, offload_share = false, offload_weights = false,
        offload_activations = false;  // to the host; share: states of some of the parameters;
                                      // weights: with their states
+  // Shards of gradients whose states are on the host go there as they are reduced; else when their norm is known.
+  bool offload_gradients = false;
   std::vector<CpMethod> context;  // how ranks share sequences, preferred first; empty: they cannot
   std::vector<Fp8> fp8;           // recipes of low precision, the one that it takes by itself first
   Fp32Grads fp32_grads = Fp32Grads::kNever;

@@ -115,7 +115,8 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
         }
         case ir::Segment::kStep:
           if (op.kind == ir::OpKind::kMuon)
-            out->matrix_update = std::get<UpdateShape>(ShapeOf(program, op)->shape);
+            out->matrix_update =
+                std::get<UpdateShape>(ShapeOf(micro_batch.plan, program, op)->shape);
           if (op.kind == ir::OpKind::kAllReduce && op.phase == ir::Phase::kGradReduce &&
               AxisOf(micro_batch.plan, op) == CommAxis::kTensor)
             units.SeeTail(op);
@@ -124,7 +125,7 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
       units.See(op, segment);
       std::vector<ShapedOp>* list = PhaseList(op.phase, segment);
       if (list == nullptr) continue;
-      std::optional<ShapedOp> shaped = ShapeOf(program, op);
+      std::optional<ShapedOp> shaped = ShapeOf(micro_batch.plan, program, op);
       hops[list].See(program, op, shaped ? &*shaped : nullptr);
       if (!shaped) continue;
       if (auto* collective = std::get_if<CollectiveShape>(&shaped->shape)) {

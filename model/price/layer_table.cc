@@ -282,6 +282,16 @@ void CostEnds(const MicroBatchOps& ops, const OpPrices& prices, const SegmentCos
   }
 }
 
+void CostMatrices(const std::vector<ir::UnitMatrix>& matrices, const OpPrices& prices,
+                  LayerTable* table) {
+  if (matrices.empty()) return;
+  table->matrix_update = prices.NewtonSchulz(matrices);
+  double largest = 0;
+  for (const ir::UnitMatrix& matrix : matrices)
+    largest = std::max(largest, ir::NewtonSchulzWork(matrix));
+  table->largest_matrix = largest / ir::NewtonSchulzWork(matrices);
+}
+
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
                       const CostSetting& setting, const GroupShape& shape) {
   const OpPrices prices(setting, work.precision);
@@ -322,7 +332,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.recomputing.forward = {};  // alike
   SubtractMeans(table.plain, cast, &table.plain_more);
   CostEnds(ops, prices, costing, &table);
-  table.matrix_update = prices.NewtonSchulz(ops.matrix_update.work, ops.matrix_update.side);
+  CostMatrices(ops.matrix_update.matrices, prices, &table);
   CountShard(model, work, ops, &table);
   if (table.plain > 0 && table.plain < 1)
     table.least = std::make_shared<const LayerTable>(LeastOfKinds(table, times));

@@ -99,9 +99,10 @@ struct LayerTable {
   // Where ranks of a layer send a part each: the gather in front of a pass, the kernel that cuts behind one.
   PassTime boundary_forward, boundary_backward;
   double boundary_cut = 0;
-  double matrix_update =
-      0;                // seconds of one layer, whole: what an optimizer computes on its matrices
-  int layer_ranks = 1;  // that share a layer's weights
+  // What an optimizer computes on the matrices of one layer: seconds, and the share of these operations of the largest matrix,
+  // which one rank does alone.
+  double matrix_update = 0, largest_matrix = 0;
+  int layer_ranks = 1;     // that share a layer's weights
   int sequence_ranks = 1;  // that meet in collectives over shared sequences
   // Where they are on several nodes: share of the time of messages inside layers for which those hold the NICs.
   double holds_nics = 0;

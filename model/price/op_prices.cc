@@ -47,8 +47,9 @@ OpPrice OpPrices::Price(const ShapedOp& op, bool accumulates) const {
   return price;
 }
 
-OpPrice OpPrices::Price(const ir::Program& program, const ir::Op& op, bool accumulates) const {
-  const std::optional<ShapedOp> shaped = ShapeOf(program, op);
+OpPrice OpPrices::Price(const ir::Plan& plan, const ir::Program& program, const ir::Op& op,
+                        bool accumulates) const {
+  const std::optional<ShapedOp> shaped = ShapeOf(plan, program, op);
   return shaped ? Price(*shaped, accumulates) : OpPrice{};
 }
 
@@ -110,9 +111,14 @@ double OpPrices::UpdatePerElement(const Workload& work) const {
   ORRERY_CHECK(false, "optimizer {}", static_cast<int>(work.optimizer));
 }
 
-double OpPrices::NewtonSchulz(double work, double side) const {
-  if (work <= 0 || side <= 0) return 0;
-  return work / (2 * side * side * side) * cost_.Gemm({side, side, side});
+double OpPrices::NewtonSchulz(const std::vector<ir::UnitMatrix>& matrices) const {
+  double seconds = 0;
+  for (const auto& [rows, columns, count] : matrices) {
+    const double step = cost_.Gemm({rows, rows, columns}) + cost_.Gemm({rows, rows, rows}) +
+                        cost_.Gemm({rows, columns, rows});
+    seconds += count * ir::kNewtonSchulzSteps * step;
+  }
+  return seconds;
 }
 
 double OpPrices::Device(const ShapedOp& op) const {
@@ -146,7 +152,7 @@ double OpPrices::Update(const UpdateShape& s) const {
           s.kind == ir::OpKind::kMuon ? 8.0 : 4 * (4 - std::min(s.moment_bytes, 4.0));
       const double copy = s.weight_bytes < 4 ? 6.0 : 0.0;
       return stream(std::max(framework_->adam_traffic - saved - copy, 0.0)) +
-             NewtonSchulz(s.work, s.side);
+             s.share * NewtonSchulz(s.matrices);
     }
     case ir::OpKind::kLambDir:
       return stream(framework_->lamb_traffic);

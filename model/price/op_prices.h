@@ -32,7 +32,8 @@ class OpPrices {
 
   // `accumulates`: gradients are added up over several micro-batches.
   OpPrice Price(const ShapedOp& op, bool accumulates) const;
-  OpPrice Price(const ir::Program& program, const ir::Op& op, bool accumulates) const;
+  OpPrice Price(const ir::Plan& plan, const ir::Program& program, const ir::Op& op,
+                bool accumulates) const;
   // True for a cast that is part of the kernel in front of it.
   bool Fused(const ShapedOp& op) const;
   // Adding up gradients of so many elements, part of the price of the product that does it.
@@ -47,8 +48,8 @@ class OpPrices {
   StreamPrice UpdateStream(const char* kernel) const;
   // Of the update of one parameter with its moments, large tensors.
   double UpdatePerElement(const Workload& work) const;
-  // Of `work` operations in products of square matrices with `side` rows in 16 bits: what Muon's update adds.
-  double NewtonSchulz(double work, double side) const;
+  // Of the products that orthogonalise these matrices in 16 bits, each a kernel: what Muon's update adds.
+  double NewtonSchulz(const std::vector<ir::UnitMatrix>& matrices) const;
 
   // Of copies to and from the host, and of updates by the CPU.
   const HostPrices& OfHost() const { return host_; }

@@ -282,9 +282,26 @@ CollectiveShape CollectiveOf(const ir::Program& program, const ir::Op& op) {
   }
 }
 
+UpdateShape UpdateOf(const ir::Plan& plan, const ir::Program& program, const ir::Op& op) {
+  UpdateShape update{op.kind,
+                     op.attrs.Get(Attr::kElements),
+                     OperandBytes(program, op),
+                     op.kind == OpKind::kAdam ? ElementBytes(program, op.in[2]) : 4,
+                     ElementBytes(program, op.in[1]),
+                     ir::OnHost(program, op)};
+  if (op.kind != OpKind::kMuon) return update;
+  const int32_t unit = BufferOf(program, op.in[1]).unit;
+  if (unit < 0) return update;
+  update.matrices = ir::MatricesOf(program.units[static_cast<std::size_t>(unit)], plan.params);
+  const double work = ir::NewtonSchulzWork(update.matrices);
+  if (work > 0) update.share = op.attrs.Get(Attr::kWork) / work;
+  return update;
+}
+
 }  // namespace
 
-std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op) {
+std::optional<ShapedOp> ShapeOf(const ir::Plan& plan, const ir::Program& program,
+                                const ir::Op& op) {
   ShapedOp shaped;
   shaped.pass = PassOf(op.phase);
   shaped.surcharge = SurchargeOf(op);
@@ -311,16 +328,7 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op) {
       shaped.shape = CollectiveOf(program, op);
       return shaped;
     case ir::OpClass::kOptimizer:
-      shaped.shape = UpdateShape{
-          op.kind,
-          op.attrs.Get(Attr::kElements),
-          OperandBytes(program, op),
-          op.kind == OpKind::kAdam ? ElementBytes(program, op.in[2]) : 4,
-          ElementBytes(program, op.in[1]),
-          op.attrs.Get(Attr::kWork),
-          op.attrs.Get(Attr::kSide),
-          ir::OnHost(program, op),
-      };
+      shaped.shape = UpdateOf(plan, program, op);
       return shaped;
     case ir::OpClass::kHostLink:
       shaped.shape = HostCopyShape{ViewBytes(program, op.out.front())};

@@ -5,8 +5,10 @@
 #include <initializer_list>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "model/collectives/algorithm.h"
+#include "model/plan/ir/matrices.h"
 #include "model/plan/ir/plan.h"
 #include "model/price/op_cost.h"
 
@@ -50,9 +52,9 @@ struct UpdateShape {
   double bytes = 0;
   double moment_bytes = 4;  // of one moment of one parameter
   double weight_bytes = 4;  // of a weight that the update reads: of its fp32 copy, if there is one
-  double work = 0;          // Muon: operations of its Newton-Schulz products
-  double side = 0;          // and the rows of their matrices
   bool on_host = false;     // the CPU executes it
+  std::vector<ir::UnitMatrix> matrices;  // Muon: that it orthogonalises,
+  double share = 0;                      // and how much of that work this rank does
 };
 
 using OpShape = std::variant<GemmShape, AttentionShape, TrafficShape, LossShape, CollectiveShape,
@@ -77,7 +79,7 @@ struct ShapedOp {
   int awaited_hops = 0;   // it starts when so many hops of its pass have arrived
 };
 // nullopt: costs nothing that is worth counting (input, transfers between stages).
-std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op);
+std::optional<ShapedOp> ShapeOf(const ir::Plan& plan, const ir::Program& program, const ir::Op& op);
 
 // Under what an op's time stands in a table of measured kernels; nullopt: communication and input.
 struct MeasuredShape {

@@ -103,6 +103,25 @@ TEST(Accuracy, LeftOutColumnsAreOfTheSameRows) {
   EXPECT_EQ(RowOf(known, "80 % interval", "mcoreci").at(4), "0");
 }
 
+// A file of other runs, of which the fit left out some: their columns say how many, and a run of the same name counts only if
+// it is the same.
+TEST(Accuracy, LeftOutColumnsSayOfHowManyRowsTheyAre) {
+  Accuracy accuracy = SmallAccuracy();
+  accuracy.left_out.clear();
+  int known = 0;
+  for (const CasePrediction& one : accuracy.closed) {
+    if (one.row.source != "mcoreci" || ++known > 3) continue;
+    LeftOutRow row{1.2, true, 0.5, false};
+    row.measured = (known == 3 ? 2 : 1) * one.row.measured_step_s;
+    accuracy.left_out[{kStepTimeRow, one.row.name}] = row;
+  }
+  ASSERT_GT(known, 3);
+  const std::string document = RenderAccuracy(accuracy);
+  EXPECT_EQ(RowOf(document, "Step time", "mcoreci").at(9), "20.0, 20.0 (2 rows)");
+  EXPECT_EQ(RowOf(document, "Step time", "mcoreci").at(10), "50.0 (2 rows)");
+  EXPECT_EQ(RowOf(document, "80 % interval", "mcoreci").at(3), "100 (2 rows)");
+}
+
 TEST(Accuracy, KinshipIsThatOfTheTrustFile) {
   Accuracy accuracy = SmallAccuracy();
   accuracy.kin = {};

@@ -12,7 +12,7 @@
 #include "model/arch/hf_family.h"
 #include "model/arch/parameters.h"
 #include "model/arch/readers.h"
-#include "tests/arch/expect_error.h"
+#include "tests/arch/hf_samples.h"
 
 namespace orrery {
 namespace {
@@ -20,8 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-const fs::path kSamples = fs::path(ORRERY_SOURCE_DIR) / "tests" / "arch" / "data" / "hf";
 
 struct Sample {
   int64_t parameters;  // as HuggingFace's model class counts them
@@ -89,13 +87,6 @@ std::vector<std::string> SampleNames() {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-std::string SampleText(const std::string& name) {
-  return ReadSource((kSamples / (name + ".json")).string())->text;
-}
-LoadedModel Read(const std::string& text) { return ReadHfConfig(Text("config.json", text), "it"); }
-std::string ReadError(const std::string& text) {
-  return ErrorOf([&] { Read(text); });
 }
 std::string WithoutModelType(const std::string& text) {
   return std::regex_replace(text, std::regex("\"model_type\": \"[^\"]*\",?"), "");

@@ -60,6 +60,44 @@ TEST(Facts, SequenceParallelismIsOnWhereTheFrameworkTurnsItOn) {
   EXPECT_NE(refused.err.find("no sequence parallelism in pipelines"), std::string::npos);
 }
 
+// 13 billion parameters on one V100 of 32 GB, as Ren et al. 2021 train.
+TEST(Facts, ZeroOffloadKeepsGradientsOnTheHost) {
+  const auto memory = [](const std::string& zero, const std::string& facts) {
+    std::vector<std::string> words = {
+        "predict",   "--model",        "llama2-13b", "--topology",      "dgx1-v100", "--nodes",
+        "1",         "--framework",    "deepspeed",  "--gpus-per-node", "1",         "--seq-len",
+        "1024",      "--global-batch", "1",          "--zero",          zero,        "--offload",
+        "optimizer", "--recompute",    "full",       "--precision",     "fp16",      "--json"};
+    if (!facts.empty()) words.insert(words.end(), {"--fact", facts});
+    const Outcome outcome = RunPlan(words);
+    return nlohmann::json::parse(outcome.out)["prediction"]["memory"];
+  };
+  const auto there = memory("2", ""), here = memory("2", "offload_gradients=off");
+  EXPECT_TRUE(there["fits"]) << there;
+  EXPECT_FALSE(here["fits"]);
+}
+
+// Without flash attention Megatron is priced as its release before TransformerEngine.
+TEST(Facts, ARecipeIsThatOfTheReleaseThatIsPriced) {
+  const auto predict = [](const std::string& topology, const std::string& recipe,
+                          const std::vector<std::string>& more) {
+    std::vector<std::string> words = {
+        "predict", "--model", "llama2-7b", "--topology", topology, "--nodes",        "1",
+        "--tp",    "8",       "--seq-len", "4096",       "--fp8",  "--global-batch", "8"};
+    words.insert(words.end() - 2, recipe);
+    words.insert(words.end(), more.begin(), more.end());
+    return RunPlan(words);
+  };
+  EXPECT_EQ(predict("dgx-h100", "delayed", {}).code, 0);
+  const Outcome refused = predict("dgx-h100", "delayed", {"--precision", "fp32"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("megatron@2021, which has no fp8 recipe delayed"), std::string::npos)
+      << refused.err;
+  const Outcome held = predict("dgx-b200", "mxfp8", {"--fp8-weights", "on"});
+  EXPECT_NE(held.out.find("held in 8 bits with ZeRO 1 and 2, gathered in 16"), std::string::npos)
+      << held.out << held.err;
+}
+
 // One H100, plain PyTorch 2: 36.4 ms compiled, 53.8 eager (calib/data/published_runs.csv, h100torch).
 TEST(Facts, AutocastAndCompilerSetTheTrafficOfAStep) {
   const auto step = [](const std::string& framework, const std::string& facts) {

@@ -459,5 +459,40 @@ TEST_F(ClosedFormTest, OptimizersCostWhatTheirStatesMove) {
   EXPECT_NEAR(update(Optimizer::kMuon, shared) / update(Optimizer::kMuon, whole), 1.0 / 128, 0.02);
 }
 
+// Adapters are narrow: [16 x 1536] takes a few products of 16 rows, not many of 16 x 16 x 16, and a kernel each at least.
+TEST_F(ClosedFormTest, MuonTakesAFewProductsForEachAdapter) {
+  model_.linear_bias = model_.qkv_bias = false;
+  work_.optimizer = Optimizer::kMuon;
+  Strategy layout;
+  layout.dp = 128;
+  const auto update = [&](int rank) {
+    work_.lora.rank = rank;
+    return Predict(layout).optimizer;
+  };
+  const double products =
+      48.0 * 4 * 2 * 15;  // layers, maps, matrices of an adapter, three products of five steps
+  const double gap = framework_.kernel_gap.value;
+  EXPECT_GT(update(16), products * gap);
+  EXPECT_LT(update(16), products * (gap + 10e-6));
+  EXPECT_LT(update(16), update(256));
+}
+
+// No rank updates less than a whole matrix: 6144 x 1536 takes 5 (4 k^2 l + 2 k^3) operations.
+TEST_F(ClosedFormTest, ALargeMatrixIsAFloorOfMuonsUpdate) {
+  work_.optimizer = Optimizer::kMuon;
+  work_.global_batch = 4096;
+  const auto update = [&](int ranks) {
+    UseNodes(ranks / 8);
+    Strategy shared;
+    shared.dp = ranks, shared.zero = 1;
+    return Predict(shared).optimizer;
+  };
+  const double k = 1536, l = 6144;
+  const double floor = 5 * (4 * k * k * l + 2 * k * k * k) / gpu_.peak_bf16.value;
+  EXPECT_GT(update(1024), floor);
+  EXPECT_GT(update(2048), 0.97 * update(1024));
+  EXPECT_LT(update(32), 0.6 * update(16));  // below, ranks share the matrices
+}
+
 }  // namespace
 }  // namespace orrery

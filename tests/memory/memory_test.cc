@@ -60,6 +60,36 @@ TEST(MemoryReport, StatesFollowTheOptimizer) {
   EXPECT_EQ(states(Optimizer::kMuon), 8 * total - 4 * layers);
 }
 
+// ZeRO-Offload: shards of gradients are on the host, where the states are (DeepSpeed); Megatron's stay on the device.
+TEST(MemoryReport, GradientsGoToTheHostWhereTheFrameworkSaysSo) {
+  Case c = MegatronRun(2);
+  c.strategy.offload.optimizer = 1;
+  c.work.precision = Precision::kFp16;
+  const auto report = [&](const char* framework) {
+    MemoryLimits limits{Bytes(16 * kGiB), Bytes(0), 0};
+    limits.allocation.holding = HoldingOf(LoadFrameworkProfile(framework));
+    limits.allocation.holding.gradients_late = false;
+    return Report(c, limits);
+  };
+  const auto gradients = [](const MemoryReport& of) {
+    return of.stages[0].by_class[static_cast<std::size_t>(MemoryClass::kGradients)].value;
+  };
+  const double whole = 2 * static_cast<double>(CountParameters(c.model).total);
+  for (const auto& [zero, dp] : {std::pair{2, 4}, {3, 4}, {2, 1}}) {
+    c.strategy.zero = zero, c.strategy.dp = dp;
+    c.work.global_batch = 2 * dp;
+    const MemoryReport here = report("megatron"), there = report("deepspeed");
+    EXPECT_GE(gradients(here), whole / dp) << zero << " " << dp;
+    EXPECT_LE(gradients(there), gradients(here) - 0.9 * whole / dp) << zero << " " << dp;
+    EXPECT_NEAR((there.stages[0].host - here.stages[0].host).value, whole / dp, 0.01 * whole / dp);
+  }
+  c.strategy.zero = 1, c.strategy.dp = 4;
+  c.work.global_batch = 8;
+  EXPECT_GE(gradients(report("deepspeed")), whole);  // whole ones are on each device
+  EXPECT_FALSE(HoldingOf(LoadFrameworkProfile("megatron")).gradients_on_host);
+  EXPECT_TRUE(HoldingOf(LoadFrameworkProfile("fsdp")).gradients_on_host);
+}
+
 // What the sentence names adds up to more than the capacity, buckets of reductions included.
 TEST(MemoryReport, TheOverflowCountsTheBucketsOfReductions) {
   Case c = MegatronRun(2);

@@ -31,10 +31,15 @@ std::string Count(std::size_t n) {
 std::string Percent(double share) { return fmt::format("{:.1f}", 100 * share); }
 std::string Signed(double share) { return fmt::format("{:+.1f}", 100 * share); }
 
+// Null: the fit has not left out this run. Another file's rows may have the names of the fit's.
 const LeftOutRow* FindLeftOut(const LeftOutRows& rows, const char* what,
                               const CasePrediction& one) {
   const auto found = rows.find({what, one.row.name});
-  return found == rows.end() ? nullptr : &found->second;
+  if (found == rows.end()) return nullptr;
+  constexpr double kSame = 1e-3;  // digits of the file
+  const double measured = found->second.measured, here = one.row.measured_step_s;
+  if (measured > 0 && std::abs(measured - here) > kSame * here) return nullptr;
+  return &found->second;
 }
 
 // The rows of `cases` as the fit without their model (or their source) predicts them; others are absent.
@@ -80,11 +85,15 @@ std::string TopologiesOf(const Cases& cases) {
   return names;
 }
 
-// Mean error of the simulated steps, with the number of rows where it is not all of them.
+// A cell about `rows` of the `of` rows that stand in front of it: how many, where it is not all of them.
+std::string OfRows(std::string cell, int rows, int of) {
+  if (rows == 0) return "-";
+  return rows == of ? cell : fmt::format("{} ({} rows)", cell, rows);
+}
+
+// Mean error of the simulated steps.
 std::string SimulatedMean(const ErrorSummary& closed, const ErrorSummary& event) {
-  if (event.predicted == 0) return "-";
-  if (event.predicted == closed.predicted) return Percent(event.mean);
-  return fmt::format("{} ({} rows)", Percent(event.mean), event.predicted);
+  return OfRows(Percent(event.mean), event.predicted, closed.predicted);
 }
 
 std::string EngineRatio(const Cases& closed, const Cases& event) {
@@ -103,13 +112,13 @@ std::string StepRow(const std::string& name, const Cases& closed, const Cases& e
   const LeftOutCases model = WithoutModel(closed, left_out, false);
   const LeftOutCases source = WithoutModel(closed, left_out, true);
   const ErrorSummary unseen = Summarise(model.All()), foreign = Summarise(source.All());
-  const bool known = unseen.predicted > 0;
-  return fmt::format(
-      "| {} | {} | {} | {} | {} | {} | {:+.0f} | {} | {} | {} | {} |\n", name, TopologiesOf(closed),
-      all.predicted, Percent(all.mean), Percent(all.median), Signed(all.bias), 100 * all.worst,
-      SimulatedMean(all, Summarise(event)), EngineRatio(closed, event),
-      known ? fmt::format("{}, {}", Percent(unseen.mean), Percent(unseen.median)) : "-",
-      foreign.predicted > 0 ? Percent(foreign.mean) : "-");
+  return fmt::format("| {} | {} | {} | {} | {} | {} | {:+.0f} | {} | {} | {} | {} |\n", name,
+                     TopologiesOf(closed), all.predicted, Percent(all.mean), Percent(all.median),
+                     Signed(all.bias), 100 * all.worst, SimulatedMean(all, Summarise(event)),
+                     EngineRatio(closed, event),
+                     OfRows(fmt::format("{}, {}", Percent(unseen.mean), Percent(unseen.median)),
+                            unseen.predicted, all.predicted),
+                     OfRows(Percent(foreign.mean), foreign.predicted, all.predicted));
 }
 
 std::string StepSection(const Groups& closed, const Groups& event, const Cases& all_closed,
@@ -144,7 +153,8 @@ std::string IntervalSection(const Groups& closed, const LeftOutRows& left_out) {
     const LeftOutCases model = WithoutModel(members, left_out, false);
     const LeftOutCases source = WithoutModel(members, left_out, true);
     out += fmt::format("| {} | {} | {:.0f} | {} | {} |\n", name, all.predicted, 100 * all.inside,
-                       Share(model.inside, model.judged), Share(source.inside, source.judged));
+                       OfRows(Share(model.inside, model.judged), model.judged, all.predicted),
+                       OfRows(Share(source.inside, source.judged), source.judged, all.predicted));
   }
   return out + "\n";
 }

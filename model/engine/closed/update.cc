@@ -352,7 +352,10 @@ double Fold::KernelsOfUpdate(double parameters, double layers) const {
   double slowest = 1;
   for (int s = 0; outline_.slowdown != nullptr && s < outline_.stages; ++s)
     slowest = std::max(slowest, SlowdownOf(s));
-  return slowest * (form_.update * parameters + table_.matrix_update * layers) / outline_.shards;
+  const double shard = 1 / static_cast<double>(outline_.shards);
+  // Matrices are not cut: no rank does less than the largest one takes.
+  const double matrices = layers > 0 ? layers * std::max(shard, table_.largest_matrix / layers) : 0;
+  return slowest * (form_.update * parameters * shard + table_.matrix_update * matrices);
 }
 
 // Stages whose units on the host are others take longer or shorter. `parameters`: of the fullest, whose gathers take so long.

@@ -47,7 +47,7 @@ void TaskOps::MeasureShares(const Pricer& pricer, bool accumulates) {
   std::vector<std::vector<double>> known(program_.blocks.size());
   for (std::size_t b = 0; b < known.size(); ++b) {
     for (const ir::Op& op : program_.blocks[b].ops)
-      known[b].push_back(pricer.ops.Price(program_, op, accumulates).device);
+      known[b].push_back(pricer.ops.Price(plan_, program_, op, accumulates).device);
   }
   end_share_.resize(instances_.size());
   for (std::size_t t = 0; t + 1 < first_.size(); ++t) {

@@ -137,7 +137,7 @@ class StageBuilder {
     OpFacts& facts = of_block[At(at.op)];
     if (facts.known) return facts;
     facts.known = true;
-    facts.price = pricer_.ops.Price(program_, op, plan_.micro_batches > 1);
+    facts.price = pricer_.ops.Price(plan_, program_, op, plan_.micro_batches > 1);
     facts.communicates = Communicates(op);
     facts.offloads = op.kind == OpKind::kCopy || ir::OnHost(program_, op);
     facts.updates = Updates(op);

@@ -141,8 +141,8 @@ enum class OpKind : uint8_t {
   kLambDir,  // out m, v, u, norms[2*segments]; in g, W|M, m, v (, gn) (, lsc); attrs as adam + wt wrep rep: per
   //   segment (w^2, u^2) of the local part, replicated tail weighted with wrep
   kLambApply,  // out W (, M); in u, W|M, norms (, gn); attrs n lr master zaxis: w -= lr * |w|/|u| * u
-  kMuon,  // out W (, M), m; in g, W|M, m (, gn) (, lsc); attrs n lr wd clip master zaxis work side: momentum, orthogonalised
-  //   by Newton-Schulz steps of `work` operations on this rank, products of matrices with up to `side` rows
+  kMuon,  // out W (, M), m; in g, W|M, m (, gn) (, lsc); attrs n lr wd clip master zaxis work: momentum, orthogonalised
+  //   by Newton-Schulz steps on the unit's matrices (matrices.h), of which this rank does `work` operations
   kLossScale,  // out lsc; in lsc, gn: halves on a non-finite norm, doubles every 2000 good steps
   // Communication. op: 0 sum, 1 max. Members in rank order. all_reduce is in place. whole: no product in front of it or
   // behind is cut in pieces for it: for prices alone.
@@ -205,7 +205,6 @@ enum class Attr : uint8_t {
   kGate,
   kPower,
   kWork,
-  kSide,
   kCp,
   kPart,
   kParts,

@@ -176,7 +176,6 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kGate, "gate", 0},
     {Attr::kPower, "power", 1},
     {Attr::kWork, "work", 0},
-    {Attr::kSide, "side", 0},
     {Attr::kCp, "cp", -1},
     {Attr::kPart, "part", 0},
     {Attr::kParts, "parts", 1},

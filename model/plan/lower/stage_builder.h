@@ -441,7 +441,7 @@ class StageBuilder {
   bool UsesMuon(const UnitState& unit) const {
     return ctx_.work.optimizer == Optimizer::kMuon && unit.layer_unit;
   }
-  void SetNewtonSchulz(int unit, ir::Attrs* attrs) const;
+  double MuonWork(int unit) const;
   void EmitLamb(int unit, const std::vector<ir::ViewId>& weights_out, ir::ViewId source,
                 ir::Attrs attrs);
   ir::ViewId GradOperand(int unit) const;

@@ -2,6 +2,7 @@
 // The blocks around the micro-batches: P clears, E reduces, measures the gradient norm and updates the weights.
 #include <algorithm>
 
+#include "model/plan/ir/matrices.h"
 #include "model/plan/lower/stage_builder.h"
 
 namespace orrery {
@@ -105,24 +106,22 @@ void StageBuilder::EmitLamb(int index, const std::vector<ViewId>& weights_out, V
         {Attr::kZaxis, double(ctx_.sharded() ? ctx_.ShardAxis() : -1)}});
 }
 
-// Five steps on a matrix of k x l, k <= l, of three products each: X X^T (2 k^2 l), its square (2 k^3), their sum with X
-// (2 k^2 l) (Jordan et al. 2024). A tensor rank orthogonalises its own part; ranks that share optimizer state share the
-// matrices, each whole on one of them (Megatron-Core's layer-wise optimizer).
-void StageBuilder::SetNewtonSchulz(int index, ir::Attrs* attrs) const {
-  constexpr double kSteps = 5;
-  double work = 0, side = 0;
-  for (const ir::UnitSegment& segment : program_.units[index].segments) {
-    const ir::Param& param = plan_->params[segment.param];
-    if (param.shape.size() != 2) continue;
-    double extent[2];
-    for (int i = 0; i < 2; ++i)
-      extent[i] = double(param.shape[i]) / (param.shard_dim == i ? ctx_.strategy.tp : 1);
-    const double k = std::min(extent[0], extent[1]), l = std::max(extent[0], extent[1]);
-    work += kSteps * (4 * k * k * l + 2 * k * k * k);
-    side = std::max(side, k);
+// A tensor rank orthogonalises its own part of each matrix. Ranks that share optimizer state share the stage's matrices, each
+// whole on one of them (Megatron-Core's layer-wise optimizer): none does less than the largest one takes. Units bear the
+// work of the busiest rank in proportion to theirs.
+double StageBuilder::MuonWork(int index) const {
+  double all = 0, largest = 0;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    if (!units_[i].trained || !UsesMuon(units_[i])) continue;
+    for (const ir::UnitMatrix& matrix : ir::MatricesOf(program_.units[i], plan_->params)) {
+      const double work = ir::NewtonSchulzWork(matrix);
+      all += matrix.count * work;
+      largest = std::max(largest, work);
+    }
   }
-  attrs->Set(Attr::kWork, work / double(ctx_.sharded() ? ctx_.strategy.shards() : 1));
-  attrs->Set(Attr::kSide, side);
+  const double shards = ctx_.sharded() ? double(ctx_.strategy.shards()) : 1;
+  const double own = ir::NewtonSchulzWork(ir::MatricesOf(program_.units[index], plan_->params));
+  return all > 0 ? own * std::max(1 / shards, largest / all) : 0;
 }
 
 void StageBuilder::EmitOptimizer(int index) {
@@ -175,7 +174,7 @@ void StageBuilder::EmitOptimizer(int index) {
       break;
     case Optimizer::kMuon:
       if (muon) {
-        SetNewtonSchulz(index, &attrs);
+        attrs.Set(Attr::kWork, MuonWork(index));
         out.push_back(unit.first_moment);
         Emit(OpKind::kMuon, out, in, attrs);
         break;

@@ -103,7 +103,15 @@ void JobMaker::CheckWeights() {
 void JobMaker::CheckRecipe() {
   const FrameworkPreset& preset = FindFramework(job_.request.framework);
   const Fp8 recipe = request_.work.fp8;
-  if (preset.Offers(recipe)) return;
+  if (preset.Offers(recipe)) {
+    // The release that is priced may be an older one, without fused attention.
+    if (job_.profiles.framework.preset->Offers(recipe)) return;
+    diagnostics_.Error(flags_.fp8.where,
+                       fmt::format("standard attention is that of {}, which has no fp8 recipe {}",
+                                   report::ReleaseOf(job_), NameIn(kFp8Names, recipe)),
+                       "flash attention (16 bits), --fp8 off, or --framework orrery");
+    diagnostics_.ThrowIfAny();
+  }
   std::string offered = "--fp8 off";
   for (const Fp8 one : preset.fp8) offered += fmt::format(", --fp8 {}", NameIn(kFp8Names, one));
   diagnostics_.Error(flags_.fp8.where,

@@ -75,8 +75,8 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
       const bool held = std::ranges::find(preset.fp8_weights, recipe) != preset.fp8_weights.end();
       add("facts", "fp8_weights",
           held && GathersCodes(recipe) ? "weights held and gathered in 8 bits"
-          : held                       ? "weights held in 8 bits, gathered in 16 once a step"
-                                       : "weights held in 16 bits, cast once a step");
+          : held ? "weights held in 8 bits with ZeRO 1 and 2, gathered in 16 once a step"
+                 : "weights held in 16 bits, cast once a step");
     }
   }
   if (preset.tensor && preset.sequence)
