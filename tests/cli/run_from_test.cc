@@ -57,8 +57,9 @@ TEST(RunFrom, SaysTheSameOfKeysAsAPrediction) {
                          HasSubstr("a script with settings of megatron"), HasSubstr("--lr 3e-3"),
                          HasSubstr("--steps 2")));
   EXPECT_THAT(run, Not(HasSubstr("unknown: lr")));
-  const std::string predicted = Folded(
-      RunPlan({"predict", "--from", ScratchFolder() + "/notes.sh", "--topology", "localhost"}).out);
+  const std::string predicted = Folded(RunPlan({"predict", "--from", ScratchFolder() + "/notes.sh",
+                                                "--topology", "localhost", "--gpus-per-node", "1"})
+                                           .out);
   EXPECT_THAT(predicted,
               HasSubstr("without effect here, or unknown: lr, train-iters, foo-bar, made-up"));
 }
