@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "model/exchange/import_steps.h"
 #include "model/exchange/spellings.h"

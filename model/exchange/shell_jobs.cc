@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables that a scheduler sets for a job by the directives of its script.
+#include <initializer_list>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "model/base/plain_text.h"
 #include "model/exchange/spellings.h"
