@@ -11,15 +11,6 @@ const char* const kNoStages = "has no pipelines";
 
 const char* const kGathersOrRotates = "gathers keys and values or passes them on";
 
-// Megatron's names; TransformerEngine's default is the ring.
-Cell ContextMethods(const std::string& key) {
-  return Choices({{"ring", {{key, "p2p"}}},
-                  {"allgather", {{key, "all_gather"}}},
-                  {"ulysses", {{key, "a2a"}}},
-                  {"a2a_ring", {{key, "a2a+p2p"}}},
-                  {"ring", {}}});
-}
-
 std::vector<Field> Degrees() {
   return {
       {"tp",
@@ -54,8 +45,8 @@ std::vector<Field> Degrees() {
                return NameIn(kCpMethodNames, c.strategy.context.method);
              }),
        "--cp-method",
-       {{kMegatron, ContextMethods("cp-comm-type")},
-        {kBridge, ContextMethods("model.cp_comm_type")},
+       {{kMegatron, MegatronContext("cp-comm-type")},
+        {kBridge, MegatronContext("model.cp_comm_type")},
         {kDeepSpeed, Fixed("ulysses", "shares sequences by heads alone")},
         {kAccelerate,
          Choices(
@@ -69,7 +60,8 @@ std::vector<Field> Degrees() {
       {"cp_inner",
        Where(TwoLevels, [](const Case& c) { return Text(c.strategy.context.inner); }),
        "--cp-inner",
-       {{kMegatron, Choices({}, "--hierarchical-context-parallel-sizes names both levels")},
+       {{kMegatron, MegatronLevels("hierarchical-context-parallel-sizes", false)},
+        {kBridge, MegatronLevels("model.hierarchical_context_parallel_sizes", true)},
         {kAnyTarget, Choices({}, "has one level")}}},
       {"zigzag",
        Where(Context, [](const Case& c) { return OnOff(c.strategy.context.zigzag); }),
@@ -107,18 +99,7 @@ std::vector<Field> Degrees() {
       {"zero",
        Where(Shares, Number(&Strategy::zero)),
        "--zero",
-       {{kMegatron, Choices({{"0", {}},
-                             {"1", {{"use-distributed-optimizer", ""}}},
-                             {"2",
-                              {{"data-parallel-sharding-strategy", "optim_grads"},
-                               {"use-megatron-fsdp", ""},
-                               {"use-distributed-optimizer", ""},
-                               {"ckpt-format", "fsdp_dtensor"}}},
-                             {"3",
-                              {{"data-parallel-sharding-strategy", "optim_grads_params"},
-                               {"use-megatron-fsdp", ""},
-                               {"use-distributed-optimizer", ""},
-                               {"ckpt-format", "fsdp_dtensor"}}}})},
+       {{kMegatron, MegatronShards()},
         {kBridge, Choices({{"0", {{"ddp.use_distributed_optimizer", "false"}}},
                            {"1",
                             {{"ddp.use_distributed_optimizer", "true"},

@@ -15,6 +15,7 @@
 #include "model/exchange/model_arguments.h"
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
+#include "model/exchange/training_settings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
@@ -24,7 +25,8 @@ constexpr const char* kInline = "args.deepspeed.";
 
 class Importer {
  public:
-  Importer(const std::optional<LoadedModel>& model, const Values& given) : given_(given) {
+  Importer(const std::optional<LoadedModel>& model, const Values& given, bool trains)
+      : given_(given), trains_(trains) {
     out_.model = model;
   }
 
@@ -314,7 +316,9 @@ class Importer {
     if (!release.empty()) values.erase("recompute_unread");
     if (release == "@2024") values.erase("compile_loss");
     Merge(std::move(values));
-    Report(target, index);
+    if (trains_) TakeTraining(TrainingOf(index, target));
+    for (std::string& note : UnusedNotes(target, index, files_))
+      out_.notes.push_back(std::move(note));
   }
 
   // A note where a plan chooses micro-batches, or several numbers of GPUs are compared.
@@ -372,6 +376,17 @@ class Importer {
     }
   }
 
+  void TakeTraining(Values values) {
+    for (auto& [flag, value] : values) {
+      const auto [at, added] = out_.training.emplace(flag, value);
+      if (!added && !SameValue(at->second.text, value.text))
+        throw InputError({{value.where,
+                           fmt::format("{} is {} here and {} in {}", value.key, value.text,
+                                       at->second.text, Place(at->second.where)),
+                           "keep one of them, or give " + flag}});
+    }
+  }
+
   void TakeRecords() {
     Values values;
     for (const Setting& setting : records_) {
@@ -392,33 +407,6 @@ class Importer {
     Merge(std::move(values));
   }
 
-  void Report(Target target, const SettingIndex& index) {
-    std::vector<std::string> unused;
-    for (const Setting* setting : index.Unused()) {
-      const bool file =
-          std::ranges::any_of(files_,
-                              [&](const Setting& named) { return named.key == setting->key; }) ||
-          setting->key == "args.deepspeed";
-      if (file) continue;  // said above
-      if (const char* what = NotModelled(target, *setting); what != nullptr) {
-        out_.notes.push_back(fmt::format("{}: {} is not modelled: the prediction is without it",
-                                         Place(setting->where), what));
-      } else {
-        unused.push_back(setting->key);
-        if (const std::string meant = MeantBy(setting->key, index.Asked()); !meant.empty())
-          out_.notes.push_back(fmt::format("{}: {} is unknown here: did you mean '{}'?",
-                                           Place(setting->where), setting->key, meant));
-      }
-    }
-    if (unused.empty()) return;
-    constexpr std::size_t kShown = 60;
-    const std::size_t more = unused.size() > kShown ? unused.size() - kShown : 0;
-    unused.resize(std::min(unused.size(), kShown));
-    out_.notes.push_back(fmt::format("without effect here, or unknown: {}{}",
-                                     fmt::join(unused, ", "),
-                                     more > 0 ? fmt::format(" and {} more", more) : ""));
-  }
-
   std::map<Target, Settings> targets_;
   Settings launch_, records_, files_, unread_, counts_;
   std::vector<Hostfile> hostfiles_;
@@ -427,14 +415,15 @@ class Importer {
   std::optional<OpenBatch> steps_;
   std::set<std::pair<std::string, Target>> read_;  // names of files
   const Values& given_;
+  const bool trains_;
   Imported out_;
 };
 
 }  // namespace
 
 Imported Import(const std::vector<SourcePtr>& sources, const std::optional<LoadedModel>& model,
-                const Values& given, const OpenNamed& open) {
-  return Importer(model, given).Run(sources, open);
+                const Values& given, const OpenNamed& open, bool trains) {
+  return Importer(model, given, trains).Run(sources, open);
 }
 
 }  // namespace orrery::exchange

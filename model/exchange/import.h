@@ -15,6 +15,7 @@ namespace orrery::exchange {
 
 struct Imported {
   Values values;          // by field; without a place: the program's default
+  Values training;        // by flag of `plan run`: rates, steps and the like of the training itself
   std::string framework;  // of --framework
   std::optional<LoadedModel> model;
   std::string model_name, topology, facts;  // of this project's own records; "": not said
@@ -31,8 +32,9 @@ using OpenNamed = std::function<SourcePtr(const Setting& names)>;
 // layers. Throws InputError: a file of no known kind, two values for one field (with both places), settings of two programs
 // that do not go together, or what plans do not model. `given`: what flags say, by field: it wins over the files, and
 // what follows from it is checked against them. A value that is "auto" nobody gave. `open`: finds configurations that files
-// name and that are none of the sources; without them what they say is unknown.
+// name and that are none of the sources; without them what they say is unknown. `trains`: settings of a training are read, too;
+// otherwise they have no effect.
 Imported Import(const std::vector<SourcePtr>& sources, const std::optional<LoadedModel>& model,
-                const Values& given = {}, const OpenNamed& open = nullptr);
+                const Values& given = {}, const OpenNamed& open = nullptr, bool trains = false);
 
 }  // namespace orrery::exchange

@@ -59,6 +59,11 @@ std::string FrameworkOf(Target target, const Values& values) {
       return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "huggingface@fsdp";
     case kDdp:
       return zero != values.end() && zero->second.text != "0" ? "deepspeed" : "ddp";
+    case kMegatron:
+    case kBridge: {
+      const bool sharded = zero != values.end() && zero->second.text >= "2";
+      return sharded || NumberOf(values, "dp_outer", 1) > 1 ? "megatron@sharded" : "megatron";
+    }
     default:
       return InfoOf(target).framework;
   }

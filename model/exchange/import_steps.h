@@ -23,6 +23,11 @@ std::string ReleaseOf(Target target, const Settings& settings);
 // The key among `asked` that a slip of the finger, or a word too few, turned into this one; "": none.
 std::string MeantBy(const std::string& key, const std::vector<std::string>& asked);
 
+// Of settings that nobody asked for: what is not modelled, what has no effect, what the target does not know, with what may be
+// meant. `files`: settings that name files, which are spoken of elsewhere.
+std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
+                                     const Settings& files);
+
 // What means nothing without tensor parallelism, stages or shards; equal stages are what happens without a layout.
 void DropNoEffect(Values* values);
 

@@ -104,8 +104,10 @@ Cell MegatronGather(const char* on, const char* value) {
       },
       [on](const SettingIndex& settings, const Values&) -> std::optional<Value> {
         const Setting* setting = settings.Find(on);
-        if (setting == nullptr) return Value{"off", {}, ""};
-        return From(setting, OnOff(setting->value != "false"));
+        if (setting != nullptr) return From(setting, OnOff(setting->value != "false"));
+        // PyTorch's fully_shard prefetches by itself.
+        const Setting* torch = settings.Find("use-torch-fsdp2");
+        return torch != nullptr ? From(torch, "on") : Value{"off", {}, ""};
       });
 }
 
@@ -126,13 +128,19 @@ Cell MegatronScatterGather() {
 Cell MegatronLengths() {
   return Rule(
       [](const Case& c) {
-        return Say(
-            {Set("seq-length", c.work.seq_len),
-             Set("max-position-embeddings", std::max(c.model.max_positions, c.work.seq_len))});
+        Settings said = {
+            Set("seq-length", c.work.seq_len),
+            Set("max-position-embeddings", std::max(c.model.max_positions, c.work.seq_len))};
+        // Both stacks of a plan see as many tokens. pretrain_t5.py asserts that there is a length of the decoder.
+        if (c.model.family == Family::kEncoderDecoder)
+          said.push_back(Set("decoder-seq-length", c.work.seq_len));
+        return Say(std::move(said));
       },
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
         const Setting* length = settings.Find("seq-length");
         if (length == nullptr) length = settings.Find("encoder-seq-length");
+        if (length != nullptr && settings.Peek("decoder-seq-length") == length->value)
+          (void)settings.Find("decoder-seq-length");
         return length == nullptr ? std::nullopt : From(length, length->value);
       });
 }

@@ -39,6 +39,13 @@ std::string ListText(const std::vector<int>& layers);  // "5,10x6,5"
 
 inline bool EvenStages(const Case& c) { return LayoutText(c) == "even"; }
 
+// A list as the command line, a dump or an override has it: "a b", "['a', 'b']", "[a,b]".
+std::vector<std::string> WordsOf(const std::string& text);
+
+// How sequences are shared, the ranks of its two levels (first those that exchange all-to-all), and the ZeRO stage.
+Cell MegatronContext(const char* key);
+Cell MegatronLevels(const char* key, bool bridge);
+Cell MegatronShards();
 // How virtual stages and layers by chunk are spelled.
 Cell MegatronVirtualStages();
 Cell MegatronUnevenStages(const char* key);

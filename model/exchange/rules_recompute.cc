@@ -16,20 +16,6 @@ constexpr std::array kModulesOfOtherLayers = {"moe_act",     "moe",    "shared_e
                                               "mla_up_proj", "mhc",    "gdn_norm_out",
                                               "gdp_in_proj", "gdp_qkv"};
 
-// "core_attn mlp", "[core_attn, mlp]", "['core_attn', 'mlp']"
-std::vector<std::string> ModuleWords(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char c : text) {
-    if ((c >= 'a' && c <= 'z') || c == '_') {
-      words.back() += c;
-    } else if (!words.back().empty()) {
-      words.emplace_back();
-    }
-  }
-  if (words.back().empty()) words.pop_back();
-  return words;
-}
-
 struct RecomputeKeys {
   std::string granularity, method, layers, modules;
 };
@@ -77,7 +63,7 @@ std::string ReadModuleList(const SettingIndex& settings, const RecomputeKeys& ke
   const Setting* list = settings.Find(keys.modules);
   if (list == nullptr) return "selective";
   Recompute recompute;
-  for (const std::string& word : ModuleWords(list->value)) {
+  for (const std::string& word : WordsOf(list->value)) {
     if (std::ranges::find(kModulesOfOtherLayers, word) != kModulesOfOtherLayers.end()) continue;
     const std::optional<Recompute> one = ReadRecompute(word);
     if (!one || word == "selective" || word == "full") {

@@ -29,6 +29,7 @@ struct Setting {
   std::string unresolved;  // why a shell would be needed to know the value; "": it is known
   bool flag =
       false;  // of a command line, which wins over configurations where the program has it so
+  std::string said = "";  // the key as the file has it, where it is an old spelling; "": `key`
 };
 using Settings = std::vector<Setting>;
 

@@ -33,9 +33,13 @@ class Follower : private ShellExpander {
  public:
   // `path`: of the script itself; "": nobody knows.
   Follower(const Lexed& lexed, std::string path)
-      : ShellExpander(std::move(path)), tokens_(lexed.tokens), documents_(lexed.documents) {}
+      : ShellExpander(std::move(path)),
+        tokens_(lexed.tokens),
+        documents_(lexed.documents),
+        comments_(lexed.comments) {}
 
   ShellScript Run() {
+    SetJobVariables(tokens_, comments_, &script_);
     if (!path_.empty()) SetOwnPaths(path_, &script_);
     while (at_ < tokens_.size() && !script_.end) Command();
     if (!CommandsFollow(tokens_, at_)) script_.end.reset();
@@ -50,7 +54,8 @@ class Follower : private ShellExpander {
   void Command() {
     if (Pattern() || Defines()) return;
     Words words;
-    bool first = true, integer = false;
+    bool first = true, integer = false, assigns = false;
+    substitutes_ = false;
     while (at_ < tokens_.size() && (tokens_[at_].word() || tokens_[at_].redirect())) {
       const Token& token = tokens_[at_];
       if (!token.word()) {  // words may stand behind it
@@ -75,7 +80,10 @@ class Follower : private ShellExpander {
         ++at_;
         continue;
       }
-      if (first && Assignment(integer)) continue;
+      if (first && Assignment(integer)) {
+        assigns = true;
+        continue;
+      }
       first = false;
       if (branches_.Skips()) {
         ++at_;
@@ -96,7 +104,7 @@ class Follower : private ShellExpander {
       ++at_;
     }
     local_ = false;
-    branches_.Ran(words);
+    branches_.Ran(words, assigns && !substitutes_);
     if (!words.empty() && Call(words)) return;
     if (!words.empty()) {
       of_command_ = words;
@@ -296,20 +304,13 @@ class Follower : private ShellExpander {
     for (HereDocument& document : lexed.documents) document.where = place(document.where);
     Follower follower(lexed, "");
     follower.inner_ = inner_;
-    follower.hole_ = text.unresolved;
     follower.script_.variables = script_.variables;
+    follower.script_.reasons = script_.reasons;
     ShellScript script = follower.Run();
+    script_.reasons = std::move(script.reasons);
     inner_ = follower.inner_;
-    for (const Words& command : script.commands) {
-      if (text.text.find('\n') != std::string::npos && command[0].text.starts_with("--"))
-        throw InputError(
-            {{text.where,
-              fmt::format("a line of the text of bash -c begins with '{}': the shell would take it "
-                          "for a command",
-                          command[0].text.substr(0, 64)),
-              "arguments on one line, or a backslash at the end of each"}});
-    }
-    AddComments(lexed, &script);
+    CheckLines(text, script);
+    AddComments(lexed.tokens, lexed.comments, &script);
     Append(std::move(script), front, &script_);
   }
 
@@ -419,6 +420,7 @@ class Follower : private ShellExpander {
 
   const std::vector<Token>& tokens_;
   const std::vector<HereDocument>& documents_;
+  const std::vector<Token>& comments_;
   std::size_t at_ = 0;
   int inner_ = 0;
   Words of_command_;  // that is read, and where it reads and writes
@@ -442,7 +444,7 @@ class Follower : private ShellExpander {
 ShellScript ReadShell(const SourcePtr& source) {
   const Lexed lexed = LexShell(source);
   ShellScript script = Follower(lexed, source->name).Run();
-  AddComments(lexed, &script);
+  AddComments(lexed.tokens, lexed.comments, &script);
   return script;
 }
 

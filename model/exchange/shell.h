@@ -4,8 +4,8 @@
 //
 // Followed: NAME=word, NAME+=word, NAME=(...), export and its kin, $NAME, ${NAME}, ${NAME:-word}, ${NAME[@]}, ${#NAME[@]}, $((...)), ((...)), let, declare -i,
 // quotes, continued lines, here-documents (what cat and tee write of them, what read, bash and sbatch take), copies of files, loops over known words that only
-// assign, and the script's own folder ($0, BASH_SOURCE and the commands around
-// them). A branch behind a test of known words, or an arm of a case of one, is taken or left out; what another branch, a loop or a function sets is unknown,
+// assign, the script's own folder ($0, BASH_SOURCE and the commands around
+// them), and what Slurm sets by #SBATCH lines (SLURM_NNODES). A branch behind a test of known words, or an arm of a case of one, is taken or left out; what another branch, a loop or a function sets is unknown,
 // and so is the output of other commands. Behind an exit that is surely reached nothing is read. The environment is taken as empty: ${NODES:-4} is 4.
 #pragma once
 
@@ -45,6 +45,10 @@ struct ShellScript {
   std::vector<WrittenFile> files;  // in the order of the text
   std::vector<Word> comments;      // lines that begin with '#', without it
   std::optional<Location> end;     // of the `exit` at which it surely ends before its last line
+  struct Reasons {                 // why parts of texts are not known, by number
+    std::vector<std::string> texts;
+    std::map<std::string, std::size_t> numbers;
+  } reasons;
 };
 
 // Throws InputError: a quote or bracket is never closed, or the text has more words than a script would.

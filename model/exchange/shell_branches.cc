@@ -116,11 +116,12 @@ void ShellBranches::Else(Block* block) {
   block->now = before ? Is::kNo : doubt ? Is::kUnknown : Is::kYes;
 }
 
-void ShellBranches::Ran(const Words& words) {
+void ShellBranches::Ran(const Words& words, bool assigns) {
   if (words.empty()) {
     if (!Skips()) {
-      tested_ = false;
-      result_ = Is::kYes;
+      // [ c ] && X=a || X=b: where the first assignment runs, the second does not.
+      tested_ = assigns;
+      result_ = assigns && run_ == Is::kUnknown ? Is::kUnknown : Is::kYes;
     }
     negated_ = false;
     return;
@@ -139,6 +140,7 @@ void ShellBranches::Ran(const Words& words) {
   tested_ = name == "[" || name == "[[" || name == "test" || name == kArithmetic;
   if (tested_) want_ = AsksForEmpty(words);
   result_ = !holds ? (tested_ ? Is::kUnknown : Is::kYes) : *holds ? Is::kYes : Is::kNo;
+  if (run_ == Is::kUnknown) result_ = Is::kUnknown;  // a && b && c: a may have failed
   if (!blocks_.empty() && blocks_.back().condition) {
     ++blocks_.back().commands;
     blocks_.back().held = tested_ ? result_ : Is::kUnknown;

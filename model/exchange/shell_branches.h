@@ -14,8 +14,9 @@ class ShellBranches {
  public:
   // Whether the first word of a command is one of the shell's own.
   bool Keyword(const std::string& word);
-  // Behind the words of a command ("": an assignment), and the operator that follows.
-  void Ran(const Words& words);
+  // Behind the words of a command, and the operator that follows. No words: an assignment that cannot fail (`assigns`), a
+  // keyword, or nothing.
+  void Ran(const Words& words, bool assigns = false);
   void Operator(const std::string& op);
 
   // Of "case WORD in": what is chosen by, and whether the patterns in front of the next arm are it (nullopt: nobody knows).

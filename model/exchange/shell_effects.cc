@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
+#include "model/base/plain_text.h"
 #include "model/exchange/shell_arithmetic.h"
 #include "model/exchange/shell_commands.h"
 #include "model/exchange/shell_words.h"
@@ -32,8 +34,8 @@ void StoreUnknown(const ShellBranches& branches, const std::string& name,
     if (known && more && variable.array) {
       variable.words.push_back(lost);
     } else if (known && more) {
-      variable.words[0].text += std::string(" ") + kHole;
-      variable.words[0].unresolved = lost.unresolved;
+      variable.words[0].text += " " + HoleOf(lost.unresolved, script);
+      if (variable.words[0].unresolved.empty()) variable.words[0].unresolved = lost.unresolved;
     } else {
       variable = {{lost}, value.array};
     }
@@ -76,6 +78,22 @@ Words LinesOf(const Word& text) {
 
 }  // namespace
 
+std::string HoleOf(const std::string& why, ShellScript* script) {
+  ShellScript::Reasons& reasons = script->reasons;
+  const auto [number, added] = reasons.numbers.emplace(why, reasons.texts.size());
+  if (added) reasons.texts.push_back(why);
+  return fmt::format("{}{}{}", kHole, number->second, kHoleEnd);
+}
+
+std::string ReasonIn(std::string_view text, const ShellScript& script) {
+  const std::size_t begin = std::min(text.find(kHole), text.size() - 1) + 1;
+  const std::size_t end = std::min(text.find(kHoleEnd, begin), text.size());
+  int64_t number = -1;
+  const bool own = ParseInteger(text.substr(begin, end - begin), &number) == NumberFault::kNone &&
+                   number >= 0 && number < std::ssize(script.reasons.texts);
+  return own ? script.reasons.texts[static_cast<std::size_t>(number)] : "it needs a shell";
+}
+
 void SetOwnPaths(const std::string& path, ShellScript* script) {
   const Location none;
   script->variables["BASH_SOURCE"] = {{{path, none, ""}}, true};
@@ -84,12 +102,25 @@ void SetOwnPaths(const std::string& path, ShellScript* script) {
     script->variables[here] = {{{FolderOf(path), none, ""}}, false};
 }
 
-void AddComments(const Lexed& lexed, ShellScript* script) {
-  const auto first = std::ranges::find_if(lexed.tokens, &Token::word);
-  for (const Token& comment : lexed.comments) {
-    const bool late = first != lexed.tokens.end() && comment.where.line > first->where.line;
+void AddComments(const std::vector<Token>& tokens, const std::vector<Token>& comments,
+                 ShellScript* script) {
+  const auto first = std::ranges::find_if(tokens, &Token::word);
+  for (const Token& comment : comments) {
+    const bool late = first != tokens.end() && comment.where.line > first->where.line;
     script->comments.push_back(
         {comment.Plain(), comment.where, late ? "stands behind the first command" : ""});
+  }
+}
+
+void CheckLines(const Word& text, const ShellScript& script) {
+  for (const Words& command : script.commands) {
+    if (text.text.find('\n') != std::string::npos && command[0].text.starts_with("--"))
+      throw InputError(
+          {{text.where,
+            fmt::format("a line of the text of bash -c begins with '{}': the shell would take it "
+                        "for a command",
+                        command[0].text.substr(0, 64)),
+            "arguments on one line, or a backslash at the end of each"}});
   }
 }
 

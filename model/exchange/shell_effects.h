@@ -27,8 +27,16 @@ struct Redirects {
 // What a script knows of its own place.
 void SetOwnPaths(const std::string& path, ShellScript* script);
 
+// Variables that Slurm sets by the #SBATCH lines: numbers of nodes, tasks and GPUs.
+void SetJobVariables(const std::vector<Token>& tokens, const std::vector<Token>& comments,
+                     ShellScript* script);
+
 // Schedulers read comments in front of the first command alone.
-void AddComments(const Lexed& lexed, ShellScript* script);
+void AddComments(const std::vector<Token>& tokens, const std::vector<Token>& comments,
+                 ShellScript* script);
+
+// Throws InputError: a line of a text of `bash -c` is an option of the one before, which the shell would take for a command.
+void CheckLines(const Word& text, const ShellScript& script);
 
 // The commands and files of a script inside `to`, which the words `front` start.
 void Append(ShellScript inner, const Words& front, ShellScript* to);

@@ -68,8 +68,7 @@ Word ShellExpander::Joined(const Token& token) {
 
 // A word of the script as the words that it stands for.
 Words ShellExpander::Expand(const Token& token, bool keep_holes) {
-  WordBuilder builder(token, keep_holes);
-  builder.reason = hole_;
+  WordBuilder builder(token, keep_holes, &script_);
   for (const Piece& piece : token.pieces) {
     if (piece.quote != Piece::kNone) builder.begun = true;
     if (piece.quote == Piece::kSingle) {
@@ -203,6 +202,7 @@ ShellExpander::Part ShellExpander::Braced(std::string_view inside, const Locatio
 
 // $(...) of commands that name files.
 ShellExpander::Part ShellExpander::Printed(std::string_view inside, const Location& where) {
+  substitutes_ = true;
   const Part unknown = Unknown(where, "a command prints it");
   if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
   if (auto document = PrintedDocument(inside)) {

@@ -32,7 +32,7 @@ class ShellExpander {
 
   std::string path_;
   ShellBranches branches_;
-  std::string hole_;  // why parts of this script's text are not known
+  bool substitutes_ = false;  // a command of $(...) decides whether the one around it fails
   ShellScript script_;
   std::optional<Words> arguments_;  // of the function that runs
 

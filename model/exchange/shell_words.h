@@ -10,7 +10,12 @@
 namespace orrery::exchange {
 
 inline constexpr std::size_t kMostText = 1 << 16;  // of one expanded word
-inline constexpr char kHole = '\2';  // in the text of a variable: a part that is not known
+// In the text of a variable, a part that is not known: the number of its reason stands between these, as other parts may
+// have others.
+inline constexpr char kHole = '\2', kHoleEnd = '\3';
+std::string HoleOf(const std::string& why, ShellScript* script);
+// Of the first hole in the text.
+std::string ReasonIn(std::string_view text, const ShellScript& script);
 
 // What a variable is to which a loop gives each of these.
 inline Word OneOf(const std::string& name, const Words& values, const Location& where) {
@@ -25,18 +30,18 @@ inline Word OneOf(const std::string& name, const Words& values, const Location& 
 
 struct WordBuilder {
   const Token& token;
+  ShellScript& script;
   Words words;
   Word current;
   bool begun = false;
-  std::string reason;  // of holes in the text
-  Location origin;     // of the variable whose text is added
-  bool keeps_holes;    // for a variable, whose string may be split later
+  Location origin;   // of the variable whose text is added
+  bool keeps_holes;  // for a variable, whose string may be split later
 
-  WordBuilder(const Token& of, bool keeps)
-      : token(of), current{"", of.where, ""}, keeps_holes(keeps) {}
+  WordBuilder(const Token& of, bool keeps, ShellScript* in)
+      : token(of), script(*in), current{"", of.where, ""}, keeps_holes(keeps) {}
   void End() {
     if (current.text.find(kHole) != std::string::npos) {
-      if (current.unresolved.empty()) current.unresolved = reason;
+      if (current.unresolved.empty()) current.unresolved = ReasonIn(current.text, script);
       // Of an option or NAME= it is the value that is lost.
       const std::size_t equals = current.text.find('=');
       const bool named = equals < current.text.find(kHole);
@@ -62,10 +67,9 @@ struct WordBuilder {
   // A word of a variable: its place and what is not known of it come along.
   void AddWord(const Word& word, bool split) {
     origin = word.where;
-    if (!word.unresolved.empty()) reason = word.unresolved;
     Add(word.text, split);
     if (!word.unresolved.empty() && word.text.find(kHole) == std::string::npos)
-      Add(std::string_view(&kHole, 1), split);
+      Add(HoleOf(word.unresolved, &script), split);
     origin = {};
   }
 };

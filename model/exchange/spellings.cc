@@ -30,7 +30,7 @@ constexpr Alias kAliases[] = {
     {kMegatron, "use-flash-attn-v1", "use-flash-attn", ""},
     {kMegatron, "use-flash-attn-v2", "use-flash-attn", ""},
     {kMegatron, "batch-size", "micro-batch-size", ""},
-    {kMegatron, "use-torch-fsdp2", "data-parallel-sharding-strategy", "optim_grads_params"},
+    {kMegatron, "use-custom-fsdp", "use-megatron-fsdp", ""},
     {kDeepSpeed, "bfloat16.enabled", "bf16.enabled", ""},
     {kDeepSpeed, "zero_optimization.zero_hpz_partition_size", "zero_hpz", ""},
     // torchtitan before 2025.
@@ -78,14 +78,7 @@ void SayGranularity(Settings* settings) {
 void RespellMegatron(Settings* settings) {
   SayGranularity(settings);
   for (Setting& setting : *settings) {
-    if (setting.key == "zero-stage") {
-      const std::string stage = setting.value;
-      setting.value = stage == "2" ? "optim_grads" : stage == "3" ? "optim_grads_params" : "";
-      if (stage == "2" || stage == "3") setting.key = "data-parallel-sharding-strategy";
-      if (stage == "1") setting.key = "use-distributed-optimizer";
-    } else if (setting.key == "ds-sequence-parallel-size") {
-      setting.key = "context-parallel-size";
-    }
+    if (setting.key == "ds-sequence-parallel-size") setting.key = "context-parallel-size";
   }
   // Ulysses is the only way in which it shares sequences.
   const auto ulysses = FindKey(settings, "context-parallel-size");
@@ -376,6 +369,7 @@ bool Off(const std::string& value) {
 void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
              std::vector<std::string>* notes) {
   for (Setting& setting : *settings) {
+    if (setting.said.empty()) setting.said = setting.key;
     for (const Alias& alias : kAliases) {
       if (alias.target != target || setting.key != alias.key) continue;
       if (alias.value[0] != '\0' && Off(setting.value)) {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/exchange/setting.h"
@@ -28,6 +29,9 @@ void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
 // Where a program lets its command line win over its configuration, the settings that lose are taken away, and `notes`
 // says so.
 void LetFlagsWin(Target target, Settings* settings, std::vector<std::string>* notes);
+
+// Whether DeepSpeed reads a key at the top of its configuration: it takes others without a word.
+bool IsKeyOfDeepSpeed(std::string_view key);
 
 // What a setting changes that plans do not know: "CUDA graphs"; null: nothing that is known.
 const char* NotModelled(Target target, const Setting& setting);

@@ -6,6 +6,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+
+#include "model/exchange/rules.h"
 
 namespace orrery::exchange {
 namespace {
@@ -19,6 +22,37 @@ Settings ProgramSettings(const Settings& all) {
     if (!OfLauncher(setting.key)) settings.push_back(setting);
   }
   return settings;
+}
+
+// Megatron generates tokens for GPT alone (MockGPTDataset). Masked ones of its BERT and T5 need a data set and the tokens that
+// WordPiece tokenizers have: cls, sep and mask, and the sentinels of T5, which --vocab-extra-ids adds.
+std::string MegatronData(const ModelSpec& model) {
+  if (model.family != Family::kEncoder && model.family != Family::kEncoderDecoder)
+    return R"sh(# Generated tokens unless DATA_PATH names a data set; its tokenizer is TOKENIZER.
+data=(--mock-data --tokenizer-type NullTokenizer)
+if [ -n "${DATA_PATH:-}" ]; then
+  data=(--data-path "$DATA_PATH" --split '99,1,0'
+    --tokenizer-type HuggingFaceTokenizer --tokenizer-model "${TOKENIZER:?a folder or a name}")
+fi
+)sh";
+  return fmt::format(
+      R"sh(# Megatron generates no masked tokens: DATA_PATH names a data set, TOKENIZER the WordPiece vocabulary that made it.
+data=(--data-path "${{DATA_PATH:?a data set of Megatron}}" --split '99,1,0'
+  --tokenizer-type BertWordPieceLowerCase --vocab-file "${{TOKENIZER:?its vocab.txt}}"{})
+)sh",
+      model.family == Family::kEncoderDecoder ? " --vocab-extra-ids 100" : "");
+}
+
+// Of arguments that take several words (nargs): quoted as one they would be one choice that nobody knows.
+constexpr std::string_view kLists[] = {"recompute-modules", "hierarchical-context-parallel-sizes"};
+
+std::string ArgumentWords(const Setting& setting) {
+  if (setting.value.empty()) return "";
+  if (std::ranges::find(kLists, setting.key) == std::end(kLists))
+    return " " + ShellWord(setting.value);
+  std::string text;
+  for (const std::string& word : WordsOf(setting.value)) text += " " + ShellWord(word);
+  return text;
 }
 
 }  // namespace
@@ -97,8 +131,7 @@ done < <(compgen -e)
 std::string ArgumentArray(const std::string& name, const Settings& settings) {
   std::string text = fmt::format("{}=(\n", name);
   for (const Setting& setting : settings) {
-    text += fmt::format("  --{}{}\n", setting.key,
-                        setting.value.empty() ? "" : " " + ShellWord(setting.value));
+    text += fmt::format("  --{}{}\n", setting.key, ArgumentWords(setting));
   }
   return text + ")\n";
 }
@@ -160,16 +193,11 @@ fi
   --init-method-std 0.02 --eval-iters 0 --eval-interval 1000000
   --log-interval 1 --log-throughput
 )
-# Generated tokens unless DATA_PATH names a data set; its tokenizer is TOKENIZER.
-data=(--mock-data --tokenizer-type NullTokenizer)
-if [ -n "${DATA_PATH:-}" ]; then
-  data=(--data-path "$DATA_PATH" --split '99,1,0'
-    --tokenizer-type HuggingFaceTokenizer --tokenizer-model "${TOKENIZER:?a folder or a name}")
-fi
 if [ -n "${CHECKPOINTS:-}" ]; then
   training+=(--save "$CHECKPOINTS" --load "$CHECKPOINTS" --save-interval 500)
 fi
 )sh";
+  text += MegatronData(c.model);
   text +=
       ScriptTail(bundle, fmt::format("\"$MEGATRON_PATH/{}\" \"${{model[@]}}\" \"${{layout[@]}}\" "
                                      "\"${{training[@]}}\" \"${{data[@]}}\"",

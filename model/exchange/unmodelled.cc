@@ -2,6 +2,7 @@
 // Settings that change a job in a way that plans do not model.
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 #include "model/base/plain_text.h"
 #include "model/exchange/spellings.h"
@@ -13,15 +14,19 @@ struct Unmodelled {
   Target target;
   const char* part;  // the key begins so
   const char* what;
-  double but = -1;  // with this number it is as plans have it
+  double but = -1;        // with this number it is as plans have it
+  const char* same = "";  // with this word, likewise
 };
 constexpr Unmodelled kUnmodelled[] = {
     {kMegatron, "fp4-param", "weights held in 4 bits"},
-    {kMegatron, "softmax-type", "another softmax"},
+    {kMegatron, "softmax-type", "another softmax", -1, "vanilla"},
+    {kMegatron, "decoder-seq-length", "another length of the decoder's sequences"},
     {kMegatron, "no-rope-freq", "layers without positions"},
-    {kMegatron, "cuda-graph", "CUDA graphs"},
+    // Their scope, warm-up and the like mean nothing without these, and dumps have defaults of all. So have they of mixtures
+    // of experts, which are refused by their number.
+    {kMegatron, "cuda-graph-impl", "CUDA graphs"},
     {kMegatron, "enable-cuda-graph", "CUDA graphs"},
-    {kMegatron, "moe-", "mixtures of experts"},
+    {kMegatron, "external-cuda-graph", "CUDA graphs"},
     {kMegatron, "use-precision-aware-optimizer", "states of the optimizer in other types"},
     {kMegatron, "fine-grained-activation-offloading", "offloading of activations by modules"},
     {kMegatron, "fp32-residual-connection", "residuals in fp32"},
@@ -43,14 +48,82 @@ constexpr Unmodelled kUnmodelled[] = {
     {kTitanToml, "quantize.linear.float8.recipe_name", "fp8 with scales by rows"},
 };
 
+// Of DeepSpeed 0.19 (runtime/config.py, runtime/constants.py and the configurations that they read) and of older releases.
+constexpr std::string_view kKeysOfDeepSpeed[] = {"activation_checkpointing",
+                                                 "aio",
+                                                 "amp",
+                                                 "autotuning",
+                                                 "bf16",
+                                                 "bfloat16",
+                                                 "checkpoint",
+                                                 "comet",
+                                                 "communication_data_type",
+                                                 "comms_logger",
+                                                 "compile",
+                                                 "compression_training",
+                                                 "csv_monitor",
+                                                 "curriculum_learning",
+                                                 "data_efficiency",
+                                                 "data_types",
+                                                 "dataloader_drop_last",
+                                                 "datastates",
+                                                 "disable_allgather",
+                                                 "dump_state",
+                                                 "eigenvalue",
+                                                 "elasticity",
+                                                 "expert_parallel",
+                                                 "flops_profiler",
+                                                 "fp16",
+                                                 "fp32_allreduce",
+                                                 "gradient_accumulation_steps",
+                                                 "gradient_allreduce_op",
+                                                 "gradient_clipping",
+                                                 "gradient_predivide_factor",
+                                                 "graph_harvesting",
+                                                 "hybrid_engine",
+                                                 "log_level",
+                                                 "managed_gradient_accumulation",
+                                                 "memory_breakdown",
+                                                 "nebula",
+                                                 "optimizer",
+                                                 "pipeline",
+                                                 "prescale_gradients",
+                                                 "progressive_layer_drop",
+                                                 "quantize_training",
+                                                 "scheduler",
+                                                 "seq_parallel_communication_data_type",
+                                                 "sequence_parallel_size",
+                                                 "sparse_attention",
+                                                 "sparse_gradients",
+                                                 "steps_per_print",
+                                                 "tensor_parallel",
+                                                 "tensorboard",
+                                                 "timers",
+                                                 "torch_autocast",
+                                                 "train_batch_size",
+                                                 "train_micro_batch_size_per_gpu",
+                                                 "use_data_before_expert_parallelism",
+                                                 "vocabulary_size",
+                                                 "wall_clock_breakdown",
+                                                 "wandb",
+                                                 "weight_quantization",
+                                                 "zero_allow_untested_optimizer",
+                                                 "zero_force_ds_cpu_optimizer",
+                                                 "zero_optimization"};
+
 }  // namespace
+
+bool IsKeyOfDeepSpeed(std::string_view key) {
+  return std::ranges::find(kKeysOfDeepSpeed, key.substr(0, key.find('.'))) !=
+         std::end(kKeysOfDeepSpeed);
+}
 
 const char* NotModelled(Target target, const Setting& setting) {
   double number = 0;
   const bool known = ParseNumber(setting.value, &number) == NumberFault::kNone;
   const auto row = std::ranges::find_if(kUnmodelled, [&](const Unmodelled& what) {
     return what.target == target && setting.key.starts_with(what.part) && !Off(setting.value) &&
-           !(known && number == what.but);
+           !(known && number == what.but) && (what.same[0] == '\0' || setting.value != what.same);
   });
   return row == std::end(kUnmodelled) ? nullptr : row->what;
 }

@@ -411,7 +411,7 @@ srun --wait=60 --kill-on-bad-exit=1 bash -c "$LAUNCHER --node_rank \$SLURM_PROCI
   EXPECT_EQ(Text(read, "global_batch"), "2048");
   EXPECT_EQ(Text(read, "recompute"), "full");
   EXPECT_EQ(Text(read, "zero"), "0");
-  EXPECT_THAT(read.notes, Contains(HasSubstr("a batch that grows is not modelled")));
+  EXPECT_THAT(read.notes, Contains(HasSubstr("not modelled: a batch that grows")));
 }
 
 TEST(ImportMegatronKin, ADumpThatIsCutOffIsNoWholeOne) {

@@ -263,7 +263,7 @@ TEST(ImportMegatron, WhatIsNotModelledIsRefusedOrNamed) {
   EXPECT_THAT(Error("x.sh", std::string(kSmall) + "--recompute-granularity some"),
               AllOf(HasSubstr("'some' is no known choice"), HasSubstr("selective, full")));
   const Imported imported = Read("x.sh", std::string(kSmall) + "--fp4-param-gather");
-  EXPECT_THAT(imported.notes, Contains(HasSubstr("weights held in 4 bits is not modelled")));
+  EXPECT_THAT(imported.notes, Contains(HasSubstr("not modelled: weights held in 4 bits")));
   const std::string held = std::string(kSmall) + "--fp8-format hybrid --fp8-param-gather";
   EXPECT_EQ(Text(Read("x.sh", held), "fp8_weights"), "on");
   const std::string blocks = std::string(kSmall) +

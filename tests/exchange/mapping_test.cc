@@ -250,7 +250,7 @@ TEST(Mapping, SaysWhatFilesAreReadBackAs) {
   EXPECT_EQ(read(kAccelerate, {}), "huggingface@fsdp");
   EXPECT_EQ(read(kAccelerate, {"--cp", "2"}), "orrery");
   EXPECT_EQ(read(kFsdp, {}), "fsdp");
-  EXPECT_EQ(read(kMegatron, {}), "megatron");
+  EXPECT_EQ(read(kMegatron, {}), "megatron@sharded");
 }
 
 // The comment in train.sh on the order of ranks is what the arguments below it do.

@@ -153,7 +153,8 @@ TEST(Accelerate, DeepSpeedsPartHasDevicesAndSteps) {
   // Other devices are not modelled, and said so.
   std::string disk = yaml;
   disk.replace(disk.find("optimizer_device: cpu"), 21, "optimizer_device: nvme");
-  EXPECT_THAT(Read("b.yaml", disk).notes, Contains(HasSubstr("b.yaml:5: offloading is not")));
+  EXPECT_THAT(Read("b.yaml", disk).notes,
+              Contains(HasSubstr("b.yaml:5, b.yaml:6: not modelled: offloading")));
   const std::string json = R"({"train_batch_size": 8, "zero_optimization": {"stage": 3,
       "offload_optimizer": {"device": "nvme"}}})";
   EXPECT_THAT(Read("ds.json", json).notes, Contains(HasSubstr("states on NVMe")));
@@ -238,7 +239,7 @@ TEST(Titan, ConvertersAreFp8) {
                                            "converters = [\"quantize.linear.float8\"]\n"
                                            "[quantize.linear.float8]\nrecipe_name = \"rowwise\"\n");
   EXPECT_EQ(Text(rows, "fp8"), "");
-  EXPECT_THAT(rows.notes, Contains(HasSubstr("t.toml:6: fp8 with scales by rows is not modelled")));
+  EXPECT_THAT(rows.notes, Contains(HasSubstr("t.toml:6: not modelled: fp8 with scales by rows")));
 }
 
 // The head alone stays in 16 bits in a plan.
@@ -316,7 +317,7 @@ TEST(Report, ProgramsOfTheirOwnAndOtherBucketsAreNamed) {
   };
   EXPECT_THAT(notes("5e8"), Not(Contains(HasSubstr("buckets"))));
   EXPECT_THAT(notes("2e8"),
-              Contains(HasSubstr("ds.json:2: another size of buckets is not modelled")));
+              Contains(HasSubstr("ds.json:2: not modelled: another size of buckets")));
 }
 
 TEST(Report, AWorldSizeIsNodesOfTheCluster) {

@@ -29,8 +29,10 @@ std::string FlagText(const std::string& field, const std::string& text) {
 
 class FlagFiller {
  public:
-  FlagFiller(const Imported& imported, JobFlags* job, LayoutFlags* layout, bool translate)
-      : imported_(imported), job_(*job), flags_(job->All()), translate_(translate) {
+  // `run`: flags of `plan run` alone; none: another command.
+  FlagFiller(const Imported& imported, JobFlags* job, LayoutFlags* layout, bool translate,
+             const std::vector<Flag*>& run)
+      : imported_(imported), job_(*job), flags_(job->All()), run_(run), translate_(translate) {
     if (layout == nullptr) return;
     const std::vector<Flag*> axes = layout->All();
     flags_.insert(flags_.end(), axes.begin(), axes.end());
@@ -48,6 +50,7 @@ class FlagFiller {
     }
     const bool same = imported_.framework.empty() || imported_.framework == job_.framework.text;
     if (whole_ && (same || !translate_)) TakeFacts();
+    TakeTraining();
     for (const std::string& note : imported_.notes) job_.notes.push_back(note);
   }
 
@@ -65,6 +68,28 @@ class FlagFiller {
     if (!imported_.model_name.empty()) Take(&job_.model, {imported_.model_name, {}, ""});
   }
 
+  // The flag of the schedule first: where a rate falls to means nothing to one that stays.
+  void TakeTraining() {
+    const auto find = [&](std::string_view name) {
+      return std::ranges::find_if(run_, [&](const Flag* flag) { return flag->name == name; });
+    };
+    const auto shape = find("--lr-schedule");
+    if (const auto value = imported_.training.find("--lr-schedule");
+        shape != run_.end() && value != imported_.training.end())
+      Take(*shape, value->second);
+    const bool falls = shape != run_.end() && (*shape)->given && (*shape)->text != "constant";
+    std::string taken;
+    for (const auto& [name, value] : imported_.training) {
+      const auto at = find(name);
+      if (at == run_.end()) continue;
+      if (at != shape && (falls || (name != "--lr-end" && name != "--lr-steps"))) Take(*at, value);
+      if ((*at)->given && (*at)->where.line == value.where.line && (*at)->text == value.text)
+        taken += fmt::format("{}{} {}", taken.empty() ? "" : ", ", name, value.text);
+    }
+    if (!taken.empty())
+      job_.notes.push_back(fmt::format("taken from {}: {}", job_.from.front().text, taken));
+  }
+
   void TakeField(const Field& field, const Value& value) {
     const std::string flag = field.flag;
     if (flag.empty() && value.text == exchange::kAuto) return;  // 1, as the Trainer has it
@@ -80,6 +105,7 @@ class FlagFiller {
     }
     if (!flag.empty() || !value.where.source) return;
     if (std::string(field.name) == "clip_norm") {
+      if (imported_.training.contains("--clip-norm")) return;
       if (value.text != "1" && value.text != "1.0")
         job_.notes.push_back(fmt::format("{}: gradients are clipped at 1 in the prediction",
                                          exchange::Place(value.where)));
@@ -187,7 +213,7 @@ class FlagFiller {
 
   const Imported& imported_;
   JobFlags& job_;
-  std::vector<Flag*> flags_;
+  std::vector<Flag*> flags_, run_;
   bool whole_ = false, translate_ = false;
 };
 
@@ -307,11 +333,11 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
   std::optional<LoadedModel> model;
   if (job->model.given) model = LoadModelOf(job->model);
   const Imported imported =
-      exchange::Import(sources, model, GivenBy(job, layout, model), FileBeside);
+      exchange::Import(sources, model, GivenBy(job, layout, model), FileBeside, !run.empty());
   if (layout != nullptr && imported.no_layout) throw InputError({*imported.no_layout});
   job->no_model = imported.no_model;
   if (imported.no_nodes) CheckNodes(*imported.no_nodes, job);
-  FlagFiller(imported, job, layout, translate).Fill();
+  FlagFiller(imported, job, layout, translate, run).Fill();
 }
 
 }  // namespace orrery::cli

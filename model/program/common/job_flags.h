@@ -48,7 +48,7 @@ struct LayoutFlags;
 void DeclareFrom(JobFlags* job, FlagSet* set);
 // Fills the flags that the user left out from the files of --from. `layout` null: of the job alone. Throws InputError with
 // file and line. `translate`: --framework stands for another program than the file's, whose facts stay behind.
-// `run`: flags of `plan run` that a scenario's section `run` may fill, too, before all others.
+// `run`: flags of `plan run` that a scenario's section `run` may fill, too, before all others, and settings of a training.
 void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate = false,
                  const std::vector<Flag*>& run = {});
 

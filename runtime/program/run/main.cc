@@ -216,9 +216,12 @@ Answer RunCommand(const CommandLine& line) {
   if (place.launcher == launch::Launcher::kMpi) signal(SIGPIPE, SIG_IGN);
   RunJob job;
   try {
-    TakeImports(&flags.job, &flags.layout, false,
-                {&flags.ranks, &flags.steps, &flags.data, &flags.lr});
+    TakeImports(
+        &flags.job, &flags.layout, false,
+        {&flags.ranks, &flags.steps, &flags.data, &flags.seed, &flags.lr, &flags.lr_schedule,
+         &flags.lr_steps, &flags.lr_end, &flags.warmup, &flags.weight_decay, &flags.clip_norm});
     job = ReadRunJob(&flags, place);
+    job.notes.insert(job.notes.begin(), flags.job.notes.begin(), flags.job.notes.end());
     if (place.rank == 0) {
       CheckHtml(flags.html, flags.json);
       CheckOutputs(flags);

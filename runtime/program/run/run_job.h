@@ -39,7 +39,7 @@ struct RunJob : RankJob {
   std::string init_from;
   std::shared_ptr<const weights::HfWeights> given;  // of --init-from; null: none
   std::optional<weights::ExportOptions> export_hf;
-  std::vector<std::string> notes;  // about the checkpoint, for the user
+  std::vector<std::string> notes;  // about the checkpoint and files of --from, for the user
   std::string tensorboard;         // folder of event files; empty: none
   bool profile = false;
   int64_t steps = 10;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Megatron's own parser and dumps do with lists, two levels of context parallelism, FSDP, and models that are no GPT.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "model/exchange/document.h"
+#include "model/exchange/import.h"
+#include "model/plan/lower/names.h"
+#include "tests/exchange/exported.h"
+
+namespace orrery::exchange::megatron {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kSmall =
+    "pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
+    "--max-position-embeddings 1024 --vocab-size 50257 ";
+
+Imported Read(const std::string& name, const std::string& text) {
+  return Import({SourceOf(name, text)}, std::nullopt);
+}
+std::string Value(const std::string& flags, const char* field) {
+  const Imported read = Read("x.sh", kSmall + flags);
+  const auto at = read.values.find(field);
+  return at == read.values.end() ? "" : at->second.text;
+}
+std::string Error(const std::string& flags) {
+  return ErrorOf([&] { Read("x.sh", kSmall + flags); });
+}
+// train.sh, and where it lies.
+std::pair<std::string, std::string> Script(const std::vector<std::string>& words, Target target) {
+  for (const std::string& path : Write(FilesOf(MakeBundle(CaseOf(Resolve(words)), target)))) {
+    if (path.ends_with("train.sh")) return {ReadAll(path), path};
+  }
+  return {};
+}
+// What bash makes of the array `layout` of a script, one word per line.
+std::vector<std::string> WordsOfLayout(const std::string& script) {
+  const std::size_t begin = script.find("\nlayout=(");
+  const std::string array = script.substr(begin, script.find("\n)", begin) + 3 - begin);
+  const std::string path = testing::TempDir() + "/layout.sh";
+  std::ofstream(path) << array << "printf '%s\\n' \"${layout[@]}\"\n";
+  FILE* pipe = popen(("bash " + path).c_str(), "r");
+  std::string text;
+  char chunk[4096];
+  while (const std::size_t got = fread(chunk, 1, sizeof chunk, pipe)) text.append(chunk, got);
+  pclose(pipe);
+  std::vector<std::string> words;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) words.push_back(line);
+  return words;
+}
+// Words behind one, up to the next option.
+std::vector<std::string> Behind(const std::vector<std::string>& words, const std::string& option) {
+  auto at = std::ranges::find(words, option);
+  std::vector<std::string> values;
+  while (at != words.end() && ++at != words.end() && !at->starts_with("--")) values.push_back(*at);
+  return values;
+}
+std::vector<std::string> With(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+const std::vector<std::string> kJob = {"--model",       "llama3-8b", "--topology",     "dgx-h100",
+                                       "--nodes",       "4",         "--global-batch", "256",
+                                       "--micro-batch", "1"};
+
+// Lists are printed as Python has them, and each argument has its default there.
+TEST(Megatron, ADumpOfTodayIsReadWithoutFalseAlarms) {
+  const std::string log =
+      std::string(ORRERY_SOURCE_DIR) + "/tests/exchange/samples/megatron-core.log";
+  const Resolved read = Resolve({"--from", log, "--topology", "dgx-h100"});
+  EXPECT_EQ(read.job.model.spec.name, "gpt2-xl");
+  EXPECT_EQ(read.strategy.zero, 0);
+  EXPECT_EQ(read.strategy.cp, 1);
+  EXPECT_EQ(RecomputeText(read.strategy.recompute), "core_attn+mlp");
+  EXPECT_THAT(read.job.notes, Not(Contains(HasSubstr("not modelled"))));
+}
+
+TEST(Megatron, WaysToShareSequencesAreOneForAllLayers) {
+  const std::string shared = "--context-parallel-size 4 --cp-comm-type ";
+  EXPECT_EQ(Value(shared + "a2a", "context"), "ulysses");
+  EXPECT_EQ(Value(shared + "a2a a2a a2a", "context"), "ulysses");
+  EXPECT_THAT(Error(shared + "a2a p2p"),
+              AllOf(HasSubstr("x.sh:1"), HasSubstr("a2a and p2p"), HasSubstr("not modelled")));
+  EXPECT_THAT(Error(shared + "a3a"), HasSubstr("known: p2p, all_gather, a2a, a2a+p2p"));
+  EXPECT_EQ(Value("--cp-comm-type a2a p2p", "context"), "");  // of one rank each
+}
+
+TEST(Megatron, TwoLevelsAreRanksOfBoth) {
+  const std::vector<std::string> words =
+      With(kJob, {"--cp", "8", "--cp-method", "a2a_ring", "--cp-inner", "4"});
+  const auto [script, path] = Script(words, kMegatron);
+  EXPECT_EQ(Behind(WordsOfLayout(script), "--hierarchical-context-parallel-sizes"),
+            (std::vector<std::string>{"4", "2"}));
+  const Resolved back = Resolve({"--from", path, "--topology", "dgx-h100"});
+  EXPECT_EQ(back.strategy.context.method, CpMethod::kA2aRing);
+  EXPECT_EQ(back.strategy.context.inner, 4);
+  const Bundle bridge = MakeBundle(CaseOf(Resolve(words)), kBridge);
+  EXPECT_THAT(Script(words, kBridge).first,
+              HasSubstr("model.hierarchical_context_parallel_sizes=[4,2]"));
+  for (const FieldReport& field : bridge.settings.fields) {
+    if (field.field == "cp_inner") EXPECT_EQ(field.status, Status::kWritten);
+  }
+  const std::string levels =
+      "--context-parallel-size 8 --cp-comm-type a2a+p2p "
+      "--hierarchical-context-parallel-sizes ";
+  EXPECT_EQ(Value(levels + "2 4", "cp_inner"), "2");
+  EXPECT_THAT(Error(levels + "4 4"), AllOf(HasSubstr("x.sh:1"), HasSubstr("two levels of 8")));
+  EXPECT_THAT(Error(levels + "2 2 2"), HasSubstr("two levels of 8"));
+}
+
+// Quoted as one word they would be one module that Megatron does not know.
+TEST(Megatron, ModulesAreAWordEach) {
+  const auto [script, path] =
+      Script(With(kJob, {"--tp", "2", "--recompute", "core_attn+layernorm+mlp"}), kMegatron);
+  EXPECT_EQ(Behind(WordsOfLayout(script), "--recompute-modules"),
+            (std::vector<std::string>{"core_attn", "layernorm", "mlp"}));
+  EXPECT_EQ(RecomputeText(Resolve({"--from", path, "--topology", "dgx-h100"}).strategy.recompute),
+            "core_attn+layernorm+mlp");
+}
+
+TEST(Megatron, ShardedWeightsAndGroupsOfShardsArePredicted) {
+  const std::string fsdp = "--use-megatron-fsdp --data-parallel-sharding-strategy ";
+  EXPECT_EQ(Value(fsdp + "optim_grads_params", "zero"), "3");
+  EXPECT_EQ(Value(fsdp + "optim_grads", "zero"), "2");
+  EXPECT_EQ(Value(fsdp + "optim", "zero"), "1");
+  EXPECT_EQ(Value(fsdp + "no_shard", "zero"), "0");
+  EXPECT_EQ(Value("--use-custom-fsdp --data-parallel-sharding-strategy optim_grads", "zero"), "2");
+  EXPECT_EQ(Value("--use-torch-fsdp2", "zero"), "3");
+  EXPECT_EQ(Value("--use-torch-fsdp2", "overlap_param_gather"), "on");
+  // The strategy is that of FSDP alone.
+  EXPECT_EQ(Value("--data-parallel-sharding-strategy optim_grads_params", "zero"), "0");
+  EXPECT_EQ(Value("--use-distributed-optimizer --data-parallel-sharding-strategy no_shard", "zero"),
+            "1");
+  EXPECT_THAT(Error("--use-megatron-fsdp \\\n --use-torch-fsdp2"),
+              AllOf(HasSubstr("x.sh:2"), HasSubstr("contradicts"), HasSubstr("x.sh:1")));
+  EXPECT_THAT(Error(fsdp + "all"), HasSubstr("no_shard, optim, optim_grads, optim_grads_params"));
+
+  const auto [script, path] =
+      Script(With(kJob, {"--zero", "3", "--dp-outer", "4", "--framework", "orrery"}), kMegatron);
+  const Resolved back = Resolve({"--from", path, "--topology", "dgx-h100"});
+  EXPECT_EQ(back.strategy.zero, 3);
+  EXPECT_EQ(back.strategy.dp_outer, 4);
+  EXPECT_THAT(back.job.request.framework, HasSubstr("megatron@sharded"));
+  const std::string instances = testing::TempDir() + "/instances.sh";
+  std::ofstream(instances) << "torchrun --nnodes 4 --nproc-per-node 8 " << kSmall
+                           << "--micro-batch-size 1 --global-batch-size 64 "
+                              "--use-distributed-optimizer "
+                              "--num-distributed-optimizer-instances 4\n";
+  const Resolved groups = Resolve({"--from", instances, "--topology", "dgx-h100"});
+  EXPECT_EQ(groups.strategy.zero, 1);
+  EXPECT_EQ(groups.strategy.dp_outer, 4);
+}
+
+// pretrain_t5.py asserts a length of the decoder, and no masked data set is generated.
+TEST(Megatron, BertAndT5NeedADataSetAndT5ALengthOfItsDecoder) {
+  const auto script = [](const char* model) {
+    return Script({"--model", model, "--topology", "aws-p4d", "--nodes", "1"}, kMegatron).first;
+  };
+  const std::string t5 = script("t5-small"), bert = script("bert-large"), gpt = script("gpt2-xl");
+  EXPECT_EQ(Behind(WordsOfLayout(t5), "--decoder-seq-length"),
+            Behind(WordsOfLayout(t5), "--seq-length"));
+  EXPECT_THAT(t5, HasSubstr("--vocab-extra-ids 100"));
+  EXPECT_THAT(bert, AllOf(Not(HasSubstr("decoder-seq-length")), Not(HasSubstr("extra-ids"))));
+  for (const std::string& text : {t5, bert}) {
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("--mock-data")), Not(HasSubstr("NullTokenizer")),
+                            HasSubstr("BertWordPieceLowerCase")));
+  }
+  EXPECT_THAT(gpt, AllOf(HasSubstr("--mock-data"), Not(HasSubstr("decoder-seq-length"))));
+}
+
+TEST(Megatron, WhatIsNotModelledIsNamedOnceWithItsPlaces) {
+  const Imported read =
+      Read("x.sh", std::string(kSmall) + "--enable-cuda-graph \\\n --cuda-graph-impl local");
+  EXPECT_THAT(read.notes, Contains("x.sh:1, x.sh:2: not modelled: CUDA graphs; the prediction is "
+                                   "without"));
+  // Defaults of what is not there.
+  EXPECT_THAT(Read("x.sh", std::string(kSmall) + "--moe-router-topk 2 --softmax-type vanilla "
+                                                 "--cuda-graph-scope full --cuda-graph-impl none")
+                  .notes,
+              Not(Contains(HasSubstr("not modelled"))));
+}
+
+TEST(DeepSpeed, KeysThatItDoesNotKnowAreApartFromThoseWithoutEffect) {
+  const std::string text =
+      "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 1, \"train_micro_batch\": 4,\n"
+      "\"zero_optimization\": {\"stage\": 1}, \"steps_per_print\": 10, \"dump_state\": false}";
+  const auto notes = Read("ds.json", text).notes;
+  EXPECT_THAT(notes, Contains("unknown to DeepSpeed, which ignores them: train_micro_batch"));
+  EXPECT_THAT(notes, Contains("without effect here: steps_per_print, dump_state"));
+}
+
+TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto notes = Read("t.toml",
+                          "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\n"
+                          "local_batch_size = 1\n[float8]\nmade_up = true\n")
+                         .notes;
+  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("without effect here"), HasSubstr("float8.made_up"),
+                                    Not(HasSubstr("quantize")))));
+}
+
+// A run trains with what a prediction does not need.
+TEST(Training, SettingsOfARunAreReadWhereOneTrains) {
+  const std::string text = std::string(kSmall) +
+                           "--lr 3e-3 --lr-decay-style cosine --min-lr 1e-4 --lr-warmup-iters 5 "
+                           "--weight-decay 0.1 --train-iters 60 --foo-bar 3";
+  const Imported run = Import({SourceOf("x.sh", text)}, std::nullopt, {}, nullptr, true);
+  std::map<std::string, std::string> flags;
+  for (const auto& [flag, value] : run.training) flags[flag] = value.text;
+  EXPECT_EQ(flags, (std::map<std::string, std::string>{{"--lr", "3e-3"},
+                                                       {"--lr-end", "1e-4"},
+                                                       {"--lr-schedule", "cosine"},
+                                                       {"--lr-steps", "60"},
+                                                       {"--steps", "60"},
+                                                       {"--warmup", "5"},
+                                                       {"--weight-decay", "0.1"}}));
+  EXPECT_THAT(run.notes, Contains("without effect here, or unknown: foo-bar"));
+  EXPECT_TRUE(Read("x.sh", text).training.empty());
+  EXPECT_THAT(Read("x.sh", text).notes, Contains(HasSubstr("unknown: lr, lr-decay-style")));
+  // Megatron's own default, and a schedule that a run has not.
+  const auto shape = [](const std::string& more) {
+    const Imported read =
+        Import({SourceOf("x.sh", kSmall + more)}, std::nullopt, {}, nullptr, true);
+    const auto at = read.training.find("--lr-schedule");
+    return at == read.training.end() ? "" : at->second.text;
+  };
+  EXPECT_EQ(shape("--lr 1e-4"), "polynomial");
+  EXPECT_EQ(shape("--lr 1e-4 --lr-decay-style constant"), "constant");
+  EXPECT_EQ(shape("--lr 1e-4 --lr-decay-style WSD"), "");
+}
+
+}  // namespace
+}  // namespace orrery::exchange::megatron
