@@ -30,7 +30,7 @@ TEST_F(SimTest, OneRankTakesTheSumOfItsOps) {
   const ir::Program& program = plan.programs.front();
   double expected = 0;
   for (const ir::Instance& at : ir::Unfold(plan, program, ir::ComputeLayout(plan, program))) {
-    expected += prices.Price(program, program.blocks[at.block].ops[at.op], true).device;
+    expected += prices.Price(plan, program, program.blocks[at.block].ops[at.op], true).device;
   }
   const StepResult result = Simulate(plan);
   EXPECT_GT(expected, 0.01);
@@ -60,7 +60,7 @@ TEST_F(SimTest, ALateHostDelaysTheDevice) {
   const OpPrices prices(Setting(), Precision::kBf16);
   const ir::Program& program = plan.programs.front();
   for (const ir::Instance& at : ir::Unfold(plan, program, ir::ComputeLayout(plan, program))) {
-    issuing += prices.Price(program, program.blocks[at.block].ops[at.op], true).host;
+    issuing += prices.Price(plan, program, program.blocks[at.block].ops[at.op], true).host;
   }
   EXPECT_GT(issuing, fast);
   EXPECT_GT(slow.seconds, issuing);
