@@ -66,22 +66,27 @@ StopModel StopsOf(const Conditions& conditions, const Job& job, const Checkpoint
   model.blocking = checkpoint.blocking;
   model.background = checkpoint.background;
   model.detection = conditions.recovery.detection;
+  model.restart = conditions.recovery.restart + checkpoint.load;
   // Where a failure finds all spares in repair, the first of them to come back ends the wait: of one repair that begins and k that
   // are under way, each for a time that is uniform. A node that is reclaimed is not in repair: another takes its place.
   const auto k = static_cast<double>(spares);
   model.repaired = rate / all;
   model.repair = conditions.recovery.repair;
   model.spares = spares;
-  model.wait_deviation = model.repair / (k + 1) * std::sqrt(k / (k + 2));
+  // Repairs go on while the job stands still and cannot fail: since the failure that took the first of k spares it has stood still
+  // k times, so that so much of a repair is over in any case (spot interruptions in between count, too).
+  const double standing =
+      k * (model.detection + model.restart).value / std::max(model.repaired, 1e-12);
+  const Seconds repair = std::max(Seconds(0), model.repair - Seconds(standing));
+  model.wait_deviation = repair / (k + 1) * std::sqrt(k / (k + 2));
   Seconds run = work;  // waits make it longer
-  for (int i = 0; i < 3; ++i) {
-    const Shortage shortage =
-        ShortageIn(run / model.repair, InRepair(conditions, nodes, rate), spares);
+  for (int i = 0; i < 3 && repair.value > 0; ++i) {
+    const Shortage shortage = ShortageIn(
+        run / repair, InRepair(conditions, nodes, rate) * (repair / model.repair), spares);
     model.waits = model.repaired * shortage.share;
-    model.wait = model.repair * shortage.wait;
+    model.wait = repair * shortage.wait;
     run = work * (1 + model.MeanWait() / model.between);
   }
-  model.restart = conditions.recovery.restart + checkpoint.load;
   if (interruptions > 0 &&
       quote->offer.spot_notice.value_or(Seconds(0)) >= checkpoint.blocking + checkpoint.background)
     model.with_notice = interruptions / all;

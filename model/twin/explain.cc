@@ -9,6 +9,7 @@
 #include <span>
 
 #include "model/base/text.h"
+#include "model/twin/evaluator.h"
 
 namespace orrery {
 namespace {
@@ -183,12 +184,23 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
   std::vector<Limit> limits;
   ShapeCache shapes;
   const double before = winner.time.total;
+  // No resource makes an input faster.
+  const auto fed = [&](const Candidate& of) {
+    return FedIn(request.input, JobOf(request, profiles, of.nodes, of.global_batch),
+                 of.strategy.data_parallel());
+  };
+  const double least = fed(winner);
+  const auto words_of = [](const char* what, double then, double seconds, double input) {
+    return LimitWords(what, then, seconds) +
+           (seconds <= input ? ", as fast as the input (--input, --storage)" : "");
+  };
   const auto with = [&](const auto& change) {
     Profiles changed = profiles;
     Job job = JobOf(request, changed, winner.nodes, winner.global_batch);
     change(changed, job.cluster);
-    return WithChange(winner,
-                      std::get<StepTime>(StepPredictor(job, &shapes).Predict(winner.strategy)));
+    const double step = WithChange(
+        winner, std::get<StepTime>(StepPredictor(job, &shapes).Predict(winner.strategy)));
+    return std::max(step, least);
   };
   for (const Resource& resource : kResources) {
     const double after = with([&](Profiles& changed, ClusterSummary& cluster) {
@@ -197,7 +209,7 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
     });
     const double gain = 1.0 - after / before;
     if (gain < kLeastGain) continue;
-    std::string words = LimitWords(resource.what, before, after);
+    std::string words = words_of(resource.what, before, after, least);
     // Of several constants, the one behind most of it.
     const Part* most = nullptr;
     double most_seconds = 0.5 * (before - after);
@@ -215,11 +227,13 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
                            most->constant);
     limits.push_back({resource.name, after, gain, words});
   }
-  if (unlimited && unlimited->global_batch == winner.global_batch &&
-      unlimited->nodes == winner.nodes && unlimited->time.total < (1 - kLeastGain) * before) {
-    const double after = unlimited->time.total;
+  const bool like = unlimited && unlimited->global_batch == winner.global_batch &&
+                    unlimited->nodes == winner.nodes;
+  const double free_fed = like ? fed(*unlimited) : 0;
+  const double after = like ? std::max(unlimited->time.total, free_fed) : before;
+  if (after < (1 - kLeastGain) * before) {
     limits.push_back({"GPU memory", after, 1.0 - after / before,
-                      LimitWords("unlimited memory", before, after) + ", with " +
+                      words_of("unlimited memory", before, after, free_fed) + ", with " +
                           DescribeLayout(unlimited->strategy, unlimited->micro_batches) +
                           fmt::format(", which needs {}", Format(unlimited->memory_bound))});
   }

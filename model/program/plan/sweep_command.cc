@@ -167,6 +167,9 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   std::vector<std::size_t> front = ReadFront(flags.front, &diagnostics);
   diagnostics.ThrowIfAny();
   const Study study = Study::Read(flags.study);
+  if (flags.out.text.ends_with(".parquet"))
+    throw InputError({{flags.out.where, "--out: rows are written as CSV, not as Parquet",
+                       "--out study.csv, then pandas.read_csv('study.csv').to_parquet(...)"}});
   if (!flags.out.given) {
     flags.out.text = std::filesystem::path(flags.study.text).stem().string() + ".csv";
     flags.out.where = flags.study.where;

@@ -198,11 +198,11 @@ std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::Lo
     if (!run.Keeps(EstimateRuns(one, run).front(), priced)) return kMisses;
     return run.budget && !priced ? kUnchecked : kKeeps;
   };
+  // Of equal bills, of whole hours, the shorter run comes first.
   const auto value = [&](const Compared& one) {
-    const SearchRequest& request = one.job.request;
-    return run.tokens_given && one.result.feasible()
-               ? ValueOf(request, EstimateRuns(one, run).front())
-               : ValueOf(one);
+    if (!run.tokens_given || !one.result.feasible()) return std::pair(ValueOf(one), 0.0);
+    const RunEstimate first = EstimateRuns(one, run).front();
+    return std::pair(ValueOf(one.job.request, first), first.time.value);
   };
   std::ranges::stable_sort(
       order, {}, [&](std::size_t i) { return std::pair(standing(all[i]), value(all[i])); });
