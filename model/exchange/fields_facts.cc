@@ -157,6 +157,10 @@ std::vector<Field> Kernels() {
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return Tensor(c) ? OnOff(preset.defaults.reduces_apart) : "";
            }),
+      Fact("offload_gradients", "fact offload_gradients",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return c.strategy.offload.optimizer > 0 ? OnOff(preset.offload_gradients) : "";
+           }),
       Fact("gathers_kept", "fact gathers_kept",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.defaults.gathers_kept)

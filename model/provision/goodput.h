@@ -83,7 +83,6 @@ int64_t SparesFor(double mean_in_repair, double shortage_probability);
 // in repair: Erlang's loss formula, B(k) = a B(k - 1) / (k + a B(k - 1)), B(0) = 1, whatever the distribution of repairs (A. K.
 // Erlang 1917; B. A. Sevastyanov, Theory of Probability and its Applications 2 (1957) 104). a: mean in repair, were there no waits.
 double FindsNone(double mean_in_repair, int64_t spares);
-// Down times are left out: `long_run.cc` takes them off the repairs.
 // The mean of it over a run of so many repairs' time that begins with none in repair, and how long such a failure waits, in
 // repairs: for the first of k + 1 that began at any time of the last repair's, or of the run while that is shorter.
 struct Shortage {

@@ -73,18 +73,13 @@ StopModel StopsOf(const Conditions& conditions, const Job& job, const Checkpoint
   model.repaired = rate / all;
   model.repair = conditions.recovery.repair;
   model.spares = spares;
-  // Repairs go on while the job stands still and cannot fail: since the failure that took the first of k spares it has stood still
-  // k times, so that so much of a repair is over in any case (spot interruptions in between count, too).
-  const double standing =
-      k * (model.detection + model.restart).value / std::max(model.repaired, 1e-12);
-  const Seconds repair = std::max(Seconds(0), model.repair - Seconds(standing));
-  model.wait_deviation = repair / (k + 1) * std::sqrt(k / (k + 2));
+  model.wait_deviation = model.repair / (k + 1) * std::sqrt(k / (k + 2));
   Seconds run = work;  // waits make it longer
-  for (int i = 0; i < 3 && repair.value > 0; ++i) {
-    const Shortage shortage = ShortageIn(
-        run / repair, InRepair(conditions, nodes, rate) * (repair / model.repair), spares);
+  for (int i = 0; i < 3; ++i) {
+    const Shortage shortage =
+        ShortageIn(run / model.repair, InRepair(conditions, nodes, rate), spares);
     model.waits = model.repaired * shortage.share;
-    model.wait = repair * shortage.wait;
+    model.wait = model.repair * shortage.wait;
     run = work * (1 + model.MeanWait() / model.between);
   }
   if (interruptions > 0 &&

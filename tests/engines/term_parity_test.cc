@@ -416,10 +416,11 @@ TEST(TermParity, EnginesAgreeInLowPrecision) {
 
 // Whatever a framework offers, of models from one layer of 20 weights to 1 T parameters. Honest share: the rest is outside.
 TEST(TermParity, EnginesAgreeOnRandomJobs) {
-  constexpr double kRandomShare =
-      0.96;                        // measured: 0.965, other seeds from 0.964 on; may only rise
+  // Measured: 0.974, two other seeds 0.970 and 0.980; may only rise. Of 400 jobs, as this drew once, the share of a seed varies by
+  // 1.5 points, and a framework more draws all anew.
+  constexpr double kRandomShare = 0.968;
   constexpr double kEffort = 2e6;  // of a simulation: 0.3 s
-  const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", 400);
+  const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", 1200);
   ParityTally tally;
   CompareRandom(FromEnvironment("ORRERY_MUTATION_SEED", 1), 0, jobs, kEffort,
                 [&](const EnginePair& pair) { tally.Add(pair); });

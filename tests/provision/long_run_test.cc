@@ -282,25 +282,19 @@ TEST(LongRun, WaitsForSparesAreThoseOfSimulatedRepairs) {
   struct Setting {
     int64_t nodes, spares;
     double rate, days;
-    const char* recovery = "automatic";
   };
   double largest = 0, largest_spread = 0;
   for (const Setting& of :
        {Setting{1024, 4, 3.8, 10}, Setting{1024, 4, 3.8, 0.3}, Setting{512, 2, 3.8, 3},
         Setting{256, 1, 3.8, 8}, Setting{128, 1, 3.8, 20}, Setting{64, 1, 20, 15},
         Setting{64, 2, 20, 15}, Setting{64, 3, 20, 15}, Setting{64, 2, 50, 6},
-        Setting{24, 1, 3.8, 12}, Setting{16, 1, 3.8, 5},
-        // While the job stands still for hours, repairs go on.
-        Setting{24, 1, 60, 12, "manual"}, Setting{24, 2, 60, 12, "manual"},
-        Setting{24, 3, 60, 12, "manual"}, Setting{48, 2, 20, 6, "manual"},
-        Setting{64, 1, 8, 5, "manual"}}) {
+        Setting{24, 1, 3.8, 12}, Setting{16, 1, 3.8, 5}}) {
     SCOPED_TRACE(fmt::format("{} nodes, {} spares, rate {}, {} days", of.nodes, of.spares, of.rate,
                              of.days));
     const auto made = CaseOf("gpt2-xl", "aws-p5", of.nodes, 1, 1024, 1024);
     Conditions conditions = DefaultConditions();
     conditions.tokens = of.days * 86400 * made->prediction.tokens;
     conditions.failures.rate = {of.rate, of.rate, of.rate};
-    conditions.recovery = LoadRecovery(of.recovery);
     const RunEstimate run =
         EstimateRun(conditions, made->job, made->prediction, nullptr, of.spares);
     ASSERT_FALSE(run.elastic);
