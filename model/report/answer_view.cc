@@ -83,8 +83,7 @@ std::string TrainingSection(const Ref& training) {
       "training", "The whole training run",
       HtmlTable(fmt::format("{} tokens, with failures", Count(training["tokens"].number())),
                 RunHeads({"layout"}), rows) +
-          WordsIn(training["placed"]) +
-          WordsIn(training["ranked_by_input"]));
+          WordsIn(training["placed"]) + WordsIn(training["ranked_by_input"]));
 }
 
 struct Placed {
