@@ -159,7 +159,8 @@ std::vector<Field> Kernels() {
            }),
       Fact("offload_gradients", "fact offload_gradients",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
-             return c.strategy.offload.optimizer > 0 ? OnOff(preset.offload_gradients) : "";
+             const bool moved = c.strategy.offload.optimizer > 0 && c.strategy.zero > 0;
+             return moved ? OnOff(preset.offload_gradients) : "";
            }),
       Fact("gathers_kept", "fact gathers_kept",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
