@@ -267,6 +267,10 @@ double RatedWatts(const EnergyFacts& facts, const Job& job) {
 
 }  // namespace
 
+int64_t StepsOf(const Conditions& conditions, double tokens) {
+  return static_cast<int64_t>(std::ceil(conditions.tokens / tokens * (1 - 1e-12)));
+}
+
 int64_t NodesOfReplica(const Job& job, int64_t gpus) {
   return (gpus - 1) / job.cluster.gpus_per_node + 1;
 }
@@ -402,7 +406,7 @@ RunEstimate BestRun(const Conditions& conditions, const Job& job, const Predicti
 RunEstimate MeanRun(const Conditions& conditions, const Job& job, const Prediction& step,
                     const Quote* quote, int64_t spares, StopLosses* losses) {
   RunEstimate run;
-  run.steps = static_cast<int64_t>(std::ceil(conditions.tokens / step.tokens * (1 - 1e-12)));
+  run.steps = StepsOf(conditions, step.tokens);
   run.checkpoint = CheckpointOf(conditions, job, quote != nullptr ? &quote->offer : nullptr);
   run.input = InputOf(conditions, job, step.strategy, step.time.total);
   run.step_seconds = run.input.bound() ? step.tokens / *run.input.most : step.time.total;

@@ -77,6 +77,8 @@ InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& 
 // For a search.
 InputRates SearchInput(const Conditions& conditions);
 
+// Steps of so many tokens that a run takes.
+int64_t StepsOf(const Conditions& conditions, double tokens);
 // Of `gpus` that hold a copy of the model and share its sequences.
 int64_t NodesOfReplica(const Job& job, int64_t gpus);
 

@@ -54,7 +54,7 @@ void RunValues::SetFastest(const Job& job, const Prediction& step) {
 double RunValues::Steps(const Job& job) const {
   const double tokens =
       static_cast<double>(job.work.global_batch) * static_cast<double>(job.work.seq_len);
-  return std::ceil(conditions_.tokens / tokens * (1 - 1e-12));
+  return static_cast<double>(StepsOf(conditions_, tokens));
 }
 
 // That are paid for.

@@ -21,7 +21,8 @@ namespace orrery {
 // Safe for concurrent use with a ShapeCache of each thread's own.
 class FastestLayouts {
  public:
-  // Nodes and batches of the request do not matter, its objective is the time of a step. Request and profiles must outlive it. Throws InputError when
+  // Nodes and batches of the request do not matter, its objective is the time of a step. Request and profiles must
+  // outlive it. Throws InputError when
   // the request contradicts itself. `memory`: of the same model, workload and allocation; null: its own.
   FastestLayouts(const SearchRequest& request, const Profiles& profiles,
                  std::shared_ptr<MemoryModel> memory = nullptr);

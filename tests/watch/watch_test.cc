@@ -216,7 +216,8 @@ TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
   const Verdict verdict = Watch(grown + before);
   EXPECT_TRUE(verdict.Inside());
   EXPECT_EQ(verdict.other_batch, 4u);
-  EXPECT_THAT(SummaryText(verdict, Plan()), HasSubstr("4 steps of another global batch (256"));
+  EXPECT_THAT(SummaryText(verdict, Plan()),
+              HasSubstr("4 steps with a global batch of 256, the plan has"));
   EXPECT_EQ(SummaryJson(verdict, Plan())["other_batch_steps"], 4);
   try {
     Watch(grown);
