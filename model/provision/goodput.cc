@@ -227,6 +227,65 @@ Shortage ShortageIn(double run, double mean_in_repair, int64_t spares) {
   return {share, share > 0 ? waited / share : 1 / (k + 1)};
 }
 
+namespace {
+
+// P(t) of goodput.h; the inner sum by tails of Poisson's distribution, T_d - d/x T_{d + 1}.
+double AllInRepairAgain(double t, int64_t servers, double mean_in_repair) {
+  const double x = mean_in_repair * t;
+  if (x <= 0) return 1;
+  const auto c = static_cast<double>(servers);
+  double over = std::pow(1 - t, c), failures = std::exp(-x), tail = 1, again = 0;
+  for (double d = 0; d <= c; ++d) {
+    const double next = std::max(0.0, tail - failures);
+    again += over * std::max(0.0, tail - d / x * next);
+    over *= (c - d) / (d + 1) * t / (1 - t);
+    failures *= x / (d + 1);
+    tail = next;
+  }
+  return again;
+}
+
+// Bunches of exponential repairs.
+double LastingBunches(double all_in_repair, int64_t servers, double mean_in_repair) {
+  std::vector<double> p(static_cast<std::size_t>(servers) + 1, all_in_repair);
+  for (std::size_t j = p.size() - 1; j > 0; --j)
+    p[j - 1] = p[j] * static_cast<double>(j) / mean_in_repair;
+  double up_to = 0, sum = 0;
+  for (std::size_t j = 0; j + 2 < p.size(); ++j) {
+    up_to += p[j];
+    if (p[j] > 0) sum += up_to * (up_to / p[j]);
+  }
+  const double free = 1 - all_in_repair;
+  return sum * all_in_repair * static_cast<double>(servers) / (mean_in_repair * free * free);
+}
+
+}  // namespace
+
+double WaitVariation(double mean_in_repair, int64_t spares) {
+  constexpr double kRare = 1e-6;         // share of failures: hardly two of them meet
+  constexpr int64_t kMostServers = 100;  // powers of (1 - t) and exp(-x) stay numbers
+  if (spares == 0) return 0;
+  const auto k = static_cast<double>(spares);
+  const double alone = k / (k + 2);
+  if (FindsNone(mean_in_repair, spares) < kRare) return alone;
+  const int64_t servers = spares + 1;
+  const double all = FindsNone(mean_in_repair, servers);
+  const double lasting = LastingBunches(all, servers, mean_in_repair);
+  if (servers > kMostServers || mean_in_repair > 5 * kMostServers) return lasting;
+  // Simpson's rule; P falls within 1/c.
+  const int parts = 8 + 2 * static_cast<int>(servers);
+  double sum = 0;
+  for (int i = 0; i < parts; ++i) {
+    const double weight = i == 0 ? 1 : i % 2 == 1 ? 4 : 2;
+    sum += weight * AllInRepairAgain(static_cast<double>(i) / parts, servers, mean_in_repair);
+  }
+  // At t = 1 all c have to be replaced.
+  sum += AllInRepairAgain(1 - 1e-9, servers, mean_in_repair);
+  const double free = 1 - all;
+  const double within = (sum / (3 * parts) - all) / (free * free);
+  return std::max(2 * (k + 1) * within - 1, lasting);
+}
+
 // By logarithms: exp(-mean) vanishes for clusters of a hundred thousand nodes.
 int64_t SparesFor(double mean, double shortage_probability) {
   double term = -mean, covered = 0;

@@ -69,18 +69,24 @@ StopModel StopsOf(const Conditions& conditions, const Job& job, const Checkpoint
   model.restart = conditions.recovery.restart + checkpoint.load;
   // Where a failure finds all spares in repair, the first of them to come back ends the wait: of one repair that begins and k that
   // are under way, each for a time that is uniform. A node that is reclaimed is not in repair: another takes its place.
+  // Repairs go on while the job is down and cannot fail: since the failure that took the first of k spares it was down k times,
+  // more often with interruptions between, so that so much of a repair is over in any case.
   const auto k = static_cast<double>(spares);
   model.repaired = rate / all;
   model.repair = conditions.recovery.repair;
   model.spares = spares;
-  model.wait_deviation = model.repair / (k + 1) * std::sqrt(k / (k + 2));
-  Seconds run = work;  // waits make it longer
-  for (int i = 0; i < 3; ++i) {
-    const Shortage shortage =
-        ShortageIn(run / model.repair, InRepair(conditions, nodes, rate), spares);
-    model.waits = model.repaired * shortage.share;
-    model.wait = model.repair * shortage.wait;
-    run = work * (1 + model.MeanWait() / model.between);
+  const Seconds down = model.detection * (k / std::max(model.repaired, 1e-12));
+  const Seconds repair = std::max(Seconds(0), model.repair - down);
+  if (repair.value > 0) {
+    const double in_repair = InRepair(conditions, nodes, rate) * (repair / model.repair);
+    model.wait_deviation = repair / (k + 1) * std::sqrt(WaitVariation(in_repair, spares));
+    Seconds run = work;  // waits make it longer
+    for (int i = 0; i < 3; ++i) {
+      const Shortage shortage = ShortageIn(run / repair, in_repair, spares);
+      model.waits = model.repaired * shortage.share;
+      model.wait = repair * shortage.wait;
+      run = work * (1 + model.MeanWait() / model.between);
+    }
   }
   if (interruptions > 0 &&
       quote->offer.spot_notice.value_or(Seconds(0)) >= checkpoint.blocking + checkpoint.background)

@@ -191,6 +191,55 @@ TEST(Goodput, ARunVariesAsMuchAsPlayed) {
               kSettings, least, most, 100 * largest);
 }
 
+// Waits one by one: each failure takes a node for one repair, the job waits for the first to be back, time without detection.
+double SimulatedWaitVariation(double mean_in_repair, int64_t spares) {
+  constexpr int kFailures = 2'000'000;
+  const double part =
+      40.0 *
+      static_cast<double>(spares + 1);  // of the time without waits, in mean times between failures
+  std::vector<double> failed(static_cast<std::size_t>(spares), -1e18);
+  Random random(5);
+  double now = 0, up = 0, waited = 0, sum = 0, squares = 0;
+  int64_t waits = 0, parts = 0;
+  std::size_t oldest = 0;
+  for (int i = 0; i < kFailures; ++i) {
+    const double life = random.Exponential(1);
+    now += life, up += life;
+    for (; up > part; up -= part, ++parts) sum += waited, squares += waited * waited, waited = 0;
+    const double wait = std::max(0.0, failed[oldest] + mean_in_repair - now);
+    failed[oldest] = now;
+    oldest = (oldest + 1) % failed.size();
+    now += wait, waited += wait, waits += wait > 0;
+  }
+  const double count = static_cast<double>(parts), mean = sum / count;
+  const double each = mean_in_repair / static_cast<double>(spares + 1);
+  return (squares / count - mean * mean) / (static_cast<double>(waits) / count * each * each) - 1;
+}
+
+TEST(Goodput, BunchesOfWaitsVaryAsSimulated) {
+  double largest = 0;
+  for (const int64_t spares : {1, 2, 5, 9, 16, 32}) {
+    for (const double load : {0.5, 0.7, 0.9, 1.2, 2.0, 6.0}) {
+      const double in_repair = load * static_cast<double>(spares + 1);
+      const double share = FindsNone(in_repair, spares);
+      if (share < 2e-3) continue;
+      const double expected = SimulatedWaitVariation(in_repair, spares);
+      const double off = std::sqrt((1 + WaitVariation(in_repair, spares)) / (1 + expected)) - 1;
+      EXPECT_NEAR(off, 0, 0.06) << spares << " spares, " << in_repair << " in repair";
+      largest = std::max(largest, std::abs(off));
+    }
+  }
+  fmt::print("largest difference of a deviation {:.1f} %\n", 100 * largest);
+  EXPECT_EQ(WaitVariation(3, 0), 0);                    // all waits are the same repair
+  EXPECT_NEAR(WaitVariation(1e-3, 4), 4.0 / 6, 1e-12);  // hardly any
+  for (const int64_t spares : {1, 50, 99, 100, 1000, 20000}) {
+    for (const double in_repair : {1e-9, 1.0, 499.0, 501.0, 1e6}) {
+      const double variation = WaitVariation(in_repair, spares);
+      EXPECT_TRUE(variation >= 0 && variation < 1e4) << spares << ' ' << in_repair;
+    }
+  }
+}
+
 TEST(Goodput, TheSameSeedGivesTheSameNumbersOnEveryMachine) {
   Random random(42);
   EXPECT_EQ(random.Next(), 1546998764402558742ULL);
