@@ -67,6 +67,7 @@ const ConstantRow<Framework> kFramework[] = {
     {"pipeline_latency", &Framework::pipeline_latency, 0, 1},
     {"pipeline_nic_use", &Framework::pipeline_nic_use, 0.01, 2},
     {"memory_buffers", &Framework::memory_buffers, 0, 1e12},
+    {"memory_handles", &Framework::memory_handles, 0, 100, kOptional},
     {"memory_communicator", &Framework::memory_communicator, 0, 1e11},
     {"memory_fragmentation", &Framework::memory_fragmentation, 0, 10},
     {"memory_loss", &Framework::memory_loss, 0, 64},

@@ -85,8 +85,9 @@ struct FrameworkProfile {
   double gather_nic_use = 1;         // NIC bandwidth of layer gathers over the benchmark's
   Seconds pipeline_latency;          // per send or receive between stages
   double pipeline_nic_use = 1;       // NIC bandwidth of those over the benchmark's
-  Bytes memory_buffers;              // device memory of buckets and of the workspaces of libraries
-  Bytes memory_communicator;         // device memory of one communicator's buffers
+  Bytes memory_buffers;              // device memory of buckets and of what libraries allocate
+  double memory_handles = 0;  // of the library of products, whose workspaces its allocator holds
+  Bytes memory_communicator;  // device memory of one communicator's buffers
   double memory_fragmentation =
       0;  // held by the caching allocator on top of the peak that it handed out
   double memory_loss =

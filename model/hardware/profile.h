@@ -82,6 +82,8 @@ struct GpuProfile {
   Bytes memory;                  // as it is sold
   Bytes memory_usable;           // what a program can reach of it; 0: nobody printed it
   Bytes memory_context;  // taken by the driver and its kernels as soon as a program uses the chip
+  Bytes
+      memory_workspace;  // of a handle of the library of products, where the framework allocates it
   BytesPerSecond memory_bandwidth;  // [W]
   double memory_efficiency = 0;     // of the bandwidth, for streaming kernels
   Bytes l2_cache;

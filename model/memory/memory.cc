@@ -155,13 +155,15 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
                             const ir::Layout& layout, const MemoryLimits& limits,
                             const MemoryReport& report) {
   const StageMemory& stage = report.peak();
-  const double budget = (limits.capacity - report.context).value / (1.0 + limits.fragmentation) -
-                        (stage.need.gradient_copies + stage.need.buckets).value;
+  const double budget =
+      (limits.capacity - report.workspaces - report.context).value / (1.0 + limits.fragmentation) -
+      (stage.need.gradient_copies + stage.need.buckets).value;
   const auto overflow = FirstOverflow(plan, program, layout, limits.allocation,
                                       static_cast<int64_t>(std::max(0.0, budget)));
   // `kept`: what the text does not name, beside the tensors.
   const auto overhead = [&](Bytes allocated, Bytes kept) {
-    const Bytes bytes = report.context + kept + (allocated + kept) * limits.fragmentation;
+    const Bytes bytes =
+        report.workspaces + report.context + kept + (allocated + kept) * limits.fragmentation;
     if (bytes.value <= 0) return std::string();
     return bytes > report.capacity
                ? fmt::format(", and the framework alone takes {}", Format(bytes))
@@ -193,6 +195,7 @@ MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) 
   MemoryLimits limits;
   limits.capacity = gpu.Capacity();
   limits.context = gpu.memory_context + framework.memory_buffers;
+  limits.workspaces = gpu.memory_workspace * framework.memory_handles;
   limits.fragmentation = framework.memory_fragmentation;
   limits.communicator = framework.memory_communicator;
   limits.allocation = AllocationOf(framework);
@@ -240,6 +243,7 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& of_all, int 
   report.arena = report.peak().arena;
   report.live = report.peak().need.live;
   const Bytes allocated = report.peak().allocated();
+  report.workspaces = limits.workspaces;
   report.context = limits.Context(communicators);
   report.fragmentation = allocated * limits.fragmentation;
   report.total = limits.Total(allocated, communicators);

@@ -71,9 +71,10 @@ struct MemoryReport {
   std::vector<StageMemory> stages;
   int fullest = 0;      // stage that allocates most; on different GPUs: that fills its GPU most
   Bytes arena, live;    // of the fullest stage; live: at its peak
-  Bytes context;        // the framework's own: context, workspaces, communication buffers
+  Bytes workspaces;     // of libraries, from the allocator
+  Bytes context;        // the framework's own: context, communication buffers
   Bytes fragmentation;  // the allocator's own share
-  Bytes total;          // allocated + context + fragmentation
+  Bytes total;          // allocated + workspaces + context + fragmentation
   Bytes capacity;       // of the GPU of the fullest stage: its usable bytes
   bool mixed = false;   // stages are on GPUs of different capacity
   Bytes
@@ -90,6 +91,7 @@ struct MemoryReport {
 struct MemoryLimits {
   Bytes capacity;
   Bytes context;             // with the software's buffers, without communicators
+  Bytes workspaces;          // of libraries, from the allocator
   double fragmentation = 0;  // of what is allocated
   Bytes communicator;        // each
   Allocation allocation;
@@ -104,7 +106,7 @@ struct MemoryLimits {
     return context + communicator * static_cast<double>(communicators);
   }
   Bytes Total(Bytes allocated, int communicators) const {
-    return allocated * (1.0 + fragmentation) + Context(communicators);
+    return allocated * (1.0 + fragmentation) + workspaces + Context(communicators);
   }
   // Above it a plan is nearly full.
   Bytes WithMargin() const { return capacity * nearly_full; }

@@ -4,8 +4,10 @@
 //
 //   allocator = max over stages of base + memory_gradient_copy x parameters + memory_reducer x reduced gradients
 //   base      = max(live, live at the loss + memory_loss x logits + memory_mask x pairs), or, of software with a static layout, the arena
-//   device    = allocator x (1 + memory_fragmentation) + context of the GPU + memory_buffers
+//   device    = allocator x (1 + memory_fragmentation) + workspaces + context of the GPU + memory_buffers
 //               + memory_communicator x communicators
+//   workspaces = memory_handles x memory_workspace of the GPU: torch allocates one for each thread and stream that multiplies matrices,
+//               so that what its allocator prints counts them
 //
 // live: bytes of the plan's tensors alive at one moment, as this software holds them (model/price/held.h). Most programs allocate tensor by tensor, so that neither the
 // slack nor the alignment of a static arena counts; this project's own runtime allocates the arena, to the byte
@@ -22,7 +24,7 @@
 //   memory_moments_late   torch and apex make Adam's moments at the first update: the first step has room for more, so
 //                         that a plan that does not fit may fail later in it than the steady state would
 //   memory_fragmentation  blocks that the caching allocator holds and cannot use
-//   memory_buffers        buckets, workspaces of libraries; memory_communicator: buffers of one NCCL communicator
+//   memory_buffers        buckets, what libraries allocate themselves; memory_communicator: buffers of one NCCL communicator
 #pragma once
 
 #include <compare>

@@ -207,26 +207,6 @@ double FindsNone(double mean_in_repair, int64_t spares) {
   return none;
 }
 
-Shortage ShortageIn(double run, double mean_in_repair, int64_t spares) {
-  const auto k = static_cast<double>(spares);
-  const double lasting = FindsNone(mean_in_repair, spares);
-  if (spares == 0 || !(run > 0)) return {lasting, 1 / (k + 1)};
-  constexpr int kParts = 16;  // of Simpson's rule
-  const double begun = std::min(1.0, run);
-  double share = 0, waited = 0;
-  for (int i = 0; i <= kParts; ++i) {
-    const double weight = i == 0 || i == kParts ? 1 : i % 2 == 1 ? 4 : 2;
-    const double at = begun * i / kParts;
-    const double none = weight / (3 * kParts) * FindsNone(mean_in_repair * at, spares);
-    share += none;
-    waited += none * (1 - at * k / (k + 1));
-  }
-  const double first = begun / run;  // part of the run in which their number grows
-  share = share * first + lasting * (1 - first);
-  waited = waited * first + lasting * (1 - first) / (k + 1);
-  return {share, share > 0 ? waited / share : 1 / (k + 1)};
-}
-
 namespace {
 
 // P(t) of goodput.h; the inner sum by tails of Poisson's distribution, T_d - d/x T_{d + 1}.
@@ -284,6 +264,64 @@ double WaitVariation(double mean_in_repair, int64_t spares) {
   const double free = 1 - all;
   const double within = (sum / (3 * parts) - all) / (free * free);
   return std::max(2 * (k + 1) * within - 1, lasting);
+}
+
+namespace {
+
+// P(Poisson(mean) >= count).
+double PoissonTail(double mean, double count) {
+  double term = std::exp(-mean), tail = 1;
+  for (double n = 0; n < count; ++n) {
+    tail -= term;
+    term *= mean / (n + 1);
+  }
+  return std::max(0.0, tail);
+}
+
+// Failures at each time of the first repair's, and those after it: share that waits, and for how long.
+struct Begun {
+  double share = 0, waits = 0,
+         first = 0;  // waits: over all failures; first: of the first wait alone, a run
+};
+Begun BeginsWithNone(double begun, double mean_in_repair, double k) {
+  constexpr int kParts = 16;  // of Simpson's rule
+  Begun sum;
+  for (int i = 0; i <= kParts; ++i) {
+    const double weight = (i == 0 || i == kParts ? 1 : i % 2 == 1 ? 4 : 2) / (3.0 * kParts);
+    const double at = begun * i / kParts, in_repair = mean_in_repair * at;
+    const double none = weight * FindsNone(in_repair, static_cast<int64_t>(k));
+    const double wait = 1 - at * k / (k + 1);
+    sum.share += none;
+    sum.waits += none * wait;
+    if (in_repair > 0)
+      sum.first += weight * wait * mean_in_repair * begun *
+                   std::exp(k * std::log(in_repair) - in_repair - std::lgamma(k + 1));
+  }
+  return sum;
+}
+
+}  // namespace
+
+Shortage ShortageIn(double up, double mean_in_repair, int64_t spares, double variation) {
+  constexpr double kMost = 600;  // exp(-a) stays a number
+  const auto k = static_cast<double>(spares);
+  const double c = k + 1, lasting = FindsNone(mean_in_repair, spares);
+  if (spares == 0 || !(up > 0) || mean_in_repair > kMost) return {lasting, 1 / c};
+  double share = 0, most = 0, run = up;  // waits make it longer
+  Begun begun;
+  for (int i = 0; i < 3; ++i) {
+    const double first = std::min(1.0, run) / run;  // part of the run in which their number grows
+    begun = BeginsWithNone(std::min(1.0, run), mean_in_repair, k);
+    share = begun.share * first + lasting * (1 - first);
+    most = mean_in_repair * up * (begun.waits * first + lasting * (1 - first) / c);
+    run = up + most;
+  }
+  if (!(share > 0)) return {0, 1 / c};
+  const double all = FindsNone(mean_in_repair, spares + 1), free = 1 - all;
+  const double start = PoissonTail(mean_in_repair, c) -
+                       c / mean_in_repair * PoissonTail(mean_in_repair, c + 1) - all;
+  const double waits = (all * up + start + all * free * (1 + variation) / (2 * c)) / free;
+  return {share, std::min(most, std::max(begun.first, waits)) / (mean_in_repair * up * share)};
 }
 
 // By logarithms: exp(-mean) vanishes for clusters of a hundred thousand nodes.

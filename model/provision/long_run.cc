@@ -70,23 +70,20 @@ StopModel StopsOf(const Conditions& conditions, const Job& job, const Checkpoint
   // Where a failure finds all spares in repair, the first of them to come back ends the wait: of one repair that begins and k that
   // are under way, each for a time that is uniform. A node that is reclaimed is not in repair: another takes its place.
   // Repairs go on while the job is down and cannot fail: since the failure that took the first of k spares it was down k times,
-  // more often with interruptions between, so that so much of a repair is over in any case.
+  // so that so much of a repair is over in any case, and again at each interruption, as if failures came more slowly.
   const auto k = static_cast<double>(spares);
   model.repaired = rate / all;
   model.repair = conditions.recovery.repair;
   model.spares = spares;
-  const Seconds down = model.detection * (k / std::max(model.repaired, 1e-12));
-  const Seconds repair = std::max(Seconds(0), model.repair - down);
+  const Seconds repair = std::max(Seconds(0), model.repair - model.detection * k);
   if (repair.value > 0) {
-    const double in_repair = InRepair(conditions, nodes, rate) * (repair / model.repair);
-    model.wait_deviation = repair / (k + 1) * std::sqrt(WaitVariation(in_repair, spares));
-    Seconds run = work;  // waits make it longer
-    for (int i = 0; i < 3; ++i) {
-      const Shortage shortage = ShortageIn(run / repair, in_repair, spares);
-      model.waits = model.repaired * shortage.share;
-      model.wait = repair * shortage.wait;
-      run = work * (1 + model.MeanWait() / model.between);
-    }
+    const double slower = 1 + nodes * interruptions / 1000 * (model.detection.value / kDay);
+    const double in_repair = InRepair(conditions, nodes, rate) * (repair / model.repair) / slower;
+    const double variation = WaitVariation(in_repair, spares);
+    const Shortage shortage = ShortageIn(work / repair * slower, in_repair, spares, variation);
+    model.waits = model.repaired * shortage.share;
+    model.wait = repair * shortage.wait;
+    model.wait_deviation = repair / (k + 1) * std::sqrt(variation);
   }
   if (interruptions > 0 &&
       quote->offer.spot_notice.value_or(Seconds(0)) >= checkpoint.blocking + checkpoint.background)

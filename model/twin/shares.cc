@@ -44,7 +44,8 @@ double Evaluator::Equivalent(const std::vector<double>& by_stage, const Strategy
                              const MemoryLimits& limits) const {
   const int communicators = Communicators(strategy);
   const double total = limits.Filled(by_stage, communicators) * limits_.capacity.value;
-  return (total - limits_.Context(communicators).value) / (1 + limits_.fragmentation);
+  return (total - (limits_.workspaces + limits_.Context(communicators)).value) /
+         (1 + limits_.fragmentation);
 }
 
 // Layers that the memory of a stage cannot hold go to the stages that are next to get one: `most` of the balance falls until

@@ -341,6 +341,10 @@ TEST(SoftwareMemory, TheDeviceShowsContextBuffersAndCommunicatorsToo) {
   strategy.dp_outer = 4;
   EXPECT_EQ(Communicators(strategy), 2);
   EXPECT_DOUBLE_EQ(LimitsOf(gpu, framework).Total(Bytes(2000.0), 2).value, 2200 + 1000 + 300 + 40);
+  gpu.memory_workspace = Bytes(7.0);
+  framework.memory_handles = 3;
+  EXPECT_DOUBLE_EQ(LimitsOf(gpu, framework).Total(Bytes(2000.0), 2).value,
+                   2200 + 1000 + 300 + 40 + 21);
 }
 
 }  // namespace

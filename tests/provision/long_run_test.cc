@@ -283,6 +283,7 @@ TEST(LongRun, WaitsForSparesAreThoseOfSimulatedRepairs) {
     int64_t nodes, spares;
     double rate, days;
     const char* recovery = "automatic";
+    double interruptions = 0;
   };
   double largest = 0, largest_spread = 0;
   for (const Setting& of :
@@ -293,7 +294,13 @@ TEST(LongRun, WaitsForSparesAreThoseOfSimulatedRepairs) {
         // While the job is down for hours, repairs go on.
         Setting{24, 1, 60, 12, "manual"}, Setting{24, 2, 60, 12, "manual"},
         Setting{24, 3, 60, 12, "manual"}, Setting{48, 2, 20, 6, "manual"},
-        Setting{64, 1, 8, 5, "manual"}, Setting{1024, 9, 3.8, 20, "manual"}}) {
+        Setting{64, 1, 8, 5, "manual"}, Setting{1024, 9, 3.8, 20, "manual"},
+        // Spares are whole at the start.
+        Setting{256, 2, 12, 4}, Setting{128, 1, 12, 3}, Setting{128, 3, 60, 2},
+        Setting{64, 2, 60, 4}, Setting{128, 2, 40, 6}, Setting{32, 1, 60, 2},
+        // Interruptions take time, too, but no node.
+        Setting{16, 1, 40, 5, "manual", 100}, Setting{64, 1, 40, 10, "manual", 40},
+        Setting{128, 2, 10, 15, "manual", 40}, Setting{64, 2, 20, 10, "automatic", 120}}) {
     SCOPED_TRACE(fmt::format("{} nodes, {} spares, rate {}, {} days", of.nodes, of.spares, of.rate,
                              of.days));
     const auto made = CaseOf("gpt2-xl", "aws-p5", of.nodes, 1, 1024, 1024);
@@ -301,8 +308,10 @@ TEST(LongRun, WaitsForSparesAreThoseOfSimulatedRepairs) {
     conditions.tokens = of.days * 86400 * made->prediction.tokens;
     conditions.failures.rate = {of.rate, of.rate, of.rate};
     conditions.recovery = LoadRecovery(of.recovery);
-    const RunEstimate run =
-        EstimateRun(conditions, made->job, made->prediction, nullptr, of.spares);
+    Quote quote = QuoteAt(20);
+    quote.price.kind = PriceKind::kSpot;
+    quote.offer.spot_rate = of.interruptions;
+    const RunEstimate run = EstimateRun(conditions, made->job, made->prediction, &quote, of.spares);
     ASSERT_FALSE(run.elastic);
     Random random(7);
     double sum = 0, squares = 0;

@@ -22,7 +22,7 @@ constexpr const char* kPlan = R"({"schema": "orrery.predict/1", "prediction": {
   "layout": "tp 1, pp 1, dp 8", "digest": "d1", "gpus": 8, "global_batch": 512, "step_time_s": 1.0,
   "step_time_interval_s": [0.9, 1.1], "tokens_per_s": 80000, "price_per_step_usd": 0.01,
   "breakdown": {"compute_s": 0.8, "data_exposed_s": 0.15, "fixed_s": 0.05, "hidden_s": 0.3},
-  "memory": {"total_bytes": 4e10, "allocated_bytes": 3.6e10, "context_bytes": 1e9}}})";
+  "memory": {"total_bytes": 4e10, "allocated_bytes": 3.59e10, "workspaces_bytes": 1e8, "context_bytes": 1e9}}})";
 
 Expectation Plan() { return ReadExpectation(Made(kPlan)); }
 

@@ -218,7 +218,7 @@ void JudgeMean(const measured::TrainingLog& log, const Expectation& expected, st
   verdict->departures.push_back(std::move(made));
 }
 
-// Like with like: torch.cuda.max_memory_allocated() with what tensors take, max_memory_reserved() with the allocator's share
+// Like with like: torch.cuda.max_memory_allocated() with what tensors and workspaces take, max_memory_reserved() with the allocator's share
 // on top. The context of the device is in neither.
 void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, Verdict* verdict) {
   Departure made;
@@ -242,6 +242,7 @@ void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, 
 
 void SayMemory(const Json& memory, Expectation* made) {
   made->allocated = NumberAt(memory, "allocated_bytes");
+  if (made->allocated > 0) made->allocated += NumberAt(memory, "workspaces_bytes");
   made->reserved = NumberAt(memory, "total_bytes") - NumberAt(memory, "context_bytes");
   if (made->allocated <= 0) made->allocated = made->reserved;
 }

@@ -24,8 +24,8 @@ using Parts = std::array<Bytes, std::size(kMemoryParts)>;
 // In the order of kMemoryParts.
 Parts PartsOf(const MemoryReport& memory) {
   const auto& need = memory.peak().need;
-  return {need.gaps,    need.loss_copies, need.mask,           need.gradient_copies,
-          need.buckets, memory.context,   memory.fragmentation};
+  return {need.gaps,    need.loss_copies,  need.mask,      need.gradient_copies,
+          need.buckets, memory.workspaces, memory.context, memory.fragmentation};
 }
 
 std::string ClassTable(const MemoryReport& memory) {

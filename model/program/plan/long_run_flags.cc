@@ -107,8 +107,9 @@ std::optional<Seconds> ReadDeadline(const Flag& flag, int64_t today, Diagnostics
     return std::nullopt;
   }
   if (left > 0) return Seconds(static_cast<double>(left) * kDay);
-  diagnostics->Error(flag.where, fmt::format("--deadline: {} is past", flag.text),
-                     "a later day, or a duration such as 30d");
+  diagnostics->Error(flag.where,
+                     fmt::format("--deadline: {} is {}", flag.text, left == 0 ? "today" : "past"),
+                     "a later day, or a duration such as 12h or 30d");
   return std::nullopt;
 }
 

@@ -87,10 +87,13 @@ double ValueOf(const SearchRequest& request, const RunEstimate& run) {
 // Against the limits that were asked for.
 std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run) {
   std::string verdict;
-  if (run.deadline)
-    verdict = one.time > *run.deadline ? "too late"
-                                       : fmt::format("{:.0f} % likely in time",
-                                                     100 * one.ProbabilityWithin(*run.deadline));
+  if (run.deadline && one.time > *run.deadline)
+    verdict = run.conditions.run.setup >= *run.deadline
+                  ? fmt::format("too late: {} before the first step (--setup)",
+                                Days(run.conditions.run.setup))
+                  : "too late";
+  else if (run.deadline)
+    verdict = fmt::format("{:.0f} % likely in time", 100 * one.ProbabilityWithin(*run.deadline));
   const auto add = [&](const char* words) {
     verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ", words);
   };
