@@ -15,7 +15,8 @@
 namespace orrery::report {
 namespace {
 
-std::string ScalingSection(const Ref& scaling) {
+// `run`: of all tokens, whose slowest node is not in the steps of the curve.
+std::string ScalingSection(const Ref& scaling, bool run = false) {
   if (scaling.size() < 2) return "";
   Chart chart;
   chart.title = "Tokens per second by number of nodes, with the line of ideal scaling";
@@ -36,8 +37,9 @@ std::string ScalingSection(const Ref& scaling) {
   return Section(
       "scaling", "Scaling",
       Figure(DrawChart(chart),
-             "The fastest layout at each node count in closed form, same batch. Dashed: "
-             "proportional to the nodes.",
+             fmt::format("The fastest layout at each node count in closed form, same batch{}. "
+                         "Dashed: proportional to the nodes.",
+                         run ? ", without the slowest node of a run (--straggler)" : ""),
              HtmlTable("Scaling", {"nodes", "layout", "step", "tokens/s", "MFU"}, rows)));
 }
 
@@ -83,7 +85,8 @@ std::string TrainingSection(const Ref& training) {
       "training", "The whole training run",
       HtmlTable(fmt::format("{} tokens, with failures", Count(training["tokens"].number())),
                 RunHeads({"layout"}), rows) +
-          WordsIn(training["placed"]) + WordsIn(training["ranked_by_input"]));
+          WordsIn(training["placed"]) + WordsIn(training["ranked_by_input"]) +
+          "<p>How the run of layout 1 goes:</p>" + Listed(TextsIn(training["first_run_words"])));
 }
 
 struct Placed {
@@ -184,7 +187,7 @@ std::string PredictionSections(const Ref& answer, const Ref& prediction) {
          PictureSections(answer, prediction, "") +
          Section("memory", "Memory at the peak", MemoryBars(prediction["memory"])) +
          PlacementSection({{prediction["layout"].text(), answer["placement"]}}) +
-         ScalingSection(answer["scaling"]) +
+         ScalingSection(answer["scaling"], !answer["training"].empty()) +
          Section("measured", "Predicted against measured",
                  NearestRuns(prediction["nearest_runs"])) +
          Section("assumptions", "What was assumed", Assumptions(answer));
@@ -222,7 +225,7 @@ std::string SearchSections(const Ref& answer) {
          Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
          PictureSections(answer, best, "") +
          Section("memory", "Memory at the peak of layout 1", MemoryBars(best["memory"])) +
-         ScalingSection(answer["scaling"]) +
+         ScalingSection(answer["scaling"], !answer["training"].empty()) +
          Section("measured", "Predicted against measured", NearestRuns(best["nearest_runs"])) +
          Section("rejected", "Rejected",
                  HtmlTable("Layouts that were rejected", {"reason", "layouts", "example"}, rows)) +
@@ -307,7 +310,7 @@ std::string BestPictures(const Ref& one) {
   const std::string of = ": " + one["topology"]["name"].text();
   return PictureSections(one, best, of) +
          Section("memory", "Memory at the peak" + of, MemoryBars(best["memory"])) +
-         ScalingSection(one["scaling"]);
+         ScalingSection(one["scaling"], !one["training"].empty());
 }
 
 }  // namespace

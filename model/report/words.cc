@@ -120,6 +120,20 @@ std::string PredictionWords(const Ref& answer) {
   return out + StepDetails(prediction, prediction["breakdown"]);
 }
 
+// The run of all tokens by the first layout.
+std::string TokensWords(const Ref& training) {
+  const Ref run = training["runs"][0], days = run["time_interval_s"],
+            cost = run["cost_interval_usd"];
+  std::string words = fmt::format(
+      "{} tokens take {} (80 %: {} to {})", Count(training["tokens"].number()),
+      DaysOf(run["time_s"].number()), DaysOf(days[0].number()), DaysOf(days[1].number()));
+  if (training["priced"].is_true())
+    words += fmt::format(" and cost {} ({} to {})", DollarsOf(run["cost_usd"].number()),
+                         DollarsOf(cost[0].number()), DollarsOf(cost[1].number()));
+  const std::string verdict = run["verdict"].text();
+  return words + (verdict.empty() ? "." : ": " + verdict + ".");
+}
+
 // `lead`: the first paragraph is the answer.
 std::string LayoutsWords(const Ref& answer, bool lead) {
   const Ref best = answer["ranked"][0];
@@ -132,9 +146,11 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
     return out + Listed(TextsIn(answer["remedies"], "words"));
   }
   const bool moved = IsMoved(best["placement"]);
-  std::string out = Paragraph(fmt::format("Best of {} layouts: {}", Count(space),
-                                          moved ? PlacedWords(best) : StepWords(best)),
-                              lead);
+  const bool whole = lead && !answer["training"]["runs"].empty();  // all tokens were asked for
+  std::string out = whole ? Paragraph(TokensWords(answer["training"]), true) : "";
+  out += Paragraph(fmt::format("Best of {} layouts: {}", Count(space),
+                               moved ? PlacedWords(best) : StepWords(best)),
+                   lead && !whole);
   if (const std::string ranking = answer["placed"]["words"].text(); !ranking.empty())
     out += Paragraph(ranking + ".");
   out += Paragraph(JobWords(answer)) +
@@ -188,14 +204,7 @@ std::string SeveralWords(const Ref& answer) {
   std::string lead = fmt::format("Best of {}: {}", ChoicesWords(all), answer["best"].text());
   if (!ranked.empty()) lead += ", " + Counted(ranked["nodes"].number(), "node");
   lead += ".";
-  if (!training.empty()) {
-    const Ref run = training["runs"][0];
-    lead += fmt::format(
-        " {} tokens take {}{}", Count(training["tokens"].number()), DaysOf(run["time_s"].number()),
-        training["priced"].is_true() ? " and cost " + DollarsOf(run["cost_usd"].number()) : "");
-    const std::string verdict = run["verdict"].text();
-    lead += verdict.empty() ? "." : ": " + verdict + ".";
-  }
+  if (!training.empty()) lead += " " + TokensWords(training);
   return Paragraph(lead, true) + LayoutsWords(best, false);
 }
 

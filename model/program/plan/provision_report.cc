@@ -349,7 +349,7 @@ std::string Details(const ProvisionAnswer& answer) {
   if (!row.candidate.shares.empty())
     bullet("layers by stage: " + orrery::LayoutWords(row.candidate.shares));
   bullet(SoftwareWords(answer.TheJob()));
-  text += RunDetails(row.run, answer.run->conditions);
+  text += Bullets(RunLines(row.run, answer.run->conditions));
   for (const auto& [of, ratio] : answer.margin_costs) {
     if (of != index) continue;
     bullet(ratio > 1.0005

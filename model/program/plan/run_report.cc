@@ -20,8 +20,6 @@ namespace {
 constexpr double kSecondsPerDay = 86400;
 constexpr double kSlowWrite = 300;  // a checkpoint that takes longer asks for another file system
 
-std::string Item(const std::string& words) { return fmt::format("  - {}\n", Fold(words, 4)); }
-
 std::string SpotWords(const RunEstimate& run, const Conditions& conditions) {
   return fmt::format(", and {} spot interruptions{}", ThreeDigits(run.spot_rate),
                      run.spot_rate == conditions.spot.rate.value
@@ -149,9 +147,9 @@ std::string IntervalWords(const RunEstimate& run) {
                          : fmt::format(", once in {}", Days(run.between_restores)));
 }
 
-std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
+std::vector<std::string> CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
   const CheckpointCost& checkpoint = run.checkpoint;
-  std::string text = Item(fmt::format(
+  std::vector<std::string> lines = {fmt::format(
       "checkpoints: {} {}, {} blocked{}; file system of {}{} "
       "(--checkpoint, --storage)",
       OnStorage(checkpoint.bytes.value), IntervalWords(run), Format(checkpoint.blocking),
@@ -159,13 +157,13 @@ std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions
           ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
           : "",
       Format(checkpoint.file_system),
-      (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint)));
+      (checkpoint.to_be_ordered ? ", to be ordered" : "") + ReplacedWords(checkpoint))};
   if (conditions.storage.per_tib)
-    text +=
-        Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
-                         checkpoint.file_system / *conditions.storage.per_tib));
-  if (const std::string slow = SlowWriteWords(run); !slow.empty()) text += Item(slow);
-  return text;
+    lines.push_back(fmt::format("storage: {} bring that rate with {:.1f} TiB",
+                                conditions.storage.title,
+                                checkpoint.file_system / *conditions.storage.per_tib));
+  if (const std::string slow = SlowWriteWords(run); !slow.empty()) lines.push_back(slow);
+  return lines;
 }
 
 std::string InputWords(const RunEstimate& run, const Conditions& conditions) {
@@ -256,25 +254,34 @@ std::string SlowestWords(const RunEstimate& run, const LongRunFacts& facts) {
 // A mean may lie outside its own interval; nobody who is not told why believes either.
 std::string MeanWords(const RunEstimate& run) {
   if (run.time <= run.high && run.time >= run.low) return "";
-  return Item(
-      fmt::format("{} is the mean, outside the interval of 80 %: {} runs meet few stops, "
-                  "and what the others lose to them is {}",
-                  Days(run.time), run.time > run.high ? "most" : "a few",
-                  run.time > run.high ? "much" : "little"));
+  return fmt::format(
+      "{} is the mean, outside the interval of 80 %: {} runs meet few stops, and what the others "
+      "lose to them is {}",
+      Days(run.time), run.time > run.high ? "most" : "a few",
+      run.time > run.high ? "much" : "little");
 }
 
 }  // namespace
 
-std::string RunDetails(const RunEstimate& run, const Conditions& conditions) {
+std::vector<std::string> RunLines(const RunEstimate& run, const Conditions& conditions) {
   const LongRunFacts& facts = conditions.run;
-  return Item(fmt::format("time: {} step{} x {} x {} (--straggler) / goodput, "
-                          "{}and {} before the first step (--setup)",
-                          run.steps, run.steps == 1 ? "" : "s", Format(Seconds(run.step_seconds)),
-                          SlowestWords(run, facts), LastWriteWords(run), Format(facts.setup))) +
-         MeanWords(run) +
-         Item(run.elastic ? ShrinkingWords(run, conditions) : StopWords(run, conditions)) +
-         (run.spot_rate > 0 && !run.elastic ? Item(NoticeWords(run)) : "") +
-         CheckpointWords(run, conditions) + Item(InputWords(run, conditions));
+  std::vector<std::string> lines = {
+      fmt::format("time: {} step{} x {} x {} (--straggler) / goodput, {}and {} before the first "
+                  "step (--setup)",
+                  run.steps, run.steps == 1 ? "" : "s", Format(Seconds(run.step_seconds)),
+                  SlowestWords(run, facts), LastWriteWords(run), Format(facts.setup))};
+  if (const std::string mean = MeanWords(run); !mean.empty()) lines.push_back(mean);
+  lines.push_back(run.elastic ? ShrinkingWords(run, conditions) : StopWords(run, conditions));
+  if (run.spot_rate > 0 && !run.elastic) lines.push_back(NoticeWords(run));
+  for (std::string& line : CheckpointWords(run, conditions)) lines.push_back(std::move(line));
+  lines.push_back(InputWords(run, conditions));
+  return lines;
+}
+
+std::string Bullets(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += fmt::format("  - {}\n", Fold(line, 4));
+  return text;
 }
 
 std::string RangeWords(const BatchRange& range) {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "model/provision/batch_range.h"
 #include "model/provision/facts.h"
@@ -23,8 +24,9 @@ Seconds EnoughDays(Seconds time);
 std::string DaysWithInterval(const RunEstimate& run);
 std::string MoneyWithInterval(const RunEstimate& run);
 
-// Bullets: failures, checkpoints, storage, input.
-std::string RunDetails(const RunEstimate& run, const Conditions& conditions);
+// Time, failures, checkpoints, storage, input.
+std::vector<std::string> RunLines(const RunEstimate& run, const Conditions& conditions);
+std::string Bullets(const std::vector<std::string>& lines);
 // Where the range is from: "what published runs of so many tokens used", or extrapolated.
 std::string RangeWords(const BatchRange& range);
 // A batch beyond those of published runs of so many tokens; "": it is not.

@@ -120,6 +120,21 @@ std::string PlacedRows(const Compared& one) {
 
 }  // namespace
 
+namespace {
+
+// Of the first row.
+std::vector<std::string> FirstLines(const Compared& compared, const RunEstimate& first,
+                                    const cli::LongRun& run) {
+  std::vector<std::string> lines = RunLines(first, run.conditions);
+  if (compared.job.model.spec.family != Family::kDecoder) return lines;  // no rule is known
+  std::string large =
+      LargeBatch(compared.result.ranked.front().tokens, run.conditions.tokens, LoadBatch());
+  if (!large.empty()) lines.push_back(std::move(large));
+  return lines;
+}
+
+}  // namespace
+
 std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
   const Job& job = compared.job;
   const SearchResult& result = compared.result;
@@ -149,12 +164,7 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
   if (!priced) text += "  cost: no price is known (--node-price)\n";
   if (const std::string rows = PlacedRows(compared); !rows.empty())
     text += fmt::format("  {}\n", Fold(rows, 2));
-  const Candidate first = InItsOrder(result.ranked.front(), 1, compared.placed);
-  text += "\nHow the run of 1 goes\n" + RunDetails(runs.front(), run.conditions);
-  if (job.model.spec.family != Family::kDecoder) return text;  // no rule is known
-  const std::string large =
-      LargeBatch(result.ranked.front().tokens, run.conditions.tokens, LoadBatch());
-  return large.empty() ? text : text + fmt::format("  - {}\n", Fold(large, 4));
+  return text + "\nHow the run of 1 goes\n" + Bullets(FirstLines(compared, runs.front(), run));
 }
 
 std::string RunBrief(const Compared& one, const cli::LongRun& run) {
@@ -181,6 +191,7 @@ nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun
     const BatchRange range = BatchRangeFor(LoadBatch(), run.conditions.tokens);
     json["published_batch_tokens"] = {range.least, range.most};
   }
+  if (!runs.empty()) json["first_run_words"] = FirstLines(compared, runs.front(), run);
   json["runs"] = nlohmann::ordered_json::array();
   for (const RunEstimate& one : runs) {
     json["runs"].push_back(RunJson(one));
