@@ -183,7 +183,7 @@ TEST(ProvisionWords, WhereAllLoseThereAreNoOthers) {
   const Outcome none = RunPlan(With(question, {"--html", page}));
   EXPECT_EQ(none.code, 3);
   EXPECT_THAT(Folded(none.out),
-              AllOf(HasSubstr("Why the offers lose (their cheapest run)"),
+              AllOf(HasSubstr("Why the offers lose (their cheapest run, in closed form)"),
                     HasSubstr("Looked for layouts on every (cluster, node count) pair."),
                     Not(HasSubstr("other offers lose")), Not(HasSubstr("rule the others out"))));
   EXPECT_THAT(ReadText(page), AllOf(HasSubstr("Why the offers lose"),

@@ -181,6 +181,27 @@ TEST(PlacementPage, ShowsAGivenOrderInASearch) {
   EXPECT_THAT(made.html, HasSubstr("Given: --placement tp-cp-dp-pp:1,0"));
 }
 
+// The run was asked for: its days and dollars come first, with what became of the limits, and how it goes.
+TEST(SearchPage, LeadsWithTheRunOfAllTokens) {
+  const AnswerPage made =
+      OpenPage({"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "2", "--tokens", "30B",
+                "--global-batch", "512", "--refine", "0", "--node-price", "36USD/h", "--deadline",
+                "6h", "--budget", "1kUSD"},
+               3);
+  const json& training = made.answer["training"];
+  ASSERT_EQ(training["runs"][0]["verdict"], "too late, over the budget");
+  const std::size_t lead = made.html.find("class=lead");
+  ASSERT_NE(lead, std::string::npos);
+  const std::string first = made.html.substr(lead, made.html.find("</p>", lead) - lead);
+  EXPECT_THAT(first, HasSubstr("30.0 billion tokens take "));
+  EXPECT_THAT(first, HasSubstr("too late, over the budget"));
+  ASSERT_GE(training["first_run_words"].size(), 4u);
+  for (const json& line : training["first_run_words"]) {
+    EXPECT_THAT(made.html, HasSubstr(Escaped(line))) << line;
+    EXPECT_THAT(made.text, HasSubstr(line.get<std::string>().substr(0, 20)));
+  }
+}
+
 TEST(SeveralPage, HasItsRowsInTheOrderOfTheRanking) {
   const AnswerPage made = OpenPage({"--model", "gpt2-xl", "--topology", "aws-p4d,dgx-h100",
                                     "--nodes", "1,2", "--tokens", "30B", "--deadline", "3d"});

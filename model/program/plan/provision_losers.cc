@@ -129,7 +129,7 @@ std::string LosersText(const ProvisionAnswer& answer) {
   if (losers.empty()) return "";
   const bool limits = answer.run->deadline || answer.run->budget;
   std::string text =
-      fmt::format("\nWhy {} lose (their cheapest run{})\n",
+      fmt::format("\nWhy {} lose (their cheapest run{}, in closed form)\n",
                   answer.result->frontier.empty() ? "the offers" : "the other offers",
                   limits ? " within the limits" : "");
   Table table({{"offer"}, {"a node", true}, {""}});

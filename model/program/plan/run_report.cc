@@ -166,14 +166,17 @@ std::vector<std::string> CheckpointWords(const RunEstimate& run, const Condition
   return lines;
 }
 
+// Never 0 of what goes on.
+std::string ShareWords(double share) { return share < 5e-4 ? "less than 0.1 %" : Percent(share); }
+
 std::string InputWords(const RunEstimate& run, const Conditions& conditions) {
   const InputNeed& input = run.input;
   if (input.bound())
     return fmt::format(
         "INPUT-BOUND: limit of the {}: {} tokens/s, the GPUs take {}: the run goes at {} of their "
         "speed ({}; {})",
-        input.limit, Scaled(*input.most), Scaled(input.taken), Percent(*input.most / input.taken),
-        conditions.input.title, conditions.input.source);
+        input.limit, Scaled(*input.most), Scaled(input.taken),
+        ShareWords(*input.most / input.taken), conditions.input.title, conditions.input.source);
   return fmt::format(
       "input: storage and hosts must deliver {} ({} tokens/s, as the slowest node takes them; "
       "{}{})",
