@@ -73,7 +73,7 @@ struct JobTime {
 // Without notice Y is whole intervals, and V tau / E[Y] is the variance of the time between two checkpoints: it holds for any
 // number of them and of stops. What remains behind the last write that is durable in time is a life without one: P = its work,
 // b = w = 0.
-// Range: against played runs (200 random settings, goodput 5 to 99 %, 0.1 to 1,000 stops) within 5 % and chance. The mean is that
+// Range: against simulated runs (200 random settings, goodput 5 to 99 %, 0.1 to 1,000 stops) within 5 % and chance. The mean is that
 // of an endless job: of runs of one or two intervals that a write takes up it is up to a fifth off.
 JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work);
 
