@@ -135,7 +135,7 @@ Json Variable(const std::string& name, const std::string& value) {
 }
 
 // A text of YAML, whatever it looks like ("1.5"): strings of JSON are such.
-std::string Quoted(const std::string& text) {
+std::string QuotedText(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -256,7 +256,7 @@ std::vector<File> KubernetesFiles(const Bundle& bundle, const std::vector<File>&
   for (const File& file : files)
     text += fmt::format("  {}: |\n{}", file.name, Literal(file.text, 4));
   text += fmt::format(
-      kJob, bundle.name, c.nodes, Quoted(bundle.ImageName()), c.gpus_per_node, kShmMib,
+      kJob, bundle.name, c.nodes, QuotedText(bundle.ImageName()), c.gpus_per_node, kShmMib,
       NeedsProgram(bundle) ? fmt::format("export PROGRAM=${{PROGRAM:-{}}}; ", kProgram) : "",
       placed.any() ? fmt::format("places=({}); NODE_RANK=${{places["
                                  "$JOB_COMPLETION_INDEX]}}",

@@ -138,6 +138,24 @@ TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {
   EXPECT_EQ(answer["failed"].size(), 2u);
 }
 
+// In the summary, in the file and in JSON.
+TEST_F(ClusterCommands, NicsThatAreLeftOutAreNamed) {
+  WriteText(Path("lspci.txt"),
+            "17:00.0 3D controller [0302]: NVIDIA H100 [10de:2330]\n"
+            "18:00.0 Infiniband controller [0207]: Mellanox ConnectX-7 [15b3:1021]\n"
+            "2b:00.0 Ethernet controller [0200]: Intel I350 [8086:1521]\n");
+  const Outcome made = RunPlan({"discover", Path("lspci.txt"), "--out", Path("mine.yaml")});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const std::string said = "ignored 2b:00.0: Ethernet without RDMA next to 1 NIC of infiniband";
+  EXPECT_THAT(made.out, HasSubstr(said));
+  EXPECT_THAT(ReadText(Path("mine.yaml")), HasSubstr(said));
+  const Json json = Json::parse(RunPlan({"discover", Path("lspci.txt"), "--json"}).out);
+  ASSERT_EQ(json["left_out"].size(), 1u);
+  EXPECT_EQ(json["left_out"][0]["name"], "2b:00.0");
+  EXPECT_EQ(json["left_out"][0]["why"], "Ethernet without RDMA next to 1 NIC of infiniband");
+  EXPECT_EQ(json["left_out"][0]["source"], "lspci.txt:3");
+}
+
 // Every other host is on the other leaf: the hostfile numbers them, not the switches.
 TEST_F(ClusterCommands, NodesAreNumberedAsTheHostfileHasThem) {
   WriteText(Path("topology.conf"),

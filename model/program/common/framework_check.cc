@@ -10,12 +10,12 @@ namespace orrery::cli {
 namespace {
 
 // A layout without what one flag asks for.
-struct Without {
+struct AxisFlag {
   const Flag LayoutFlags::*flag;
   void (*take)(const FrameworkPreset&, Strategy*);
 };
 
-constexpr Without kAxes[] = {
+constexpr AxisFlag kAxes[] = {
     {&LayoutFlags::zero,
      [](const FrameworkPreset& preset, Strategy* s) { s->zero = preset.zero.front(); }},
     {&LayoutFlags::dp_outer, [](const FrameworkPreset&, Strategy* s) { s->dp_outer = 1; }},
@@ -37,7 +37,7 @@ constexpr Without kAxes[] = {
 // The flag without which the framework refuses something else, or nothing; null: it was not given.
 const Flag* Culprit(const LayoutFlags& flags, const FrameworkPreset& preset, const Strategy& s,
                     const std::string& refusal) {
-  for (const Without& axis : kAxes) {
+  for (const AxisFlag& axis : kAxes) {
     const Flag& flag = flags.*axis.flag;
     Strategy other = s;
     axis.take(preset, &other);
@@ -46,14 +46,14 @@ const Flag* Culprit(const LayoutFlags& flags, const FrameworkPreset& preset, con
   return nullptr;
 }
 
-std::string Family(const std::string& name) { return name.substr(0, name.find('@')); }
+std::string BaseOf(const std::string& name) { return name.substr(0, name.find('@')); }
 
 }  // namespace
 
 std::string ReleaseThatOffers(const FrameworkPreset& preset, const Strategy& s) {
   const std::string own = SplitReference(preset.name).name;
   for (const std::string& name : FrameworkNames()) {
-    if (name != own && Family(name) == Family(own) && FindFramework(name).Refuses(s).empty())
+    if (name != own && BaseOf(name) == BaseOf(own) && FindFramework(name).Refuses(s).empty())
       return name;
   }
   return "";
