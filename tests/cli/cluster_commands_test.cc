@@ -61,7 +61,7 @@ TEST_F(ClusterCommands, AFileOfAClusterGivenToAnotherCommandNamesDiscover) {
           {"validate", file},
           {"calibrate", file, "--topology", "aws-p4d"},
           {"open", file},
-          {"diff", plan, file},
+          {"diff", file, plan},
           {"sweep", file},
           {"simulate", "--scenario", file},
           {"bench", "--simulate", "--from", file},
@@ -105,11 +105,13 @@ TEST_F(ClusterCommands, AFolderThatIsMissingIsNamedBeforeTheWork) {
     const Outcome outcome = RunPlan(words);
     EXPECT_EQ(outcome.code, 2) << words[0];
     EXPECT_EQ(outcome.out, "") << words[0];
-    EXPECT_THAT(outcome.err,
-                AllOf(HasSubstr("cannot write '" + file + "': there is no folder '" +
-                                Path("missing/folder") + "'"),
-                      testing::Not(HasSubstr("no-")), testing::Not(HasSubstr("/no/such"))))
+    EXPECT_THAT(outcome.err, HasSubstr("cannot write '" + file + "': there is no folder '" +
+                                       Path("missing/folder") + "'"))
         << words[0];
+    // Alone: what else is wrong would be found by the work. Nodes that launch meet behind all flags.
+    if (words[0] != "launch") {
+      EXPECT_EQ(outcome.err.find("error: "), outcome.err.rfind("error: ")) << words[0];
+    }
   }
   // Folders are made.
   WriteText(Path("file"), "x");

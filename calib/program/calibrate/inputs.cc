@@ -70,6 +70,8 @@ void TakeLog(const std::string& file, const RunPlace& place, FitInputs* inputs) 
   run.facts = measured::ReadLogFacts(*source);
   if (!run.facts.has_dump && KindOfClusterFile(*source) != ClusterFile::kNcclLog)
     RefuseMachineFile(source, "a log of training");
+  else if (!run.facts.has_dump)  // of a training, perhaps, that prints NCCL's lines, too
+    (void)measured::FormatOf(source);
   if (!run.facts.has_dump)
     throw InputError(
         fmt::format("the model and layout of {} are unknown", file),

@@ -136,6 +136,17 @@ std::vector<BenchRow> RowsOf(const NcclRun& run, const BenchFlags& flags, const 
   return rows;
 }
 
+// nccl-tests may print NCCL's lines, too.
+NcclLog ReadLog(const SourcePtr& source) {
+  try {
+    return measured::ReadNcclLog(source);
+  } catch (const InputError&) {
+    if (source->text.find("busbw") == std::string::npos)
+      RefuseMachineFile(source, "a log of nccl-tests");
+    throw;
+  }
+}
+
 Answer Predict(const BenchFlags& flags) {
   BenchResult result;
   result.sweep = ReadSweep(flags);
@@ -143,7 +154,7 @@ Answer Predict(const BenchFlags& flags) {
   result.network = report::NameIn(kNetworkNames, setting.backend);
   NcclLog log;
   if (flags.log.given) {
-    AtFlag(flags.log, [&] { log = measured::ReadNcclLog(NcclSource(flags.log)); });
+    AtFlag(flags.log, [&] { log = ReadLog(NcclSource(flags.log)); });
     result.log = &log;
     result.measured = &Matching(log, flags, result.sweep.collective, setting.cluster);
     result.rows = RowsOf(*result.measured, flags, result.sweep);
