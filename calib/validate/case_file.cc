@@ -6,6 +6,7 @@
 
 #include "calib/validate/validate.h"
 #include "model/base/diagnostics.h"
+#include "model/hardware/cluster_file.h"
 
 namespace orrery {
 namespace {
@@ -46,7 +47,12 @@ void CheckSpelling(const CsvTable& table, Diagnostics* diagnostics) {
 
 std::vector<CaseRow> LoadCases(const std::string& path) {
   Diagnostics diagnostics;
-  const CsvTable table = CsvTable::Parse(ReadSource(path), CaseColumns(), &diagnostics);
+  const SourcePtr source = ReadSource(path);
+  const CsvTable table = CsvTable::Parse(source, CaseColumns(), &diagnostics);
+  // Without a header: a note in a row may say what such a file does.
+  if (!diagnostics.ok() &&
+      source->text.substr(0, source->text.find('\n')).find(',') == std::string::npos)
+    RefuseMachineFile(source, "a table of measured runs");
   CheckModels(table, &diagnostics);
   CheckSpelling(table, &diagnostics);
   diagnostics.ThrowIfAny();

@@ -23,6 +23,14 @@ std::string Why(const std::string& path) {
   return std::strerror(errno);
 }
 
+// What the last part of a path lies in.
+std::string FolderOf(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const std::size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 }  // namespace
 
 std::string WriteTextFile(const std::string& path, std::string_view text) {
@@ -47,12 +55,24 @@ std::string WhyNotWritable(const std::string& path) {
   struct stat found {};
   if (lstat(path.c_str(), &found) == 0) {
     if (S_ISLNK(found.st_mode) && !IsDevice(path)) return kIsLink;
-    if (S_ISDIR(found.st_mode)) return std::strerror(EISDIR);
+    if (S_ISDIR(found.st_mode)) return "it is a folder";
     return access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
   }
-  const std::size_t slash = path.find_last_of('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  return access(folder.c_str(), W_OK | X_OK) == 0 ? "" : std::strerror(errno);
+  const std::string folder = FolderOf(path);
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return "";
+  return errno == ENOENT ? "there is no folder '" + folder + "'" : std::strerror(errno);
+}
+
+std::string WhyNoFolder(const std::string& path) {
+  std::string folder = path;
+  struct stat found {};
+  while (stat(folder.c_str(), &found) != 0) {
+    if (errno != ENOENT || FolderOf(folder) == folder) return std::strerror(errno);
+    folder = FolderOf(folder);
+  }
+  if (!S_ISDIR(found.st_mode)) return "'" + folder + "' is no folder";
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return "";
+  return "'" + folder + "': " + std::strerror(errno);
 }
 
 }  // namespace orrery

@@ -13,5 +13,7 @@ namespace orrery {
 std::string WriteTextFile(const std::string& path, std::string_view text);
 // "" or why a file of this name could not be written; nothing is changed.
 std::string WhyNotWritable(const std::string& path);
+// "" or why a folder could not be made there with those around it, or not be written into; nothing is changed.
+std::string WhyNoFolder(const std::string& path);
 
 }  // namespace orrery

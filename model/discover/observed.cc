@@ -71,6 +71,21 @@ void LeaveOutOfOtherRate(int64_t gpus, std::vector<const PcieDevice*>* nics) {
   if (most > 0 && gpus > 1 && same % gpus == 0 && all % gpus != 0) std::erase_if(*nics, other);
 }
 
+// Of a NIC next to those of training.
+std::string WhyLeftOut(const PcieDevice& device, const std::vector<const PcieDevice*>& nics) {
+  const std::string& network = nics.front()->network;
+  if (!network.empty() && network != "tcp" && device.network != network) {
+    const std::string kind = device.network == "tcp" ? "Ethernet without RDMA"
+                             : device.network.empty()
+                                 ? "Ethernet, or of a network that no source names,"
+                                 : device.network;
+    return fmt::format("{} next to {} NIC{} of {}", kind, nics.size(), nics.size() == 1 ? "" : "s",
+                       network);
+  }
+  return device.gpu_direct == false ? "without GPUDirect next to NICs with it"
+                                    : fmt::format("at {:.6g}Gbps", device.rate.value * 8 / 1e9);
+}
+
 const char* CpuText(HostKind kind) {
   return kind == HostKind::kIntel ? "intel" : kind == HostKind::kAmd ? "amd" : "arm";
 }
@@ -162,15 +177,21 @@ void Observed::SayNicRates(const PcieTree& made) {
                                   nic->rate.value * 8 / 1e9, most * 8 / 1e9,
                                   PlaceText(nic->where)));
   }
+}
+
+void Observed::LeaveOut(LeftOut one) {
+  // Several sources may show it, and nodes alike have it under one name.
+  const bool known = std::ranges::find(left_out, one.name, &LeftOut::name) != left_out.end();
+  if (!known) left_out.push_back(std::move(one));
+}
+
+void Observed::LeaveOut(const PcieTree& made) {
+  const std::vector<const PcieDevice*> nics = NicsOf(made);
   for (const PcieDevice& device : made.devices) {
-    if (!device.nic || nics.empty() || device.network != nics.front()->network ||
-        std::ranges::find(nics, &device) != nics.end())
-      continue;
-    notes.push_back(fmt::format(
-        "ignored {}: {}, not one of training ({})", device.name.empty() ? "a NIC" : device.name,
-        device.gpu_direct == false ? "without GPUDirect next to NICs with it"
-                                   : fmt::format("at {:.6g}Gbps", device.rate.value * 8 / 1e9),
-        PlaceText(device.where)));
+    if (!device.nic || std::ranges::find(nics, &device) != nics.end()) continue;
+    std::string name = !device.name.empty() ? device.name : device.bus;
+    if (name.empty()) name = "the NIC in " + PlaceText(device.where);
+    LeaveOut({std::move(name), WhyLeftOut(device, nics), device.where});
   }
 }
 
@@ -193,14 +214,7 @@ void Observed::SayTree(PcieTree made, int rank, const Location& where) {
   for (const PcieDevice* nic : NicsOf(made)) {
     if (!nic->network.empty()) SayNetwork(nic->network, nic->where);
   }
-  for (const PcieDevice& device : made.devices) {
-    if (!device.nic || device.network.empty() || device.network == "tcp" || !network ||
-        device.network == network->value)
-      continue;
-    notes.push_back(fmt::format("{} devices next to more NICs of {} ({}): not those of training",
-                                device.network, network->value, PlaceText(device.where)));
-    break;
-  }
+  LeaveOut(made);
   if (tree && rank <= tree_rank) return;
   tree = Fact<PcieTree>{std::move(made), where};
   tree_rank = rank;

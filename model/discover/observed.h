@@ -69,6 +69,12 @@ struct NvBundle {
   double rate = 0;        // GB/s
 };
 
+// A NIC that a source shows and that counts as none of training.
+struct LeftOut {
+  std::string name, why;
+  Location where;
+};
+
 struct NamedNode {
   std::string name;
   Location where;
@@ -132,6 +138,7 @@ struct Observed {
   std::optional<Fact<int64_t>> nodes;
   std::optional<Fact<int64_t>> ranks;  // of a log that does not say on how many nodes
   std::optional<Location> cut;         // where a log ends before it says so
+  std::vector<LeftOut> left_out;       // each once
   std::vector<std::string> notes;      // what else was seen, a sentence each
 
   void SayGpu(const std::string& id, const Location& where);
@@ -141,6 +148,8 @@ struct Observed {
   void SayNetwork(const std::string& id, const Location& where);
   void SayNicRate(BytesPerSecond rate, const Location& where);
   void SayNicRates(const PcieTree& made);  // that of most; others are named
+  void LeaveOut(const PcieTree& made);     // NICs that are not among NicsOf()
+  void LeaveOut(LeftOut one);
   void SayCpu(HostKind kind, const Location& where);
   void SayNodes(int64_t count, const Location& where);
   void SayMachine(const std::string& product, const Location& where);

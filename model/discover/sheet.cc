@@ -64,6 +64,18 @@ void Sheet::Resolve() {
     gpu_ = {"localhost-cpu", "no GPU here; `plan bench --calibrate DIR` measures the cores", true};
   FindCounts();
   FindProfile();
+  SayLeftOut();
+}
+
+void Sheet::SayLeftOut() {
+  constexpr std::size_t kNamed = 16;
+  std::size_t said = 0;
+  for (const LeftOut& one : seen_.left_out) {
+    if (++said > kNamed) continue;
+    notes_.push_back(fmt::format("ignored {}: {}, not one of training ({})", one.name, one.why,
+                                 PlaceText(one.where)));
+  }
+  if (said > kNamed) notes_.push_back(fmt::format("ignored {} more NICs", said - kNamed));
 }
 
 void Sheet::EraseHosts(const std::function<bool(const std::string&)>& bare) {
@@ -136,6 +148,28 @@ void Sheet::NameNetworks() {
     });
     if (device.network.empty() && port != seen_.ib.end()) device.network = port->network;
   }
+  seen_.LeaveOut(seen_.tree->value);
+}
+
+// Where no tree shows NICs: of the network of most of those that are up.
+std::vector<const IbDevice*> Sheet::PortsOfTraining() {
+  if (seen_.ib.empty()) return {};
+  std::map<std::string, int64_t> active;
+  for (const IbDevice& one : seen_.ib) active[one.network] += one.active() ? 1 : 0;
+  const auto most =
+      std::ranges::max_element(active, {}, [](const auto& row) { return row.second; });
+  std::vector<const IbDevice*> ports;
+  for (const IbDevice& one : seen_.ib) {
+    if (one.network == most->first || one.network.empty() || most->first.empty()) {
+      ports.push_back(&one);
+    } else if (one.active()) {
+      seen_.LeaveOut({one.name,
+                      fmt::format("{} next to {} NIC{} of {}", one.network, most->second,
+                                  most->second == 1 ? "" : "s", most->first),
+                      one.where});
+    }
+  }
+  return ports;
 }
 
 // A NIC whose ports are all down is in its slot and carries nothing.
@@ -316,9 +350,7 @@ void Sheet::FindNics() {
         used.push_back(known->second);
     }
   }
-  if (used.empty()) {
-    for (const IbDevice& one : seen_.ib) used.push_back(&one);
-  }
+  if (used.empty()) used = PortsOfTraining();
   FindNicRate(used);
   if (in_tree > 0) {
     nics_ = {static_cast<int64_t>(in_tree), PlaceText(seen_.tree->where), false};
@@ -377,16 +409,17 @@ void Sheet::FindNicRate(const std::vector<const IbDevice*>& used) {
 }
 
 void Sheet::FindProfile() {
+  const std::vector<const IbDevice*> ports = PortsOfTraining();
   const auto ib = std::ranges::find_if(
-      seen_.ib, [](const IbDevice& one) { return one.active() && !one.network.empty(); });
+      ports, [](const IbDevice* one) { return one->active() && !one->network.empty(); });
   if (IsCpuMachine())
     profile_ = {"localhost", "messages through memory", true};
   else if (nics_.value == 0)
     profile_ = {"nvlink-only", "no NIC", true};
   else if (seen_.network)
     profile_ = From(*seen_.network);
-  else if (ib != seen_.ib.end())
-    profile_ = {ib->network, PlaceText(ib->where), false};
+  else if (ib != ports.end())
+    profile_ = {(*ib)->network, PlaceText((*ib)->where), false};
   else if (NearestKnowsNics())
     profile_ = {nearest_->fabric_profile, AsNearest(), true};
   else

@@ -48,6 +48,8 @@ class Sheet {
   void LeaveOutOfService();
   void LeaveOutHosts();
   void NameNetworks();
+  std::vector<const IbDevice*> PortsOfTraining();
+  void SayLeftOut();
   void LeaveOutPorts();
   void FindGpu();
   void FindGpuOfType(const Fact<GpuType>& type);

@@ -28,6 +28,7 @@ class Writer : private Sheet {
   Discovered Write() {
     Resolve();
     made_.notes = notes_;
+    made_.left_out = seen_.left_out;
     if (nearest_) made_.nearest = nearest_->name;
     const bool cpus = IsCpuMachine();
     Head();

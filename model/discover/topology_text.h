@@ -23,7 +23,8 @@ struct Discovered {
   TopologySpec spec;                 // as the reader of topologies takes it
   std::vector<std::string> assumed;  // "node.nics.rate: as aws-p4d"
   std::vector<std::string> notes;
-  std::string nearest;  // of the catalogue; "": none is like it
+  std::vector<LeftOut> left_out;  // also in the notes
+  std::string nearest;            // of the catalogue; "": none is like it
 };
 
 // Throws InputError: too little is known, or sources contradict one another.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "model/base/plain_text.h"
 #include "model/exchange/import_steps.h"
 
 namespace orrery::exchange {
@@ -68,11 +69,27 @@ std::string Bundle::Get(const std::string& key) const {
   return at == settings.settings.end() ? "" : at->value;
 }
 
-std::string OneLine(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
+std::string OneLine(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const std::size_t length = Utf8Length(text);
+    const std::string_view c = text.substr(0, std::max<std::size_t>(length, 1));
+    text.remove_prefix(c.size());
+    const auto first = static_cast<unsigned char>(c[0]);
+    // YAML 1.1 takes U+0085, U+2028 and U+2029 as ends of lines, and no U+0080 to U+009F and U+FFFE or U+FFFF at all.
+    const bool control = c.size() == 1
+                             ? first < 32 || first == 127
+                             : c == "\u2028" || c == "\u2029" ||
+                                   (first == 0xC2 && static_cast<unsigned char>(c[1]) < 0xA0);
+    if (length == 0 || c == "\uFFFE" || c == "\uFFFF") {
+      line += '?';
+    } else if (control) {
+      line += ' ';
+    } else {
+      line += c;
+    }
   }
-  return text;
+  return line;
 }
 
 std::string ReadBackAs(const Bundle& bundle) {

@@ -8,6 +8,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/exchange/model_arguments.h"
@@ -80,8 +81,8 @@ std::string ShellHosts(const std::vector<std::string>& hosts);
 std::string ReadBackAs(const Bundle& bundle);
 // Header lines and what is missing as comments that begin with `mark`.
 std::string Comments(const Bundle& bundle, const std::string& mark);
-// One line without control characters.
-std::string OneLine(std::string text);
+// One line of UTF-8 without control characters, in every format: what is none becomes a blank or '?'.
+std::string OneLine(std::string_view text);
 // A word as a shell takes it.
 std::string ShellWord(const std::string& word);
 

@@ -58,7 +58,7 @@ metadata:
   name: {0}
 data:
 )sh";
-// {0}: name, {1}: nodes, {2}: image, {3}: GPUs per node, {4}: MiB of shared memory, {5}: what sets PROGRAM where nobody
+// {0}: name, {1}: nodes, {2}: image in quotes, {3}: GPUs per node, {4}: MiB of shared memory, {5}: what sets PROGRAM where nobody
 // does, {6}: NODE_RANK, {7}: the node where it is 0.
 constexpr char kJob[] = R"sh(---
 apiVersion: batch/v1
@@ -132,6 +132,11 @@ std::string Printed(const Json& json) {
 
 Json Variable(const std::string& name, const std::string& value) {
   return {{"name", name}, {"value", value}};
+}
+
+// A text of YAML, whatever it looks like ("1.5"): strings of JSON are such.
+std::string QuotedText(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // A block of YAML that is taken literally.
@@ -251,7 +256,7 @@ std::vector<File> KubernetesFiles(const Bundle& bundle, const std::vector<File>&
   for (const File& file : files)
     text += fmt::format("  {}: |\n{}", file.name, Literal(file.text, 4));
   text += fmt::format(
-      kJob, bundle.name, c.nodes, bundle.ImageName(), c.gpus_per_node, kShmMib,
+      kJob, bundle.name, c.nodes, QuotedText(bundle.ImageName()), c.gpus_per_node, kShmMib,
       NeedsProgram(bundle) ? fmt::format("export PROGRAM=${{PROGRAM:-{}}}; ", kProgram) : "",
       placed.any() ? fmt::format("places=({}); NODE_RANK=${{places["
                                  "$JOB_COMPLETION_INDEX]}}",

@@ -57,7 +57,8 @@ Settings Without(const Settings& all, std::initializer_list<const char*> keys) {
 Json HeaderJson(const Bundle& bundle) {
   Json json = Json::object();
   for (const std::string& line : bundle.header) json["about"].push_back(OneLine(line));
-  json["not_expressed"] = bundle.Missing();
+  json["not_expressed"] = Json::array();
+  for (const std::string& line : bundle.Missing()) json["not_expressed"].push_back(OneLine(line));
   return json;
 }
 

@@ -26,8 +26,8 @@ struct Document {
   Settings unread = {};  // words that only a shell knows, each with the reason
 };
 
-// By content; by the name's ending where the content tells nothing. Throws InputError: nothing that is known, or text that its syntax does not allow.
-Document ReadDocument(const SourcePtr& source);
+// `open`: files that a script takes in. By content; by the name's ending where the content tells nothing. Throws InputError: nothing that is known, or text that its syntax does not allow.
+Document ReadDocument(const SourcePtr& source, const OpenNamed& open = nullptr);
 // Throws the InputError that names the right command for a file that describes machines.
 void RefuseClusterFile(const SourcePtr& source);
 
@@ -35,7 +35,7 @@ void RefuseClusterFile(const SourcePtr& source);
 std::string WithoutToml();
 
 // The readers. Each throws InputError with the line.
-Document ReadScript(const SourcePtr& source);
+Document ReadScript(const SourcePtr& source, const OpenNamed& open = nullptr);
 Document ReadArgumentDump(const SourcePtr& source);
 Document ReadTree(const SourcePtr& source);  // JSON and YAML
 // DeepSpeed reads its JSON with comments (hjson): blanks in their places. Throws InputError: one is never closed.

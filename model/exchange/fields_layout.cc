@@ -11,6 +11,18 @@ const char* const kNoStages = "has no pipelines";
 
 const char* const kGathersOrRotates = "gathers keys and values or passes them on";
 
+// What Megatron-Bridge asserts of its FSDP, or sets by itself (training/config.py, ConfigContainer.validate; docs/training/
+// megatron-fsdp.md): recipes save snapshots, in another format.
+std::vector<std::pair<std::string, std::string>> BridgeFsdp(const char* strategy) {
+  return {{"ddp.data_parallel_sharding_strategy", strategy},
+          {"ddp.use_megatron_fsdp", "true"},
+          {"dist.use_megatron_fsdp", "true"},
+          {"ddp.use_distributed_optimizer", "true"},
+          {"optimizer.use_distributed_optimizer", "true"},
+          {"ddp.average_in_collective", "false"},
+          {"checkpoint.ckpt_format", "fsdp_dtensor"}};
+}
+
 std::vector<Field> Degrees() {
   return {
       {"tp",
@@ -104,16 +116,8 @@ std::vector<Field> Degrees() {
                            {"1",
                             {{"ddp.use_distributed_optimizer", "true"},
                              {"optimizer.use_distributed_optimizer", "true"}}},
-                           {"2",
-                            {{"ddp.data_parallel_sharding_strategy", "optim_grads"},
-                             {"ddp.use_megatron_fsdp", "true"},
-                             {"ddp.use_distributed_optimizer", "true"},
-                             {"optimizer.use_distributed_optimizer", "true"}}},
-                           {"3",
-                            {{"ddp.data_parallel_sharding_strategy", "optim_grads_params"},
-                             {"ddp.use_megatron_fsdp", "true"},
-                             {"ddp.use_distributed_optimizer", "true"},
-                             {"optimizer.use_distributed_optimizer", "true"}}}})},
+                           {"2", BridgeFsdp("optim_grads")},
+                           {"3", BridgeFsdp("optim_grads_params")}})},
         {kDeepSpeed, Key("zero_optimization.stage")},
         {kAccelerate,
          Choices({{"0", {{"distributed_type", "MULTI_GPU"}}},

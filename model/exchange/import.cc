@@ -31,7 +31,7 @@ class Importer {
   }
 
   Imported Run(std::vector<SourcePtr> sources, const OpenNamed& open) {
-    for (const SourcePtr& source : sources) Sort(ReadDocument(source));
+    for (const SourcePtr& source : sources) Sort(ReadDocument(source, open));
     TakeFiles(&sources, open);
     TakeHostfiles(open);
     out_.no_nodes = UnknownNodes(counts_, launch_, records_, targets_);
@@ -161,7 +161,7 @@ class Importer {
     if (const SourcePtr found = open ? open(file) : nullptr) {
       out_.notes.push_back(fmt::format("{} starts {}", Place(file.where), found->name));
       sources->push_back(found);
-      TakeStarted(found);
+      TakeStarted(found, open);
     } else if (IsAroundTrainScript(*file.where.source)) {
       RefuseAroundTrainScript(file.where.source);
     } else {
@@ -171,10 +171,10 @@ class Importer {
   }
 
   // It may be any: what prepares a job holds none.
-  void TakeStarted(const SourcePtr& script) {
+  void TakeStarted(const SourcePtr& script, const OpenNamed& open) {
     std::optional<Document> document;
     try {
-      document = ReadDocument(script);
+      document = ReadDocument(script, open);
     } catch (const InputError& error) {
       if (launch_.empty()) throw;
       out_.notes.push_back(

@@ -25,9 +25,6 @@ struct Imported {
   std::optional<Diagnostic> no_model;   // what the files say of a model that nobody knows here
 };
 
-// The configuration that a setting of a file names; null: it cannot be found.
-using OpenNamed = std::function<SourcePtr(const Setting& names)>;
-
 // `sources` add up: a launch script and the configuration that it names. `model`: of the user, for settings that count its
 // layers. Throws InputError: a file of no known kind, two values for one field (with both places), settings of two programs
 // that do not go together, or what plans do not model. `given`: what flags say, by field: it wins over the files, and

@@ -13,8 +13,10 @@
 namespace orrery::exchange {
 namespace {
 
+constexpr int64_t kMostTasks = int64_t{1} << 24;
+
 // Launchers by the meaning of their options.
-enum class Kind { kNone, kTorch, kDeepSpeed, kAccelerate, kMpirun, kSrun };
+enum class Kind { kNone, kTorch, kDeepSpeed, kAccelerate, kMpirun, kSrun, kJsrun };
 
 Kind KindOf(const std::string& text) {
   const std::string name = text.substr(text.rfind('/') + 1);
@@ -25,7 +27,7 @@ Kind KindOf(const std::string& text) {
     return Kind::kAccelerate;
   if (name == "mpirun" || name == "mpiexec" || name == "orterun" || name == "mpiexec.hydra")
     return Kind::kMpirun;
-  return name == "srun" ? Kind::kSrun : Kind::kNone;
+  return name == "srun" ? Kind::kSrun : name == "jsrun" ? Kind::kJsrun : Kind::kNone;
 }
 
 // Options of launchers and of Python that take no value.
@@ -142,6 +144,14 @@ constexpr KeyRow kKeys[] = {
     {Kind::kSrun, "ntasks-per-node", "TASKS_PER_NODE"},
     {Kind::kSrun, "gpus-per-node", "GPUS_PER_NODE"},
     {Kind::kSrun, "gres", "GPUS_PER_NODE"},
+    {Kind::kJsrun, "nrs", "TASKS"},
+    {Kind::kJsrun, "n", "TASKS"},
+    {Kind::kJsrun, "np", "ALL_TASKS"},
+    {Kind::kJsrun, "p", "ALL_TASKS"},
+    {Kind::kJsrun, "tasks-per-rs", "TASKS_OF_SET"},
+    {Kind::kJsrun, "a", "TASKS_OF_SET"},
+    {Kind::kJsrun, "rs-per-host", "TASKS_PER_NODE"},
+    {Kind::kJsrun, "r", "TASKS_PER_NODE"},
     // Of a launcher that a variable names, by whatever name is its alone.
     {Kind::kNone, "nnodes", "NNODES"},
     {Kind::kNone, "num-nodes", "NNODES"},
@@ -205,6 +215,7 @@ class LaunchReader {
     tasks_.reset();
     each_.reset();
     hostfile_.reset();
+    of_set_.reset();
     spread_ = false;
     Location where;
     for (const Option& option : OptionsIn(words)) {
@@ -218,7 +229,9 @@ class LaunchReader {
         if (auto setting = OfAccelerate(option)) says_.settings.push_back(std::move(*setting));
       }
     }
-    if (kind == Kind::kMpirun || kind == Kind::kSrun) Tasks(kind == Kind::kSrun);
+    if (kind == Kind::kJsrun) CountSets();
+    if (kind == Kind::kMpirun || kind == Kind::kSrun || kind == Kind::kJsrun)
+      Tasks(kind == Kind::kSrun);
     if (hostfile_) says_.hostfiles.push_back(Using(*hostfile_));
   }
 
@@ -268,8 +281,11 @@ class LaunchReader {
       if (!option.value.starts_with("ppr:") || !option.value.ends_with(":node")) return;
       each_ = option;
       each_->value = option.value.substr(4, option.value.size() - 9);
-    } else if (key == "TASKS") {
+    } else if (key == "TASKS_OF_SET") {
+      of_set_ = option;
+    } else if (key == "TASKS" || (key == "ALL_TASKS" && !tasks_)) {
       tasks_ = option;
+      all_tasks_ = key == "ALL_TASKS";
     } else if (key == "TASKS_PER_NODE") {
       each_ = option;
     } else {
@@ -291,6 +307,21 @@ class LaunchReader {
       return;
     }
     says_.settings.push_back(std::move(setting));
+  }
+
+  // jsrun counts sets of cores and GPUs, each with so many tasks (1 unless it is told).
+  void CountSets() {
+    int64_t each = 1;
+    if (of_set_ && !Counted(of_set_, &each)) {  // nobody knows it, and no product either
+      for (std::optional<Option>* sets : {all_tasks_ ? nullptr : &tasks_, &each_})
+        if (sets != nullptr && *sets) (*sets)->unresolved = of_set_->unresolved;
+      return;
+    }
+    for (std::optional<Option>* sets : {all_tasks_ ? nullptr : &tasks_, &each_}) {
+      int64_t count = 0;
+      if (sets != nullptr && Counted(*sets, &count) && count < kMostTasks && each < kMostTasks)
+        (*sets)->value = std::to_string(count * each);
+    }
   }
 
   // Processes of MPI or Slurm. Of Slurm's several tasks alone are ranks: one a node is an agent.
@@ -320,8 +351,8 @@ class LaunchReader {
   }
 
   LaunchSays says_;
-  std::optional<Option> tasks_, each_, hostfile_;
-  bool spread_ = false;
+  std::optional<Option> tasks_, each_, hostfile_, of_set_;
+  bool spread_ = false, all_tasks_ = false;
 };
 
 }  // namespace
@@ -340,63 +371,6 @@ bool IsArgumentsFile(const std::string& text) {
 bool IsWhole(const std::string& text) {
   int64_t number = 0;
   return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
-}
-
-Words DirectiveWords(const Word& comment, std::size_t front) {
-  Words words;
-  std::string word;
-  for (const char c : comment.text.substr(std::min(front, comment.text.size())) + " ") {
-    if (c == '#') break;
-    if (c != ' ' && c != '\t') {
-      word += c;
-      continue;
-    }
-    if (word.size() > 2 && word[0] == '-' && word[1] != '-' && IsWhole(word.substr(2))) {
-      words.push_back({word.substr(0, 2), comment.where, ""});
-      word.erase(0, 2);
-    }
-    if (!word.empty()) words.push_back({std::move(word), comment.where, ""});
-    word.clear();
-  }
-  return words;
-}
-
-std::string GpusIn(const std::string& text, bool list, std::string* type) {
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    std::string entry = text.substr(begin, end - begin);
-    begin = end + 1;
-    entry.resize(std::min(entry.find('('), entry.size()));  // sockets, "(S:0-1)"
-    if (entry.starts_with("gres/")) entry.erase(0, 5);
-    if (list && entry != "gpu" && !entry.starts_with("gpu:")) continue;
-    if (list) entry.erase(0, entry == "gpu" ? 3 : 4);
-    const std::size_t colon = entry.rfind(':');
-    const std::string count = colon == std::string::npos ? entry : entry.substr(colon + 1);
-    const bool whole = IsWhole(count);
-    if (type != nullptr && (colon != std::string::npos || !whole))
-      *type = whole ? entry.substr(0, colon) : entry;
-    if (whole) return count;
-    return list ? "1" : "";  // "gpu" and "gpu:h100" are one
-  }
-  return "";
-}
-
-Setting CountedNodes(Setting count) {
-  if (IsWhole(count.value)) return count;
-  // Elastic jobs: least:most of torchrun, least-most of Slurm.
-  const std::size_t sign = count.value.find_first_of(":-");
-  const std::string least = count.value.substr(0, sign),
-                    most = sign == std::string::npos ? "" : count.value.substr(sign + 1);
-  if (IsWhole(least) && least == most) {
-    count.value = least;
-  } else if (IsWhole(least) && IsWhole(most)) {
-    count.unresolved = fmt::format("'{}' is a range of nodes", count.value);
-  } else if (count.value.find('$') != std::string::npos) {
-    count.unresolved = fmt::format("'{}' is expanded by nobody here", count.value);
-  } else {
-    count.unresolved = fmt::format("'{}' is no number of nodes", count.value);
-  }
-  return count;
 }
 
 std::size_t ProgramOf(const Words& words) {

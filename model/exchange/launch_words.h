@@ -27,6 +27,11 @@ Words DirectiveWords(const Word& comment, std::size_t front);
 // none, or no number. `type`, if given, takes "h100".
 std::string GpusIn(const std::string& text, bool list, std::string* type = nullptr);
 
+// Nodes and GPUs of a node, as PBS's `-l select=...` and `-l nodes=...` name them.
+Settings PbsCounts(const Setting& setting);
+// Nodes of LSF's "BSUB -nnodes 4"; "": another directive.
+std::string BsubNodes(const Word& comment);
+
 // Position of the training program in a command; words.size(): there is none.
 std::size_t ProgramOf(const Words& words);
 

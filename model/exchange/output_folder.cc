@@ -9,6 +9,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 namespace orrery::exchange {
 namespace {
@@ -81,8 +83,10 @@ class Drafts {
 }  // namespace
 
 void WriteFiles(const std::string& folder, const std::vector<File>& files, bool replace) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
   if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
-    Refuse(fmt::format("folder {}", folder), errno, "the folder around it has to exist");
+    Refuse(fmt::format("folder {}", folder), errno);
   const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (opened.get() < 0) Refuse(fmt::format("folder {}", folder), errno, "a folder, no link to one");
   for (const File& file : files) {

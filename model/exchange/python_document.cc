@@ -176,7 +176,7 @@ void RefuseClusterFile(const SourcePtr& source) {
 
 namespace {
 
-Document ReadByContent(const SourcePtr& source) {
+Document ReadByContent(const SourcePtr& source, const OpenNamed& open) {
   const std::string_view text = source->text;
   const auto named = [&](const char* ending) { return source->name.ends_with(ending); };
   const std::size_t first = text.find_first_not_of(" \t\r\n");
@@ -206,7 +206,7 @@ Document ReadByContent(const SourcePtr& source) {
   // Damage hides what the content is.
   if (named(".toml")) return ReadToml(source);
   if (named(".json") || named(".yaml") || named(".yml")) return ReadTree(source);
-  return ReadScript(source);
+  return ReadScript(source, open);
 }
 
 }  // namespace
@@ -225,12 +225,12 @@ void RefuseAroundTrainScript(const SourcePtr& source) {
                      "--from train.sh, or --from plan.json, in the same folder"}});
 }
 
-Document ReadDocument(const SourcePtr& source) {
+Document ReadDocument(const SourcePtr& source, const OpenNamed& open) {
   // Its ConfigMap holds files in whatever syntax.
   if (IsAroundTrainScript(*source) && source->text.find("\nkind: ConfigMap\n") != std::string::npos)
     RefuseAroundTrainScript(source);
   try {
-    return ReadByContent(source);
+    return ReadByContent(source, open);
   } catch (const InputError&) {
     if (!IsAroundTrainScript(*source)) throw;
     RefuseAroundTrainScript(source);

@@ -55,6 +55,9 @@ Cell MegatronPlacement(const char* key, const char* on) {
       [key, on](const Case& c) {
         Written written = PlacedNodes(c);
         if (!c.strategy.stages_inside()) return written;
+        // Asserted by Megatron-Bridge (training/config.py, ConfigContainer.validate).
+        if (*on != '\0' && c.strategy.zero >= 2)
+          return No("Megatron-FSDP takes no other order of ranks than tp-cp-dp-pp");
         written.status = Status::kWritten;
         written.settings.push_back(Set(key, std::string(on)));
         return written;

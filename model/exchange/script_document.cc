@@ -41,12 +41,14 @@ constexpr const char* kConfigurations[] = {"config_file",
 
 class ScriptReader {
  public:
-  explicit ScriptReader(const SourcePtr& source) : script_(ReadShell(source)) {
+  ScriptReader(const SourcePtr& source, const OpenNamed& open)
+      : script_(ReadShell(source, Opener(open))) {
     document_.source = source;
     document_.kind = "a script";
   }
 
   Document Read() {
+    SaySourced();
     FindCommand();
     for (const Word& comment : script_.comments) Directive(comment);
     CountHosts();
@@ -80,7 +82,7 @@ class ScriptReader {
           "{}: the script ends here: what stands behind is not read", Place(*script_.end)));
     if (!document_.target) NameScript();
     // Their layout stands in the program, which is not run.
-    if (program_ && !Names("script"))
+    if (program_ && !Has(document_.files, {"script"}))
       document_.notes.push_back(
           fmt::format("{}: the program's own settings are in Python and not read: what no flag "
                       "says is a default",
@@ -100,8 +102,19 @@ class ScriptReader {
   }
 
  private:
-  bool Names(std::string_view key) const {
-    return std::ranges::find(document_.files, key, &Setting::key) != document_.files.end();
+  static OpenSourced Opener(const OpenNamed& open) {
+    if (!open) return nullptr;
+    return [&open](const Word& file) {
+      return open({"source", file.text, file.where, file.unresolved, true});
+    };
+  }
+  void SaySourced() {
+    for (const Word& file : script_.sourced)
+      document_.notes.push_back(fmt::format("{}: takes in {}", Place(file.where), file.text));
+    for (const auto& [name, where, why] : script_.unsourced)
+      document_.notes.push_back(
+          fmt::format("{}: {} is not read ({}): variables that it sets are taken as empty",
+                      Place(where), name.empty() ? "a file" : name, why));
   }
 
   // Without a training command: the script that this one starts, which may hold it.
@@ -302,19 +315,27 @@ class ScriptReader {
         Slurm(setting);
       } else if (setting.key == "l" &&
                  (setting.value.starts_with("select=") || setting.value.starts_with("nodes="))) {
-        Pbs(setting);
+        for (const Setting& count : PbsCounts(setting)) {
+          if (count.key == "NNODES")
+            Nodes(count.value, count.where);
+          else
+            Add(count.key, count.value, count.where);
+        }
       }
     }
   }
 
   void OtherScheduler(const Word& comment, const std::string& name) {
     if (name == "$" && !comment.text.starts_with("$ -")) return;  // a comment of people
+    if (const std::string count = name == "BSUB" ? BsubNodes(comment) : ""; !count.empty())
+      return Nodes(count, comment.where);
     const std::string what = fmt::format("#{}: directives of this scheduler are not read", name);
     const bool said = std::ranges::any_of(document_.notes, [&](const std::string& note) {
       return note.find(what) != std::string::npos;
     });
     if (!said)
-      document_.notes.push_back(fmt::format("{}: {}: give --nodes", Place(comment.where), what));
+      document_.notes.push_back(fmt::format("{}: {}{}", Place(comment.where), what,
+                                            name == "BSUB" ? " but -nnodes" : ": give --nodes"));
   }
 
   void Slurm(const Setting& setting) {
@@ -403,27 +424,6 @@ class ScriptReader {
       Add("GPUS_PER_NODE", std::to_string(each * gpus), per_task_ ? per_task_->where : all_->where);
   }
 
-  // PBS Pro's select=4:ngpus=8 and Torque's nodes=4:ppn=8:gpus=8.
-  void Pbs(const Setting& setting) {
-    const std::size_t begin = setting.value.find('=') + 1;
-    if (setting.value.find('+') != std::string::npos) {  // chunks of several kinds
-      Nodes(setting.value.substr(begin), setting.where);
-      return;
-    }
-    std::string rest = setting.value.substr(begin) + ":";
-    bool first = true;
-    for (std::size_t colon = rest.find(':'); colon != std::string::npos; colon = rest.find(':')) {
-      const std::string part = rest.substr(0, colon);
-      rest.erase(0, colon + 1);
-      if (first) Nodes(part, setting.where);
-      for (const std::string_view gpus : {"ngpus=", "gpus="}) {
-        if (part.starts_with(gpus) && IsWhole(part.substr(gpus.size())))
-          Add("GPUS_PER_NODE", part.substr(gpus.size()), setting.where);
-      }
-      first = false;
-    }
-  }
-
   ShellScript script_;
   std::size_t command_ = 0;      // the place of the training command
   std::optional<Word> program_;  // that it starts, of no known target
@@ -440,6 +440,8 @@ class ScriptReader {
 
 }  // namespace
 
-Document ReadScript(const SourcePtr& source) { return ScriptReader(source).Read(); }
+Document ReadScript(const SourcePtr& source, const OpenNamed& open) {
+  return ScriptReader(source, open).Read();
+}
 
 }  // namespace orrery::exchange

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -69,5 +70,8 @@ struct Value {
 };
 // By name of the field.
 using Values = std::map<std::string, Value>;
+
+// The file that a setting of a file names; null: it cannot be found. Key "source": one that a script takes in.
+using OpenNamed = std::function<SourcePtr(const Setting& names)>;
 
 }  // namespace orrery::exchange

@@ -13,9 +13,9 @@
 
 #include "model/base/plain_text.h"
 #include "model/exchange/shell_arithmetic.h"
+#include "model/exchange/shell_assignments.h"
 #include "model/exchange/shell_branches.h"
 #include "model/exchange/shell_effects.h"
-#include "model/exchange/shell_expander.h"
 #include "model/exchange/shell_lexer.h"
 #include "model/exchange/shell_words.h"
 
@@ -25,18 +25,16 @@ namespace {
 constexpr int kMostInner = 64;  // scripts in bash -c
 constexpr std::size_t kMostNested = 16;
 constexpr int kMostCalls = 4096;  // of functions
+constexpr std::size_t kMostSourced = 32;
 
 const std::set<std::string, std::less<>> kDeclarers = {"export", "declare", "local", "readonly",
                                                        "typeset"};
 
-class Follower : private ShellExpander {
+class Follower : private ShellAssigner {
  public:
   // `path`: of the script itself; "": nobody knows.
-  Follower(const Lexed& lexed, std::string path)
-      : ShellExpander(std::move(path)),
-        tokens_(lexed.tokens),
-        documents_(lexed.documents),
-        comments_(lexed.comments) {}
+  Follower(const Lexed& lexed, std::string path, const OpenSourced& open)
+      : ShellAssigner(lexed, std::move(path)), comments_(lexed.comments), open_(open) {}
 
   ShellScript Run() {
     SetJobVariables(tokens_, comments_, &script_);
@@ -52,6 +50,7 @@ class Follower : private ShellExpander {
 
  private:
   void Command() {
+    LeaveSourced();
     if (Pattern() || Defines()) return;
     Words words;
     bool first = true, integer = false, assigns = false;
@@ -75,6 +74,7 @@ class Follower : private ShellExpander {
         integer = Declares();
         continue;
       }
+      if (first && bare && DeclaresMap(plain)) continue;
       if (first && integer && bare && NameLength(plain) == plain.size()) {  // declare -i NAME
         integers_.insert(plain);
         ++at_;
@@ -103,9 +103,9 @@ class Follower : private ShellExpander {
       for (Word& word : Expand(token)) words.push_back(std::move(word));
       ++at_;
     }
-    local_ = false;
+    EndAssignments();
     branches_.Ran(words, assigns && !substitutes_);
-    if (!words.empty() && Call(words)) return;
+    if (!words.empty() && (Sources(words) || Call(words))) return;
     if (!words.empty()) {
       of_command_ = words;
       script_.commands.push_back(std::move(words));
@@ -149,6 +149,7 @@ class Follower : private ShellExpander {
       Shift(words);
       return false;
     }
+    if (calls_.empty() && !sourced_.empty() && words[0].text == "return") return LeavesSourced();
     if (!calls_.empty() && words[0].text == "return") {
       if (branches_.Unknown())
         branches_.Doubt();
@@ -166,6 +167,50 @@ class Follower : private ShellExpander {
     // Where it hands its words on, they are no command of their own.
     RunBody(found->second, Words(words.begin() + 1, words.end()), branches_);
     Operator();
+    return true;
+  }
+
+  // source FILE, and . FILE: its words in the place of the command, as a block. False: it is not followed.
+  bool Sources(const Words& words) {
+    if (!open_ || words.size() < 2 || (words[0].text != "source" && words[0].text != "."))
+      return false;
+    const Word& file = words[1];
+    std::string why = file.unresolved;
+    if (why.empty() && !calls_.empty()) why = "a function takes it in";
+    if (why.empty() && script_.sourced.size() >= kMostSourced) why = "too many files";
+    SourcePtr found;
+    try {
+      if (why.empty()) found = open_(file);
+      if (why.empty() && found == nullptr) why = "not found";
+      if (found != nullptr) {
+        const std::size_t added = Insert(LexShell(found), file.where);
+        for (Sourced& around : sourced_) around.end += added;
+        sourced_.push_back({at_ + added, script_.variables["BASH_SOURCE"], branches_});
+        script_.variables["BASH_SOURCE"] = {{{found->name, file.where, ""}}, true};
+        script_.sourced.push_back({found->name, file.where, ""});
+        redirects_ = {};
+        return true;
+      }
+    } catch (const InputError& error) {
+      why = error.diagnostics().front().message;
+    }
+    script_.unsourced.push_back({file.text, file.where, std::move(why)});
+    return false;
+  }
+  void LeaveSourced() {
+    while (!sourced_.empty() && calls_.empty() && at_ >= sourced_.back().end) {
+      script_.variables["BASH_SOURCE"] = std::move(sourced_.back().own);
+      sourced_.pop_back();
+    }
+  }
+  // "return" in such a file; false: it may go on.
+  bool LeavesSourced() {
+    if (branches_.Unknown()) {
+      branches_.Doubt();
+      return false;
+    }
+    at_ = sourced_.back().end;
+    branches_ = sourced_.back().around;
     return true;
   }
 
@@ -201,17 +246,6 @@ class Follower : private ShellExpander {
     branches_ = std::move(around);
     calls_.pop_back();
     at_ = behind;
-  }
-
-  // Options of export, declare and their kin: whether they make integers (-i).
-  bool Declares() {
-    bool integer = false;
-    for (++at_; at_ < tokens_.size() && tokens_[at_].word(); ++at_) {
-      const std::string option = tokens_[at_].Plain();
-      if (!option.starts_with('-') && !option.starts_with('+')) break;
-      integer |= option.starts_with('-') && option.find('i') != std::string::npos;
-    }
-    return integer;
   }
 
   // ((TEXT)) and let TEXT ...: the variables that they assign, and the value as a word of the command.
@@ -302,13 +336,16 @@ class Follower : private ShellExpander {
     for (Token& token : lexed.tokens) token.where = place(token.where);
     for (Token& comment : lexed.comments) comment.where = place(comment.where);
     for (HereDocument& document : lexed.documents) document.where = place(document.where);
-    Follower follower(lexed, "");
+    Follower follower(lexed, "", open_);
     follower.inner_ = inner_;
     follower.script_.variables = script_.variables;
     follower.script_.reasons = script_.reasons;
     ShellScript script = follower.Run();
     script_.reasons = std::move(script.reasons);
     inner_ = follower.inner_;
+    for (auto [from, to] :
+         {std::pair(&script.sourced, &script_.sourced), {&script.unsourced, &script_.unsourced}})
+      to->insert(to->end(), from->begin(), from->end());
     CheckLines(text, script);
     AddComments(lexed.tokens, lexed.comments, &script);
     Append(std::move(script), front, &script_);
@@ -366,62 +403,8 @@ class Follower : private ShellExpander {
     }
   }
 
-  // NAME=..., NAME+=... or NAME=( ... ) at the front of a command.
-  bool Assignment(bool integer = false) {
-    const Token& token = tokens_[at_];
-    if (token.pieces.empty() || token.pieces[0].quote != Piece::kNone) return false;
-    const std::string_view text = token.pieces[0].text;
-    const std::size_t name = NameLength(text);
-    if (name == 0 || name >= text.size()) return false;
-    const bool more = text.substr(name).starts_with("+=");
-    if (!more && text[name] != '=') return false;
-    const std::size_t behind = name + (more ? 2 : 1);
-    ShellVariable value;
-    const bool list = token.pieces.size() == 1 && behind == text.size() &&
-                      at_ + 1 < tokens_.size() && tokens_[at_ + 1].op == "(";
-    if (list) {
-      value.array = true;
-      value.words = List();
-    } else {
-      Token rest = token;
-      rest.pieces[0].text = std::string(text.substr(behind));
-      value.words = {Joined(rest)};
-      ++at_;
-    }
-    const std::string variable(text.substr(0, name));
-    if (local_ && !locals_.contains(variable)) {
-      const auto before = script_.variables.find(variable);
-      locals_[variable] = before == script_.variables.end() ? std::optional<ShellVariable>()
-                                                            : std::optional(before->second);
-    }
-    if (integer) integers_.insert(variable);
-    if (!list && integers_.contains(variable)) {
-      const std::string sum = more ? variable + "+(" + value.words[0].text + ")" : "";
-      Evaluate(variable + "=" + (more ? sum : value.words[0].text), token.where);
-    } else {
-      Store(variable, std::move(value), more, token.where);
-    }
-    return true;
-  }
-
-  Words List() {
-    Words words;
-    int depth = 1;
-    for (at_ += 2; at_ < tokens_.size() && depth > 0; ++at_) {
-      if (tokens_[at_].op == "(") ++depth;
-      if (tokens_[at_].op == ")") --depth;
-      if (!tokens_[at_].word()) continue;
-      for (Word& word : Expand(tokens_[at_])) words.push_back(std::move(word));
-    }
-    if (depth > 0)
-      throw InputError({{tokens_.back().where, "a list of words is never closed", ""}});
-    return words;
-  }
-
-  const std::vector<Token>& tokens_;
-  const std::vector<HereDocument>& documents_;
   const std::vector<Token>& comments_;
-  std::size_t at_ = 0;
+  const OpenSourced& open_;
   int inner_ = 0;
   Words of_command_;  // that is read, and where it reads and writes
   Redirects redirects_;
@@ -433,17 +416,20 @@ class Follower : private ShellExpander {
   std::map<std::string, std::size_t> functions_;
   std::vector<std::size_t> calls_;  // in each other
   int called_ = 0;
-  int subshells_ = 0;   // "(" before: an exit leaves them alone
-  bool local_ = false;  // behind `local`
-  std::map<std::string, std::optional<ShellVariable>> locals_;  // of the function, before it
-  std::set<std::string> integers_;  // of declare -i: what they are given is calculated
+  int subshells_ = 0;  // "(" before: an exit leaves them alone
+  struct Sourced {
+    std::size_t end = 0;   // of its tokens
+    ShellVariable own;     // BASH_SOURCE around it
+    ShellBranches around;  // likewise
+  };
+  std::vector<Sourced> sourced_;  // in each other
 };
 
 }  // namespace
 
-ShellScript ReadShell(const SourcePtr& source) {
+ShellScript ReadShell(const SourcePtr& source, const OpenSourced& open) {
   const Lexed lexed = LexShell(source);
-  ShellScript script = Follower(lexed, source->name).Run();
+  ShellScript script = Follower(lexed, source->name, open).Run();
   AddComments(lexed.tokens, lexed.comments, &script);
   return script;
 }

@@ -4,11 +4,12 @@
 //
 // Followed: NAME=word, NAME+=word, NAME=(...), export and its kin, $NAME, ${NAME}, ${NAME:-word}, ${NAME[@]}, ${#NAME[@]}, $((...)), ((...)), let, declare -i,
 // quotes, continued lines, here-documents (what cat and tee write of them, what read, bash and sbatch take), copies of files, loops over known words that only
-// assign, the script's own folder ($0, BASH_SOURCE and the commands around
+// assign, associative arrays by known keys, files of `source`, the script's own folder ($0, BASH_SOURCE and the commands around
 // them), and what Slurm sets by #SBATCH lines (SLURM_NNODES). A branch behind a test of known words, or an arm of a case of one, is taken or left out; what another branch, a loop or a function sets is unknown,
 // and so is the output of other commands. Behind an exit that is surely reached nothing is read. The environment is taken as empty: ${NODES:-4} is 4.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,6 +29,8 @@ using Words = std::vector<Word>;
 struct ShellVariable {
   Words words;  // one of a plain variable
   bool array = false;
+  bool map = false;                    // declare -A
+  std::vector<std::string> keys = {};  // of its words; fewer of them: nobody knows which there are
 };
 // A file that the script writes: a here-document, what it prints, a copy.
 struct WrittenFile {
@@ -44,6 +47,8 @@ struct ShellScript {
   std::vector<Word> branches;      // lists that a branch makes longer: what it adds is left out
   std::vector<WrittenFile> files;  // in the order of the text
   std::vector<Word> comments;      // lines that begin with '#', without it
+  Words sourced;                   // files of `source` that are followed, under their own names
+  Words unsourced;                 // and those that are not, with the reason
   std::optional<Location> end;     // of the `exit` at which it surely ends before its last line
   struct Reasons {                 // why parts of texts are not known, by number
     std::vector<std::string> texts;
@@ -51,7 +56,11 @@ struct ShellScript {
   } reasons;
 };
 
-// Throws InputError: a quote or bracket is never closed, or the text has more words than a script would.
-ShellScript ReadShell(const SourcePtr& source);
+// The file that a script takes in by `source`; null: it is not found.
+using OpenSourced = std::function<SourcePtr(const Word& file)>;
+
+// `open`: without it such commands are commands like others. Throws InputError: a quote or bracket is never closed, or the
+// text has more words than a script would.
+ShellScript ReadShell(const SourcePtr& source, const OpenSourced& open = nullptr);
 
 }  // namespace orrery::exchange

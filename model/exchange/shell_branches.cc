@@ -126,6 +126,7 @@ void ShellBranches::Ran(const Words& words, bool assigns) {
     negated_ = false;
     return;
   }
+  closed_ = false;  // a ")" before it is none of NAME ()
   Command test;
   bool known = true;
   for (const Word& word : words) {

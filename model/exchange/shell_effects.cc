@@ -3,6 +3,7 @@
 #include "model/exchange/shell_effects.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -222,17 +223,37 @@ bool CommandsFollow(const std::vector<Token>& tokens, std::size_t at) {
                      });
 }
 
+namespace {
+
+// A pattern as fnmatch() takes it: what is quoted stands for itself. nullopt: an expansion is in it.
+std::optional<std::string> PatternOf(const Token& token) {
+  std::string pattern;
+  for (const Piece& piece : token.pieces) {
+    const bool literal = piece.quote == Piece::kSingle;
+    if (!literal && piece.text.find_first_of("$`") != std::string::npos) return std::nullopt;
+    for (const char c : piece.text) {
+      if (piece.quote != Piece::kNone &&
+          std::string_view("*?[]\\!-").find(c) != std::string_view::npos)
+        pattern += '\\';
+      pattern += c;
+    }
+  }
+  return pattern;
+}
+
+}  // namespace
+
 std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& word) {
   std::optional<bool> matches = false;
+  if (std::ranges::find(patterns, "(", &Token::op) != patterns.end())
+    return std::nullopt;  // @(a|b), of extglob
   for (const Token& token : patterns) {
     if (!token.word()) continue;
-    const std::string plain = token.Plain();
-    const bool quoted = token.pieces.size() == 1 && token.pieces[0].quote != Piece::kNone;
-    if (plain == "*" && !quoted) return true;
-    if (!word.unresolved.empty() || (plain.empty() && !quoted) ||
-        (!quoted && plain.find_first_of("*?[") != std::string::npos))
+    const std::optional<std::string> pattern = PatternOf(token);
+    if (pattern == "*") return true;
+    if (!pattern || !word.unresolved.empty())
       matches = std::nullopt;
-    else if (plain == word.text)
+    else if (fnmatch(pattern->c_str(), word.text.c_str(), 0) == 0)
       return true;
   }
   return matches;

@@ -24,6 +24,17 @@ std::size_t Closed(std::string_view text, std::size_t at) {
   return std::min(EndOfExpansion(text, at), text.size());
 }
 
+// Behind "[...]" at the front, whose expansions may hold brackets of their own; 0: there is none.
+std::size_t EndOfSubscript(std::string_view text) {
+  if (!text.starts_with('[')) return 0;
+  for (std::size_t at = 1; at < text.size(); ++at) {
+    if (text[at] == ']') return at + 1;
+    if (text[at] == '$' && at + 1 < text.size() && (text[at + 1] == '{' || text[at + 1] == '('))
+      at = Closed(text, at + 1) - 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 void ShellExpander::Store(const std::string& name, ShellVariable value, bool more,
@@ -167,16 +178,23 @@ ShellExpander::Part ShellExpander::Braced(std::string_view inside, const Locatio
       return Part{{PartOfPath(own.words, inside.substr(1), where)}, false};
   }
   if (inside.starts_with('#') && inside.size() > 1) return Counted(inside, where);
+  if (inside.starts_with('!') && (inside.ends_with("[@]") || inside.ends_with("[*]")))
+    return KeysOf(inside, where);
   if (name == 0)
     return inside == "@" || inside == "*"
                ? Part{arguments_.value_or(Words()), true}
                : Unknown(where, fmt::format("${{{}}} needs a shell", inside));
   const std::string key(inside.substr(0, name));
   std::string_view rest = inside.substr(name);
-  if (rest.starts_with("[0]")) rest.remove_prefix(3);  // as without it
   const bool list = rest.starts_with("[@]") || rest.starts_with("[*]");
+  std::optional<Part> element;
+  if (const std::size_t end = list ? 0 : EndOfSubscript(rest); end > 0) {
+    element = ElementOf(key, rest.substr(1, end - 2), where);
+    rest.remove_prefix(end);
+  }
   if (list) rest.remove_prefix(3);
-  if (rest.empty()) return ValueOf(key, list, where);
+  const auto value = [&] { return element ? *element : ValueOf(key, list, where); };
+  if (rest.empty()) return value();
   const bool colon = rest[0] == ':';
   const char op = rest.size() > (colon ? 1u : 0u) ? rest[colon ? 1 : 0] : ' ';
   if (op == '-' || op == '=') {
@@ -186,17 +204,18 @@ ShellExpander::Part ShellExpander::Braced(std::string_view inside, const Locatio
           (!argument.words[0].text.empty() || !argument.words[0].unresolved.empty()))
         return argument;
     }
-    const auto known = script_.variables.find(key);
-    if (known != script_.variables.end() && !known->second.words.empty() &&
-        (!known->second.words[0].text.empty() || !known->second.words[0].unresolved.empty()))
-      return ValueOf(key, list, where);
+    if (script_.variables.contains(key)) {
+      Part known = value();
+      if (!known.words.empty() &&
+          (!known.words[0].text.empty() || !known.words[0].unresolved.empty()))
+        return known;
+    }
     Part part = Default(std::string(rest.substr(colon ? 2 : 1)), where);
-    if (op == '=') Store(key, {part.words, false}, false, where);  // : "${TP:=2}"
+    if (op == '=' && !element) Store(key, {part.words, false}, false, where);  // : "${TP:=2}"
     return part;
   }
   if (op == '+') return {{}, true};  // the environment is empty
-  if (rest == "%/*" || rest == "##*/")
-    return {{PartOfPath(ValueOf(key, list, where).words, rest, where)}, false};
+  if (rest == "%/*" || rest == "##*/") return {{PartOfPath(value().words, rest, where)}, false};
   return Unknown(where, fmt::format("${{{}}} needs a shell", inside));
 }
 
@@ -252,9 +271,67 @@ ShellExpander::Part ShellExpander::ValueOf(const std::string& name, bool list,
                                            const Location& where) const {
   const auto at = script_.variables.find(name);
   if (at == script_.variables.end()) return Unknown(where, fmt::format("${} {}", name, kUnset));
-  if (list) return {at->second.words, true};
-  if (at->second.words.empty()) return {};
-  return {{at->second.words.front()}, false};
+  const ShellVariable& variable = at->second;
+  // Which of its elements stands first, the shell alone knows.
+  if (list && variable.map && variable.words.size() > 1)
+    return Unknown(where, fmt::format("the order of the elements of {} needs a shell", name));
+  if (list) return {variable.words, true};
+  if (variable.words.empty()) return {};
+  if (variable.map) return Unknown(where, fmt::format("${} is an associative array", name));
+  return {{variable.words.front()}, false};
+}
+
+// ${NAME[KEY]}
+ShellExpander::Part ShellExpander::ElementOf(const std::string& name, std::string_view key,
+                                             const Location& where) {
+  const auto at = script_.variables.find(name);
+  if (at == script_.variables.end()) return Unknown(where, fmt::format("${} {}", name, kUnset));
+  const Part none = {{{"", where, ""}}, false};
+  if (!at->second.map) {
+    const auto index = Evaluate(key, where);
+    const Words& words = script_.variables[name].words;
+    const auto count = static_cast<int64_t>(words.size());
+    if (!index) return Unknown(where, fmt::format("${{{}[{}]}} needs a shell", name, key));
+    const int64_t place = *index < 0 ? count + *index : *index;
+    for (int64_t i = 0; i < count && (i < place || *index < 0); ++i) {
+      const Word& word = words[static_cast<std::size_t>(i)];
+      if (!word.unresolved.empty()) return Unknown(where, word.unresolved);  // it may be several
+    }
+    return place < 0 || place >= count ? none
+                                       : Part{{words[static_cast<std::size_t>(place)]}, false};
+  }
+  const bool quoted = key.size() > 1 && (key[0] == '"' || key[0] == '\'') && key.back() == key[0];
+  Piece piece{std::string(quoted ? key.substr(1, key.size() - 2) : key),
+              quoted && key[0] == '\'' ? Piece::kSingle : Piece::kDouble};
+  if (++nested_ > kDeepest) throw InputError({{where, "expansions are nested too deeply", ""}});
+  const Word wanted = Joined({{std::move(piece)}, "", where, -1});
+  --nested_;
+  if (!wanted.unresolved.empty()) return Unknown(where, wanted.unresolved);
+  const ShellVariable& map = script_.variables[name];
+  if (map.keys.size() != map.words.size()) {
+    const std::string& why = map.words.back().unresolved;
+    return Unknown(where, why.empty() ? fmt::format("{} needs a shell", name) : why);
+  }
+  const auto found = std::ranges::find(map.keys, wanted.text);
+  return found == map.keys.end()
+             ? none
+             : Part{{map.words[static_cast<std::size_t>(found - map.keys.begin())]}, false};
+}
+
+// ${!NAME[@]}: keys of an associative array, numbers of another.
+ShellExpander::Part ShellExpander::KeysOf(std::string_view inside, const Location& where) const {
+  const std::string name(inside.substr(1, inside.size() - 4));
+  const auto at = script_.variables.find(name);
+  if (at == script_.variables.end()) return {{}, true};
+  const ShellVariable& variable = at->second;
+  Part part{{}, true};
+  for (std::size_t i = 0; i < variable.words.size(); ++i) {
+    const bool known = variable.map ? variable.keys.size() == 1 && variable.words.size() == 1
+                                    : variable.words[i].unresolved.empty();
+    if (!known) return Unknown(where, fmt::format("${{{}}} needs a shell", inside));
+    part.words.push_back({variable.map ? variable.keys[i] : std::to_string(i), where, ""});
+  }
+  return part;
 }
 
 std::optional<int64_t> ShellExpander::WholeOf(const std::string& name) const {

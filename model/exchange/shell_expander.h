@@ -50,6 +50,8 @@ class ShellExpander {
   Part Printed(std::string_view inside, const Location& where);
   Part Default(const std::string& text, const Location& where);
   Part ValueOf(const std::string& name, bool list, const Location& where) const;
+  Part ElementOf(const std::string& name, std::string_view key, const Location& where);
+  Part KeysOf(std::string_view inside, const Location& where) const;
   std::optional<int64_t> WholeOf(const std::string& name) const;
   static Part Unknown(const Location& where, std::string why);
 

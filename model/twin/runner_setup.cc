@@ -25,20 +25,7 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
   if (fixed.zero && (*fixed.zero < 0 || *fixed.zero > 3)) {
     throw InputError(fmt::format("ZeRO stage {}", *fixed.zero), "stages are 0 to 3");
   }
-  Strategy asked;
-  asked.tp = fixed.tp.value_or(1);
-  asked.pp = fixed.pp.value_or(1);
-  asked.dp = 2;
-  asked.dp_outer = fixed.dp_outer.value_or(1);
-  asked.cp = fixed.cp.value_or(fixed.cp_method ? 2 : 1);
-  asked.context.method = fixed.cp_method.value_or(preset.DefaultContext().method);
-  asked.zero = fixed.zero.value_or(preset.zero.front());
-  asked.sequence_parallel = fixed.sequence_parallel.value_or(false);
-  asked.recompute = fixed.recompute.value_or(Recompute::kNone);
-  asked.offload = fixed.offload.value_or(Offload{});
-  asked.schedule = fixed.schedule.value_or(PipelineSchedule::k1F1B);
-  asked.layout = fixed.layout;
-  const std::string refusal = preset.Refuses(asked);
+  const std::string refusal = preset.Refuses(LeastStrategy(fixed, preset));
   if (!refusal.empty())
     throw InputError(refusal, "another --framework may: 'orrery' offers every axis");
 }
@@ -83,6 +70,23 @@ void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
 }
 
 }  // namespace
+
+Strategy LeastStrategy(const FixedAxes& fixed, const FrameworkPreset& preset) {
+  Strategy asked;
+  asked.tp = fixed.tp.value_or(1);
+  asked.pp = fixed.pp.value_or(1);
+  asked.dp = 2;
+  asked.dp_outer = fixed.dp_outer.value_or(1);
+  asked.cp = fixed.cp.value_or(fixed.cp_method ? 2 : 1);
+  asked.context.method = fixed.cp_method.value_or(preset.DefaultContext().method);
+  asked.zero = fixed.zero.value_or(preset.zero.front());
+  asked.sequence_parallel = fixed.sequence_parallel.value_or(false);
+  asked.recompute = fixed.recompute.value_or(Recompute::kNone);
+  asked.offload = fixed.offload.value_or(Offload{});
+  asked.schedule = fixed.schedule.value_or(PipelineSchedule::k1F1B);
+  asked.layout = fixed.layout;
+  return asked;
+}
 
 Runner::Runner(const SearchRequest& request, const Profiles& profiles)
     : request_(request),

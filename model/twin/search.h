@@ -46,6 +46,9 @@ struct FixedAxes {
       placement;  // of one layout; a search looks at the plain one alone
 };
 
+// The plainest layout with what is fixed: what a framework refuses of it, it refuses of all.
+Strategy LeastStrategy(const FixedAxes& fixed, const FrameworkPreset& preset);
+
 // Tokens/s that the input of a run delivers, times `slowest`; 0: no limit.
 struct InputRates {
   double reader = 0;   // to each replica

@@ -45,6 +45,7 @@ class ErrorLines {
         line.find(": error: ") != std::string::npos;  // "plan run", a file, the command line
     if (line.starts_with("plan") || error || of_message) {
       own_ = own_ || error;
+      stopped_ = stopped_ || line.find(": stopped by ") != std::string::npos;
       Print(Named(line));
       return;
     }
@@ -58,8 +59,10 @@ class ErrorLines {
     // A request does that to who is only starting: no rank has begun a step then.
     const int by = signal != 0 ? signal : killed_by_;
     if (!own_ && SignalSeen() != 0 && (by == SIGTERM || by == SIGUSR1)) {
-      Print(fmt::format("{}: stopped by {} while ranks were starting; nothing was saved", speaker_,
-                        SignalName(SignalSeen())));
+      // The requests that still come end mpirun, too, once its ranks have ended in order and said so.
+      if (!stopped_)
+        Print(fmt::format("{}: stopped by {} while ranks were starting; nothing was saved",
+                          speaker_, SignalName(SignalSeen())));
       return kStoppedCode;
     }
     if (!own_) Explain(signal);
@@ -75,11 +78,12 @@ class ErrorLines {
     if (!killed_.empty()) return Print(speaker_ + ": error: " + killed_);
     for (const std::string& line : rest_) Print(line);
   }
-  // Ranks were told by SIGUSR1 whatever came here.
+  // Ranks were told by SIGUSR1 whatever came here; where nothing did, somebody sent it to a rank.
   static std::string Named(std::string line) {
     const std::size_t at = line.find(kAnySignal);
-    if (at != std::string::npos && SignalSeen() != 0)
-      line.replace(at, std::string_view(kAnySignal).size(), SignalName(SignalSeen()));
+    if (at != std::string::npos)
+      line.replace(at, std::string_view(kAnySignal).size(),
+                   SignalSeen() != 0 ? SignalName(SignalSeen()) : "SIGUSR1");
     return line;
   }
   static void Print(const std::string& line) {
@@ -89,6 +93,7 @@ class ErrorLines {
 
   std::string speaker_;
   bool own_ = false, in_banner_ = false;  // of mpirun, between two ruled lines
+  bool stopped_ = false;                  // a rank has said that it ends on request
   std::string killed_;
   int killed_by_ = 0;  // signal
   std::vector<std::string> rest_;

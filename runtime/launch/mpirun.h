@@ -16,7 +16,7 @@ std::string FindMpirun();  // the path; "" when there is none
 inline constexpr const char* kOwnMpirun = "ORRERY_OWN_MPIRUN";
 // Set for the run of a supervisor, which passes requests on.
 inline constexpr const char* kSupervised = "ORRERY_SUPERVISED";
-// How either names a request: which signal it was, RunMpirun and the supervisor know and say.
+// How such a rank names a request: which signal it was, RunMpirun knows and says.
 inline constexpr const char* kAnySignal = "a signal to stop";
 
 // Where ranks are started.

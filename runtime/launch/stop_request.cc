@@ -22,6 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kOneRequest = std::chrono::seconds(3);
+constexpr auto kOneKey = std::chrono::milliseconds(500);  // of SIGINT: a key pressed again is meant
 constexpr auto kJoinTime = std::chrono::seconds(5);
 constexpr auto kStepTime =
     std::chrono::seconds(20);         // without what started it, for the step to end
@@ -31,12 +32,18 @@ std::atomic<int> seen{0}, child_process{0}, joining{0};
 std::atomic<int64_t> joining_since{0};  // ticks of Clock
 std::atomic<bool> alone{false}, under_way{false};
 
+bool Ignored(int number) {
+  struct sigaction now = {};
+  return sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 class Watcher {
  public:
   Watcher(std::string speaker, int other, std::function<void()> act)
       : speaker_(std::move(speaker)), other_(other), act_(std::move(act)) {
     sigemptyset(&set_);
     for (const int number : {SIGTERM, SIGUSR1}) sigaddset(&set_, number);
+    if (!Ignored(SIGINT)) sigaddset(&set_, SIGINT);
     if (other != 0) sigaddset(&set_, other);
   }
   const sigset_t& set() const { return set_; }
@@ -44,10 +51,13 @@ class Watcher {
   [[noreturn]] void Run() {
     for (;;) {
       const timespec pause{0, kPause};
-      const int number =
-          seen == 0 ? sigwaitinfo(&set_, nullptr) : sigtimedwait(&set_, nullptr, &pause);
+      siginfo_t info{};
+      const int number = seen == 0 ? sigwaitinfo(&set_, &info) : sigtimedwait(&set_, &info, &pause);
       if (number == other_ && act_) act_();
-      if (number == SIGTERM || number == SIGUSR1) Take(number);
+      if (number == SIGTERM || number == SIGINT) Take(number);
+      // Who passes a request on says which it was.
+      const int value = info.si_code == SI_QUEUE ? info.si_value.sival_int : 0;
+      if (number == SIGUSR1) RequestStop(value == SIGTERM || value == SIGINT ? value : number);
       if (seen != 0) Follow();
     }
   }
@@ -55,16 +65,23 @@ class Watcher {
  private:
   void Take(int number) {
     const auto now = Clock::now();
-    if (number == SIGTERM && first_term_ == Clock::time_point()) first_term_ = now;
-    if (number == SIGTERM && now - first_term_ > kOneRequest) EndAtOnce();
+    const bool first = first_ == Clock::time_point();
+    if (first) first_ = now;
+    if (now - first_ > (number == SIGINT ? Clock::duration(kOneKey) : kOneRequest))
+      EndAtOnce(number);
+    if (first && number == SIGINT && std::getenv(kSupervised) == nullptr)
+      std::fputs(fmt::format("{}: SIGINT: it ends after this step; a second one ends it at once\n",
+                             speaker_)
+                     .c_str(),
+                 stderr);
     RequestStop(number);
   }
 
   // By the signal itself, as whoever waits for this process expects.
-  [[noreturn]] void EndAtOnce() const {
+  [[noreturn]] void EndAtOnce(int number) const {
     if (const int child = child_process; child > 0) kill(child, SIGTERM);
-    signal(SIGTERM, SIG_DFL);
-    kill(getpid(), SIGTERM);
+    signal(number, SIG_DFL);
+    kill(getpid(), number);
     pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
     for (;;) pause();
   }
@@ -73,7 +90,11 @@ class Watcher {
   void Follow() {
     const auto now = Clock::now();
     if (since_ == Clock::time_point()) since_ = now;
-    if (const int child = child_process; child > 0) kill(child, SIGUSR1);
+    if (const int child = child_process; child > 0) {
+      sigval which{};
+      which.sival_int = seen;
+      sigqueue(child, SIGUSR1, which);
+    }
     const Clock::time_point joins(Clock::duration(joining_since.load()));
     if (joining > 0 && now - since_ > kJoinTime && now - joins > kJoinTime)
       End("while it waited for the others to start; nothing was saved");
@@ -91,7 +112,7 @@ class Watcher {
   int other_;
   std::function<void()> act_;
   sigset_t set_{};
-  Clock::time_point first_term_, since_;  // of SIGTERM; of any request
+  Clock::time_point first_, since_;  // of SIGTERM and SIGINT; of any request
 };
 
 }  // namespace
@@ -116,9 +137,9 @@ int SignalSeen() { return seen; }
 std::string SignalName(int number) {
   if (number == kLauncherGone) return "the end of what started it";
   if (number == SIGTERM) return "SIGTERM";
-  // Passed on, whatever came.
-  const bool passed = std::getenv(kOwnMpirun) != nullptr || std::getenv(kSupervised) != nullptr;
-  return passed ? kAnySignal : "SIGUSR1";
+  if (number == SIGINT) return "SIGINT";
+  // mpirun hands this on whatever came to the run that started it, which puts the name in.
+  return std::getenv(kOwnMpirun) != nullptr ? kAnySignal : "SIGUSR1";
 }
 
 void PassSignalsTo(int child) { child_process = child; }

@@ -18,10 +18,11 @@ inline constexpr int kPeerFailedCode = 86;
 // SignalSeen() of a process that outlives what started it; no signal has this number.
 inline constexpr int kLauncherGone = 1001;
 
-// From now on SIGTERM and SIGUSR1 are noted. One request may come as several signals (`timeout` and its
-// process group both deliver one): within three seconds they count once, SIGUSR1 at any time; a SIGTERM
-// after that ends the process as ever. Once, before other threads: they inherit what it blocks. `speaker` is
-// named where the process is ended: "plan run". The thread also runs `act` for the signal `other`. Throws
+// From now on SIGTERM, SIGUSR1 and SIGINT (unless it is ignored, as in a script's background) are noted.
+// One request may come as several signals (`timeout` and its process group both deliver one): within three
+// seconds they count once, SIGUSR1 at any time; a SIGTERM after that, or a SIGINT after half a second, ends
+// the process as ever. Once, before other threads: they inherit what it blocks. `speaker` is named where
+// the process is ended: "plan run". The thread also runs `act` for the signal `other`. Throws
 // std::system_error: no thread.
 void WatchSignals(const std::string& speaker, int other = 0, std::function<void()> act = {});
 void RequestStop(int number);        // by this process itself
@@ -29,7 +30,7 @@ int SignalSeen();                    // its number; 0: none
 std::string SignalName(int number);  // "SIGTERM"
 
 // Requests go on to `child` (0: nobody) as SIGUSR1, which mpirun hands to its ranks: several times a second
-// until it ends, for one that is only starting loses signals.
+// until it ends, for one that is only starting loses signals. Its value is the number of the signal that came.
 void PassSignalsTo(int child);
 // In a child before exec: signals do what they do by default.
 void ForgetSignals();

@@ -231,7 +231,7 @@ std::vector<BadInput> All() {
       {"MemoryWithoutUnit", {"--model", "bert-1.5b", "--memory-limit", "60"}, {"--memory-limit"}},
       {"JsonIntoNowhere",
        {"predict", "--model", "gpt2-micro", "--json", "/no/such/folder/x.json"},
-       {"cannot write '/no/such/folder/x.json'"}},
+       {"cannot write '/no/such/folder/x.json'", "there is no folder '/no/such/folder'"}},
       {"CostWithoutPrice",
        {"--model", "gpt3-175b", "--objective", "cost"},
        {"selene has no price", "--node-price"}},

@@ -58,6 +58,18 @@ TEST_F(ClusterCommands, AFileOfAClusterGivenToAnotherCommandNamesDiscover) {
           {"run", file},
           {"run", "--model", "linear-20-1", "--hostfile", file},
           {"launch", "--nodes", "2", "--hosts", file},
+          {"validate", file},
+          {"calibrate", file, "--topology", "aws-p4d"},
+          {"open", file},
+          {"diff", file, plan},
+          {"sweep", file},
+          {"simulate", "--scenario", file},
+          {"bench", "--simulate", "--from", file},
+          {"bench", "all_reduce", "--simulate", "--topology", "aws-p4d", "--gpu", file},
+          {"bench", "all_reduce", "--simulate", "--topology", "aws-p4d", "--log", file},
+          {"provision", "--model", "gpt2-small", "--tokens", "1e9", "--offers", file},
+          {"predict", "--model", "gpt2-small", "--topology", "aws-p4d", "--framework", file},
+          {"predict", "--model", "gpt2-small", "--topology", "aws-p4d", "--collectives", file},
           {"watch", log, "--against", file},
           {"watch", file, "--once", "--against", plan}}) {
       const Outcome outcome = RunPlan(words);
@@ -68,6 +80,48 @@ TEST_F(ClusterCommands, AFileOfAClusterGivenToAnotherCommandNamesDiscover) {
   }
   WriteText(Path("job.sh"), "#!/bin/bash\ntorchrun pretrain_gpt.py --num-layers 24\n");
   EXPECT_THAT(RunPlan({"discover", Path("job.sh")}).err, HasSubstr("plan predict --from FILE"));
+}
+
+// In every program, and before it looks at anything else that is wrong.
+TEST_F(ClusterCommands, AFolderThatIsMissingIsNamedBeforeTheWork) {
+  const std::string file = Path("missing/folder/file");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"predict", "--model", "no-model", "--json", file},
+        {"show", "--model", "no-model", "--json", file},
+        {"--model", "no-model", "--html", file},
+        {"sweep", "/no/such/study", "--out", file},
+        {"discover", "/no/such/file", "--out", file},
+        {"simulate", "--model", "no-model", "--trace", file},
+        {"run", "--model", "linear-20-1", "--comm", "local", "--steps", "1", "--trace", file},
+        {"run", "--model", "linear-20-1", "--comm", "local", "--steps", "1", "--json", file},
+        {"validate", "/no/such/runs.csv", "--accuracy", file},
+        {"calibrate", "/no/such/log", "--residuals", file},
+        {"bench", "all_reduce", "--simulate", "--topology", "no-topology", "--json", file},
+        {"bench", "all_reduce", "--comm", "local", "--json", file},
+        {"bench", "gemm", "--output", file},
+        {"check", "--json", file},
+        {"launch", "--nodes", "2", "--out", file},
+        {"topo", "no-topology", "--json", file}}) {
+    const Outcome outcome = RunPlan(words);
+    EXPECT_EQ(outcome.code, 2) << words[0];
+    EXPECT_EQ(outcome.out, "") << words[0];
+    EXPECT_THAT(outcome.err, HasSubstr("cannot write '" + file + "': there is no folder '" +
+                                       Path("missing/folder") + "'"))
+        << words[0];
+    // Alone: what else is wrong would be found by the work. Nodes that launch meet behind all flags.
+    if (words[0] != "launch") {
+      EXPECT_EQ(outcome.err.find("error: "), outcome.err.rfind("error: ")) << words[0];
+    }
+  }
+  // Folders are made.
+  WriteText(Path("file"), "x");
+  const Outcome under =
+      RunPlan({"export", "--to", "megatron", "--model", "no-model", "--out", Path("file/folder")});
+  EXPECT_THAT(under.err, HasSubstr("cannot write '" + Path("file/folder") + "'"));
+  const Outcome made = RunPlan({"export", "--to", "ddp", "--model", "gpt2-small", "--topology",
+                                "aws-p4d", "--nodes", "1", "--out", Path("new/job")});
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(ReadText(Path("new/job/train.sh")), HasSubstr("torchrun"));
 }
 
 TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {
@@ -84,6 +138,24 @@ TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {
   EXPECT_LT(answer["bisection"]["bytes_per_s"],
             answer["bisection_without_failures"]["bytes_per_s"]);
   EXPECT_EQ(answer["failed"].size(), 2u);
+}
+
+// In the summary, in the file and in JSON.
+TEST_F(ClusterCommands, NicsThatAreLeftOutAreNamed) {
+  WriteText(Path("lspci.txt"),
+            "17:00.0 3D controller [0302]: NVIDIA H100 [10de:2330]\n"
+            "18:00.0 Infiniband controller [0207]: Mellanox ConnectX-7 [15b3:1021]\n"
+            "2b:00.0 Ethernet controller [0200]: Intel I350 [8086:1521]\n");
+  const Outcome made = RunPlan({"discover", Path("lspci.txt"), "--out", Path("mine.yaml")});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const std::string said = "ignored 2b:00.0: Ethernet without RDMA next to 1 NIC of infiniband";
+  EXPECT_THAT(made.out, HasSubstr(said));
+  EXPECT_THAT(ReadText(Path("mine.yaml")), HasSubstr(said));
+  const Json json = Json::parse(RunPlan({"discover", Path("lspci.txt"), "--json"}).out);
+  ASSERT_EQ(json["left_out"].size(), 1u);
+  EXPECT_EQ(json["left_out"][0]["name"], "2b:00.0");
+  EXPECT_EQ(json["left_out"][0]["why"], "Ethernet without RDMA next to 1 NIC of infiniband");
+  EXPECT_EQ(json["left_out"][0]["source"], "lspci.txt:3");
 }
 
 // Every other host is on the other leaf: the hostfile numbers them, not the switches.
@@ -127,7 +199,8 @@ TEST_F(ClusterCommands, WrongInputIsExplained) {
            {{"predict", "--model", "gpt2-small", "--topology", dump}, "a topology dump of NCCL"},
            {{"discover", "/no/such/file"}, "/no/such/file"},
            {{"discover", Sample("hosts"), "--nodes", "0"}, "--nodes"},
-           {{"discover", Sample("hosts"), "--out", "/no/such/folder/x.yaml"}, "cannot write"},
+           {{"discover", Sample("hosts"), "--out", "/no/such/folder/x.yaml"},
+            "there is no folder '/no/such/folder'"},
            {{"topo", "aws-p4d", "--failed", "n0-n1"}, "no link 'n0-n1'"},
            {{"watch"}, "which log?"},
            {{"watch", dump}, "--against plan.json"},

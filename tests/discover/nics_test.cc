@@ -2,6 +2,8 @@
 // NICs of a node: ports that are down, bonds, and what logs say of those in use.
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "model/hardware/catalog.h"
 #include "tests/discover/testing.h"
 
@@ -81,6 +83,52 @@ TEST(DiscoverNics, ABondOfEthernetIsNoNicOfTraining) {
   EXPECT_EQ(made.spec.node.nics.size(), 2u);
   EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
   EXPECT_EQ(made.spec.fabric_profile, "infiniband");
+  EXPECT_THAT(made.notes,
+              Contains("ignored mlx5_bond_0: roce next to 2 NICs of infiniband, not one "
+                       "of training (topo.txt:6)"));
+  ASSERT_EQ(made.left_out.size(), 1u);
+  EXPECT_EQ(made.left_out[0].name, "mlx5_bond_0");
+  EXPECT_EQ(made.left_out[0].why, "roce next to 2 NICs of infiniband");
+}
+
+// Ports alone, the one of storage first: it is no NIC, and its network is not that of the cluster.
+TEST(DiscoverNics, AnEthernetPortNextToInfinibandIsNamed) {
+  std::string text;
+  for (const auto& [name, rate, layer] : {std::tuple("mlx5_0", 400, "Ethernet"),
+                                          {"mlx5_1", 400, "InfiniBand"},
+                                          {"mlx5_2", 400, "InfiniBand"}})
+    text += fmt::format(
+        "CA '{}'\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: {}\n"
+        "\t\tLink layer: {}\n",
+        name, rate, layer);
+  const Discovered made =
+      Discover({Made("hosts", "a slots=2\nb slots=2\n"), Made("ibstat.txt", text)},
+               {"", "h100-sxm5-80gb", std::nullopt});
+  EXPECT_EQ(made.spec.node.nics.size(), 2u);
+  EXPECT_EQ(made.spec.fabric_profile, "infiniband");
+  EXPECT_THAT(made.notes, Contains("ignored mlx5_0: roce next to 2 NICs of infiniband, not one of "
+                                   "training (ibstat.txt:5)"));
+}
+
+// Of every source: what is plain Ethernet, and what has a network of its own.
+TEST(DiscoverNics, EveryNicThatIsLeftOutIsNamed) {
+  std::string text =
+      "00:00.0 Host bridge [0600]: Intel Corporation Device [8086:09a2]\n"
+      "17:00.0 3D controller [0302]: NVIDIA Corporation H100 [10de:2330]\n"
+      "18:00.0 Infiniband controller [0207]: Mellanox Technologies ConnectX-7 [15b3:1021]\n"
+      "19:00.0 Infiniband controller [0207]: Mellanox Technologies ConnectX-7 [15b3:1021]\n"
+      "2a:00.0 Ethernet controller [0200]: Mellanox Technologies ConnectX-6 [15b3:101d]\n"
+      "2b:00.0 Ethernet controller [0200]: Intel Corporation I350 [8086:1521]\n";
+  const Discovered made = Discover({Made("lspci.txt", text)});
+  EXPECT_EQ(made.spec.node.nics.size(), 2u);
+  EXPECT_THAT(made.notes,
+              testing::IsSupersetOf(
+                  {testing::StartsWith("ignored 2a:00.0: Ethernet, or of a network that no source "
+                                       "names, next to 2 NICs of infiniband"),
+                   testing::StartsWith("ignored 2b:00.0: Ethernet without RDMA next to 2 NICs of "
+                                       "infiniband")}));
+  EXPECT_EQ(made.left_out.size(), 2u);
+  EXPECT_THAT(made.yaml, HasSubstr("# seen: ignored 2b:00.0: Ethernet without RDMA"));
 }
 
 // NCCL's XML of four GPUs, a NIC each: "400 1" is its rate in Gbps and its gdr.

@@ -17,6 +17,7 @@ namespace orrery::exchange::megatron {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
@@ -161,6 +162,55 @@ TEST(Megatron, ShardedWeightsAndGroupsOfShardsArePredicted) {
   const Resolved groups = Resolve({"--from", instances, "--topology", "dgx-h100"});
   EXPECT_EQ(groups.strategy.zero, 1);
   EXPECT_EQ(groups.strategy.dp_outer, 4);
+}
+
+// Its configuration asserts the format of snapshots and the order of ranks, which recipes and plans may have otherwise.
+TEST(Bridge, ShardsComeWithWhatItsConfigurationAsserts) {
+  const auto job = [](const char* zero) {
+    return std::vector<std::string>{
+        "--model", "llama3-8b",   "--topology",  "dgx-h100",    "--nodes", "4",      "--pp",
+        "2",       "--placement", "tp-cp-pp-dp", "--framework", "orrery",  "--zero", zero};
+  };
+  for (const char* zero : {"2", "3"}) {
+    const Bundle bundle = MakeBundle(CaseOf(Resolve(job(zero))), kBridge);
+    EXPECT_EQ(bundle.Get("dist.use_megatron_fsdp"), "true");
+    EXPECT_EQ(bundle.Get("ddp.use_megatron_fsdp"), "true");
+    EXPECT_EQ(bundle.Get("ddp.average_in_collective"), "false");
+    EXPECT_EQ(bundle.Get("checkpoint.ckpt_format"), "fsdp_dtensor");
+    EXPECT_EQ(bundle.Get("dist.use_tp_pp_dp_mapping"), "");
+    EXPECT_THAT(bundle.Missing(), Contains(AllOf(HasSubstr("placement tp-cp-pp-dp"),
+                                                 HasSubstr("no other order of ranks"))));
+    const Resolved back = Resolve({"--from", Script(job(zero), kBridge).second, "--topology",
+                                   "dgx-h100", "--framework", "orrery"});
+    EXPECT_EQ(back.strategy.zero, zero[0] - '0');
+    for (const std::string& note : back.job.notes)
+      EXPECT_THAT(note, Not(AnyOf(HasSubstr("ckpt_format"), HasSubstr("fsdp"))));
+  }
+  const Bundle optimizer = MakeBundle(CaseOf(Resolve(job("1"))), kBridge);
+  EXPECT_EQ(optimizer.Get("dist.use_tp_pp_dp_mapping"), "true");
+  EXPECT_EQ(optimizer.Get("checkpoint.ckpt_format"), "");
+}
+
+// The line of the script, as the flag itself, and what to do.
+TEST(Megatron, AFrameworkWithoutShardsNamesTheLineThatAsksForThem) {
+  const std::string path = testing::TempDir() + "/fsdp.sh";
+  std::ofstream(path) << "torchrun --nnodes 4 --nproc-per-node 8 " << kSmall
+                      << "\\\n--micro-batch-size 1 --global-batch-size 64 --use-megatron-fsdp \\\n"
+                         " --data-parallel-sharding-strategy optim_grads_params\n";
+  const auto error = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--topology", "dgx-h100", "--framework", "megatron"});
+    return ErrorOf([&] { Resolve(words); });
+  };
+  EXPECT_THAT(error({"--from", path}),
+              AllOf(HasSubstr(path + ":3:2: error: megatron"), HasSubstr("has no ZeRO stage 3"),
+                    HasSubstr("--framework megatron@sharded")));
+  EXPECT_THAT(error({"--model", "gpt2-xl", "--zero", "2"}),
+              AllOf(HasSubstr("command line:1:"), HasSubstr("has no ZeRO stage 2"),
+                    HasSubstr("--framework megatron@sharded")));
+  // What no release of it offers.
+  EXPECT_THAT(error({"--model", "gpt2-xl", "--pp", "4", "--schedule", "zero-bubble"}),
+              AllOf(HasSubstr("command line:1:"), HasSubstr("megatron lacks"),
+                    HasSubstr("--framework orrery"), Not(HasSubstr("sharded"))));
 }
 
 // pretrain_t5.py asserts a length of the decoder, and no masked data set is generated.

@@ -99,11 +99,12 @@ TEST(NodeCounts, OfDirectivesStandInFrontOfCommands) {
 
 TEST(NodeCounts, OfOtherSchedulersAreToBeGiven) {
   const std::string run = "mpirun python " + std::string(kGpt);
-  for (const char* directive : {"#BSUB -nnodes 16", "#flux: -N16", "#$ -pe mpi 128"}) {
+  for (const char* directive : {"#BSUB -n 16", "#flux: -N16", "#$ -pe mpi 128"}) {
     const Resolved r = Predict(std::string("#!/bin/bash\n") + directive + "\n" + run);
     EXPECT_THAT(r.job.notes, Contains(AllOf(HasSubstr("counts.sh:2: "), HasSubstr("not read"))))
         << directive;
   }
+  EXPECT_EQ(Nodes("#!/bin/bash\n#BSUB -nnodes 16\n" + run), 16);
   EXPECT_EQ(Nodes("#!/bin/bash\n#SBATCH\t-N4\t--gpus-per-node=8\n" + run), 4);
 }
 
@@ -210,6 +211,29 @@ TEST(NodeCounts, FollowFromListsOfHostsAndAllGpus) {
   for (const char* line : {"#SBATCH -w gpu[0x]", "#SBATCH -w gpu[4-1]", "#SBATCH -w gpu[1-2",
                            "#SBATCH -w gpu[1-9999999]"})
     EXPECT_THAT(Error(line + ("\n" + run)), HasSubstr("counts.sh:1")) << line;
+}
+
+// Sets of cores and GPUs, each with so many tasks.
+TEST(NodeCounts, OfJsrunAreThoseOfItsResourceSets) {
+  const auto counts = [](const std::string& front) {
+    const std::string text = front +
+                             " python pretrain_gpt.py --num-layers 12 --hidden-size 768 "
+                             "--num-attention-heads 12 --seq-length 1024 --micro-batch-size 1 "
+                             "--global-batch-size 96\n";
+    const Imported read = Import({SourceOf("x.lsf", text)}, std::nullopt);
+    std::string all;
+    for (const char* field : {"nodes", "gpus_per_node"}) {
+      const auto at = read.values.find(field);
+      all += (at == read.values.end() ? "-" : at->second.text) + " ";
+    }
+    return all;
+  };
+  EXPECT_EQ(counts("jsrun -n 8 -r 2 -a 3 -g 3 -c 21"), "4 6 ");
+  EXPECT_EQ(counts("jsrun --nrs=4 --tasks_per_rs=6 --rs_per_host=1 --gpu_per_rs=6"), "4 6 ");
+  EXPECT_EQ(counts("jsrun -n12 -r6 -a1 -g1 -bpacked:7"), "2 6 ");
+  EXPECT_EQ(counts("#BSUB -nnodes 4\n#BSUB -W 60\njsrun -r 6 -a 1 -g 1"), "4 6 ");
+  EXPECT_EQ(counts("#BSUB -nnodes 4\njsrun -r 1 -a 1 torchrun --nnodes 4 --nproc-per-node 6"),
+            "4 6 ");
 }
 
 }  // namespace

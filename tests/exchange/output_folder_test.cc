@@ -68,7 +68,7 @@ TEST_F(OutputFolder, ReplacesALinkInTheFilesPlaceAndLeavesItsTarget) {
   EXPECT_FALSE(fs::is_symlink(In("job/train.sh")));
 }
 
-TEST_F(OutputFolder, RefusesALinkToAFolderAndAFolderWithoutParent) {
+TEST_F(OutputFolder, RefusesALinkToAFolder) {
   fs::create_directory(In("real"));
   fs::create_symlink(In("real"), In("link"));
   EXPECT_THAT(ErrorOf([&] {
@@ -76,10 +76,17 @@ TEST_F(OutputFolder, RefusesALinkToAFolderAndAFolderWithoutParent) {
               }),
               HasSubstr("cannot write folder"));
   EXPECT_EQ(Entries(In("real")), 0u);
+}
+
+// As --save does.
+TEST_F(OutputFolder, MakesTheFoldersAroundIt) {
+  WriteFiles(In("one/more/place/"), {{"a", "x", false}}, false);
+  EXPECT_EQ(ReadAll(In("one/more/place/a")), "x");
+  WriteFiles(In("file"), {{"a", "x", false}}, false);
   EXPECT_THAT(ErrorOf([&] {
-                WriteFiles(In("no/such/place"), {{"a", "x", false}}, true);
+                WriteFiles(In("file/a/b"), {{"a", "x", false}}, true);
               }),
-              HasSubstr("No such file or directory"));
+              HasSubstr("cannot write folder"));
 }
 
 // A disk that fills up behind the first file.

@@ -115,6 +115,36 @@ TEST(Parsers, TheConfigMapHoldsTheFilesByteByByte) {
             "");
 }
 
+// What a user names may look like a number, a comment or a mapping, and has any character.
+TEST(Parsers, ValuesOfTheUserStayTextsInYaml) {
+  Case c = Cases().front();
+  c.model.name = "a\u0085b\u2028c\u2029d\xff e\uFFFE";
+  for (const char* image : {"1.5", "true", "registry/a: b", "a # b", "- a", "{a}", "*a",
+                            "'a' \"b\"", "C:\\new", "null", "0x1f"}) {
+    for (const TargetInfo& target : Targets()) {
+      Bundle bundle = MakeBundle(c, target.target);
+      if (!bundle.Refusal().empty()) continue;
+      bundle.name = "test-job";
+      bundle.header = {c.model.name};
+      bundle.image = image;
+      std::vector<File> files = KubernetesFiles(bundle, TargetFiles(bundle));
+      const auto job = std::ranges::find(files, "job.yaml", &File::name);
+      EXPECT_EQ(job->text.find(fmt::format("image: {}\n", image)), std::string::npos);
+      EXPECT_NE(job->text.find("# a b c d? e?\n"), std::string::npos);
+      if (!Runs("/usr/bin/python3 -c 'import yaml'")) continue;
+      const std::vector<std::string> paths = Write({*job, {"image", image}});
+      EXPECT_EQ(
+          Output("/usr/bin/python3 -c 'import sys, yaml\n"
+                 "job = list(yaml.safe_load_all(open(sys.argv[1])))[2]\n"
+                 "image = job[\"spec\"][\"template\"][\"spec\"][\"containers\"][0][\"image\"]\n"
+                 "assert image == open(sys.argv[2]).read(), image' " +
+                 Spaced(paths)),
+          "")
+          << target.name << " " << image;
+    }
+  }
+}
+
 TEST(Parsers, TomlIsWhatPythonReads) {
   if (!Runs("/usr/bin/python3 -c 'import tomllib'")) GTEST_SKIP() << "Python has no tomllib";
   EXPECT_EQ(Output("/usr/bin/python3 -c 'import sys, tomllib\nfor name in sys.argv[1:]: "

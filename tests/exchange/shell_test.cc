@@ -32,6 +32,50 @@ TEST(Shell, FollowsVariablesArraysAndDefaults) {
               ElementsAre("run", "4", "16"));
 }
 
+TEST(Shell, FollowsAssociativeArraysByKnownKeys) {
+  const std::string sizes = "declare -A L=([small]=12 [\"large\"]=24)\nL[huge]=48\n";
+  EXPECT_THAT(Last(sizes + "S=large\nrun ${L[$S]} ${L[small]} \"${L['huge']}\" ${L[none]:-7} "
+                           "\"${L[none]}\" ${#L[@]}"),
+              ElementsAre("run", "24", "12", "48", "7", "", "3"));
+  EXPECT_THAT(Last("declare -A L\nL[a]=1\nL[a]=2\nL[b]+=3\nL[b]+=4\nL+=([\"c d\"]=5)\n"
+                   "run ${L[a]} ${L[b]} ${L[\"c d\"]}"),
+              ElementsAre("run", "2", "34", "5"));
+  // In which order they stand, the shell alone knows.
+  EXPECT_THAT(Last(sizes + "run ${!L[@]}"), ElementsAre("run", "?"));
+  EXPECT_THAT(Last(sizes + "run \"${L[@]}\""), ElementsAre("run", "?"));
+  // A branch loses what it sets, a key that nobody knows all of them.
+  EXPECT_THAT(Last(sizes + "if [ -f x ]; then L[small]=1; fi\nrun ${L[small]} ${L[large]}"),
+              ElementsAre("run", "?", "24"));
+  EXPECT_THAT(Last(sizes + "L[$X]=1\nrun ${L[small]}"), ElementsAre("run", "?"));
+  EXPECT_THAT(Last(sizes + "run ${L[$X]}"), ElementsAre("run", "?"));
+}
+
+TEST(Shell, FollowsElementsOfArrays) {
+  EXPECT_THAT(Last("A=(1 2 3)\nA[1]=7\nA[3]=4\nI=2\nrun ${A[0]} ${A[1]} ${A[$I]} ${A[-1]} "
+                   "${A[I-1]} ${A[9]:-x} ${!A[@]}"),
+              ElementsAre("run", "1", "7", "3", "4", "7", "x", "0", "1", "2", "3"));
+  EXPECT_THAT(Last("A=(1 $(date) 3)\nrun ${A[0]} ${A[2]}"), ElementsAre("run", "1", "?"));
+  EXPECT_THAT(Last("A=(1)\nA[5]=2\nrun ${A[5]}"), ElementsAre("run", "?"));
+}
+
+TEST(Shell, PatternsOfCaseAreGlobs) {
+  const auto choice = [](const std::string& word, const std::string& arms) {
+    return Last("S='" + word + "'\ncase $S in " + arms + " esac\nrun $L");
+  };
+  const std::string models = "llama*) L=1;; gpt[23]-?7* | bert) L=2;; *) L=3;;";
+  EXPECT_THAT(choice("gpt3-175b", models), ElementsAre("run", "2"));
+  EXPECT_THAT(choice("llama/7b", models), ElementsAre("run", "1"));
+  EXPECT_THAT(choice("bert", models), ElementsAre("run", "2"));
+  EXPECT_THAT(choice("gpt4-175b", models), ElementsAre("run", "3"));
+  // What is quoted stands for itself.
+  const std::string quoted = "\"a*\") L=1;; a\\*) L=2;; [!b]*) L=3;;";
+  EXPECT_THAT(choice("ab", quoted), ElementsAre("run", "3"));
+  EXPECT_THAT(choice("a*", quoted), ElementsAre("run", "1"));
+  // Of extglob, and of a variable, nobody knows.
+  EXPECT_THAT(choice("ab", "@(ab|cd)) L=1;; *) L=2;;"), ElementsAre("run", "?"));
+  EXPECT_THAT(choice("ab", "\"$X\") L=1;; *) L=2;;"), ElementsAre("run", "?"));
+}
+
 TEST(Shell, DefaultsThatAreAssignedStay) {
   EXPECT_THAT(Last(": \"${TP:=4}\"\nrun --tp $TP --pp ${PP=2} $PP\n"),
               ElementsAre("run", "--tp", "4", "--pp", "2", "2"));
@@ -213,8 +257,8 @@ TEST(Shell, FollowsTheArmOfAKnownWord) {
   EXPECT_THAT(last("S=small\n"), ElementsAre("run", "1", "2"));
   EXPECT_THAT(last("S=huge\n"), ElementsAre("run", "3", "4"));
   EXPECT_THAT(last("S=${MODEL:-large}\n"), ElementsAre("run", "3", "4"));
-  // Patterns are not followed, nor what nobody knows.
-  EXPECT_THAT(last("S=xl\n"), ElementsAre("run", "?", "?"));
+  EXPECT_THAT(last("S=xl\nH=0\n"), ElementsAre("run", "5", "0"));
+  // What nobody knows is not followed.
   EXPECT_THAT(last("S=$(hostname)\n"), ElementsAre("run", "?", "?"));
   EXPECT_THAT(last("L=0; H=0; S=$1\n"), ElementsAre("run", "?", "?"));
   EXPECT_THAT(

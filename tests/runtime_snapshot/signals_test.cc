@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -44,7 +45,8 @@ std::vector<std::string> Words(const std::string& text) {
 // A command in a process group of its own.
 class Group {
  public:
-  Group(const std::vector<std::string>& words, std::string output) : output_(std::move(output)) {
+  Group(const std::vector<std::string>& words, std::string output, bool ignores_keys = false)
+      : output_(std::move(output)) {
     train::WriteBytes(output_, "");
     std::vector<std::string> all = words;
     std::vector<char*> pointers;
@@ -56,6 +58,7 @@ class Group {
       return;
     }
     setpgid(0, 0);
+    signal(SIGINT, ignores_keys ? SIG_IGN : SIG_DFL);  // tests may run where it is ignored
     const int file = open(output_.c_str(), O_WRONLY | O_APPEND);
     dup2(file, STDOUT_FILENO);
     dup2(file, STDERR_FILENO);
@@ -238,12 +241,15 @@ TEST(Listening, AllThreadsOfARunButOneBlockRequests) {
       if (!line.starts_with("SigBlk:")) continue;
       const uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
       ++threads;
-      open += (blocked >> (SIGTERM - 1) & 1) == 0 || (blocked >> (SIGUSR1 - 1) & 1) == 0;
+      open += std::ranges::any_of(std::array{SIGTERM, SIGUSR1, SIGINT},
+                                  [&](int signal) { return (blocked >> (signal - 1) & 1) == 0; });
     }
   }
   EXPECT_GE(threads, 4);
   EXPECT_EQ(open, 1);
 }
+
+std::string NameOf(int signal) { return fmt::format("SIG{}", sigabbrev_np(signal)); }
 
 bool Blocks(pid_t process, int signal) {
   std::ifstream status(fmt::format("/proc/{}/status", process));
@@ -255,7 +261,7 @@ bool Blocks(pid_t process, int signal) {
 
 // MPI's libraries alone load for a third of a second: what comes meanwhile waits for who knows what to do with it.
 TEST(Listening, ARequestThatComesWhileTheProgramLoadsIsTaken) {
-  for (const int signal : {SIGTERM, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
     const Folder folder;
     std::vector<std::string> words = RunWords("--ranks 2 --comm local", folder);
     words.front() = ProgramPath("plan");
@@ -269,8 +275,7 @@ TEST(Listening, ARequestThatComesWhileTheProgramLoadsIsTaken) {
     EXPECT_TRUE(Blocks(run.child(), signal));
     kill(run.child(), signal);
     EXPECT_EQ(run.End(40), 85) << run.output();
-    const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
-    EXPECT_THAT(run.output(), testing::HasSubstr("stopped by " + name));
+    EXPECT_THAT(run.output(), testing::HasSubstr("stopped by " + NameOf(signal)));
     EXPECT_THAT(run.output(), testing::Not(testing::HasSubstr("no steps remain")));
   }
 }
@@ -278,17 +283,58 @@ TEST(Listening, ARequestThatComesWhileTheProgramLoadsIsTaken) {
 // mpirun hands on SIGUSR1, whatever came.
 TEST(Listening, RanksOfARunNameTheRequestThatCame) {
   if (!HasMpi()) GTEST_SKIP() << "no MPI";
-  for (const int signal : {SIGTERM, SIGUSR1}) {
+  for (const char* more : {"--ranks 2 --comm mpi", "--ranks 2 --comm mpi --supervise",
+                           "--ranks 2 --comm local --supervise"}) {
+    for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
+      const Folder folder;
+      Group run(RunWords(more, folder), folder / "output");
+      ASSERT_TRUE(run.Await("step  ")) << run.output();
+      kill(run.child(), signal);
+      EXPECT_EQ(run.End(40), 85) << run.output();
+      EXPECT_THAT(run.output(), testing::HasSubstr("stopped by " + NameOf(signal) + "; continue"));
+    }
+  }
+}
+
+// Nothing came to the run that started it.
+TEST(Listening, ARankBesideTheFirstNamesTheRequestThatCameToIt) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  for (const int signal : {SIGUSR1, SIGINT}) {
     const Folder folder;
     Group run(RunWords("--ranks 2 --comm mpi", folder), folder / "output");
     ASSERT_TRUE(run.Await("step  ")) << run.output();
-    kill(run.child(), signal);
+    const std::vector<pid_t> ranks = RunsBelow(run.child());
+    ASSERT_EQ(ranks.size(), 2u);
+    kill(ranks.back(), signal);
     EXPECT_EQ(run.End(40), 85) << run.output();
-    const bool term = signal == SIGTERM;
-    EXPECT_THAT(run.output(),
-                testing::HasSubstr(term ? "stopped by SIGTERM" : "stopped by SIGUSR1"));
-    EXPECT_THAT(run.output(), testing::Not(testing::HasSubstr(term ? "SIGUSR1" : "SIGTERM")));
+    EXPECT_THAT(run.output(), testing::HasSubstr("stopped by " + NameOf(signal) + "; continue"));
   }
+}
+
+// A key that is pressed again is meant, sooner than a second SIGTERM.
+TEST(Listening, ASecondKeyEndsARunAtOnce) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const Folder folder;
+  Group run(RunWords("--ranks 2 --comm mpi", folder), folder / "output");
+  ASSERT_TRUE(run.Await("step  ")) << run.output();
+  const std::vector<pid_t> ranks = RunsBelow(run.child());
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks.back(), SIGSTOP);  // the step does not end
+  kill(run.child(), SIGINT);
+  ASSERT_TRUE(run.Await("a second one ends it at once")) << run.output();
+  EXPECT_EQ(run.End(1), -1) << run.output();
+  kill(run.child(), SIGINT);
+  EXPECT_EQ(run.End(2), 128 + SIGINT) << run.output();
+}
+
+TEST(Listening, AKeyMeansNothingToARunThatIgnoresIt) {
+  const Folder folder;
+  Group run(RunWords("--ranks 2 --comm local", folder), folder / "output", true);
+  ASSERT_TRUE(run.Await("step  ")) << run.output();
+  kill(run.child(), SIGINT);
+  EXPECT_EQ(run.End(1), -1) << run.output();
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(40), 85) << run.output();
 }
 
 TEST(Listening, ASecondRequestThatIsMeantEndsARunAtOnce) {

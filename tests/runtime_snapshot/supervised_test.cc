@@ -60,6 +60,7 @@ class Job {
     words.insert(words.begin(), ProgramPath("plan-run"));
     child_ = fork();
     if (child_ != 0) return;
+    signal(SIGINT, SIG_DFL);  // tests may run where it is ignored
     const int file = open(output_.c_str(), O_WRONLY | O_APPEND);
     dup2(file, STDOUT_FILENO);
     dup2(file, STDERR_FILENO);
@@ -136,8 +137,8 @@ void ExpectSameCurve(const std::string& job, const std::string& where, double to
 }
 
 TEST(Ended, BySignalsAfterTheStepWithASnapshotAndItsOwnCode) {
-  for (const auto& [number, name] :
-       {std::pair(SIGTERM, "SIGTERM"), std::pair(SIGUSR1, "SIGUSR1")}) {
+  for (const auto& [number, name] : {std::pair(SIGTERM, "SIGTERM"), std::pair(SIGUSR1, "SIGUSR1"),
+                                     std::pair(SIGINT, "SIGINT")}) {
     const Folder folder;
     Job run(folder, kJob + ("--steps 100000000 --log-every 100 --save " + (folder / "s")));
     ASSERT_TRUE(run.Await("step  100"));
@@ -219,7 +220,7 @@ TEST(Supervised, WhatCannotBeMeantIsRefused) {
       {"--lr-schedule cosine --lr-end 1", "--lr-end is above --lr"},
       {"--lr-schedule cosine --lr-power 2", "--lr-power is that of a polynomial"},
       {"--trace /no/such/folder/file", "there is no folder '/no/such/folder'"},
-      {"--json /", "'/' is a folder"},
+      {"--json /", "cannot write '/': it is a folder"},
       {"--save /proc/s", "cannot write into"}};
   for (const auto& [flags, message] : wrong) {
     const Outcome outcome = RunPlan(Words(job + flags));

@@ -11,6 +11,7 @@
 #include "calib/validate/validate.h"
 #include "model/base/diagnostics.h"
 #include "model/base/text.h"
+#include "model/hardware/cluster_file.h"
 
 namespace orrery {
 namespace {
@@ -67,6 +68,10 @@ void TakeLog(const std::string& file, const RunPlace& place, FitInputs* inputs) 
   run.log = file;
   const SourcePtr source = measured::ReadLogSource(file);
   run.facts = measured::ReadLogFacts(*source);
+  if (!run.facts.has_dump && KindOfClusterFile(*source) != ClusterFile::kNcclLog)
+    RefuseMachineFile(source, "a log of training");
+  else if (!run.facts.has_dump)  // of a training, perhaps, that prints NCCL's lines, too
+    (void)measured::FormatOf(source);
   if (!run.facts.has_dump)
     throw InputError(
         fmt::format("the model and layout of {} are unknown", file),

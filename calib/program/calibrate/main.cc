@@ -25,6 +25,7 @@
 #include "calib/program/calibrate/update_command.h"
 #include "calib/validate/left_out.h"
 #include "model/hardware/catalog.h"
+#include "model/hardware/cluster_file.h"
 #include "model/program/common/program.h"
 
 namespace orrery {
@@ -232,12 +233,20 @@ void SayUndetermined(const Evidence& evidence, const FitResult& result, const Fi
       result.constants.size());
 }
 
+FitJob JobOfFile(const std::string& path) {
+  try {
+    return ReadFitJob(ReadSource(path));
+  } catch (const InputError&) {
+    RefuseMachineFile(path, "a job of calibration");
+    throw;
+  }
+}
+
 void Run(Arguments arguments) {
   ProfileStore store;
   FitInputs inputs = LoadInputs(arguments.files, arguments.place);
   NameSite(inputs, &arguments);
-  FitJob job = arguments.job.empty() ? JobOf(arguments.flags, &store)
-                                     : ReadFitJob(ReadSource(arguments.job));
+  FitJob job = arguments.job.empty() ? JobOf(arguments.flags, &store) : JobOfFile(arguments.job);
   if (!arguments.holdout.empty()) job.holdout = ParseHoldout(arguments.holdout);
   const auto taken = SourcesOf(inputs, job, &store);
   const Sources& sources = *taken;

@@ -36,20 +36,20 @@ void DeclareJson(Flag* json, FlagSet* set, std::string_view command, std::string
   set->Value(json, "--json", "[FILE]",
              fmt::format("{}{}as JSON, schema orrery.{}/1, instead of text or into FILE", what,
                          what.empty() ? "" : " ", command),
-             Words::kFile);
+             Words::kOutput);
 }
 
 void DeclareHtml(Flag* html, FlagSet* set) {
   set->Value(html, "--html", "FILE",
              "also as a page with figures: one file for any browser, nothing is loaded",
-             Words::kFile);
+             Words::kOutput);
 }
 
 void DeclareBundle(Flag* bundle, FlagSet* set) {
   set->Value(bundle, "--bundle", "FILE",
              "also the question, all files that were read, and the answer: `plan open` computes it "
              "again, `plan diff` explains what moved",
-             Words::kFile);
+             Words::kOutput);
 }
 
 namespace {

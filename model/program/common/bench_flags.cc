@@ -152,7 +152,7 @@ BenchFlags::BenchFlags()
       &calibrate, "--calibrate", "DIR",
       "instead of a collective: measure this machine's kernels and collectives (a minute) and "
       "write DIR/machine.yaml, a topology for `plan run`, `plan simulate` and --predict",
-      Words::kFile);
+      Words::kOutputFolder);
   set.Group("The cluster");
   set.Switch(&simulate, "--simulate", "predict with the model instead of measuring");
   set.Value(&topology, "--topology", "NAME", "a cluster of `plan list topologies`, or a YAML file",
@@ -179,10 +179,10 @@ BenchFlags::BenchFlags()
   DeclareJson(&json, &set, "bench");
 }
 
-void TakeBenchScenario(BenchFlags* flags) {
-  if (!flags->from.given) return;
-  SourcePtr source;
-  AtFlag(flags->from, [&] { source = ReadSource(flags->from.text); });
+namespace {
+
+void FillFromScenario(BenchFlags* flags) {
+  const SourcePtr source = ReadSource(flags->from.text);
   Diagnostics diagnostics;
   const Node root = Node::Parse(source, &diagnostics);
   diagnostics.ThrowIfAny();
@@ -219,6 +219,12 @@ void TakeBenchScenario(BenchFlags* flags) {
   for (std::size_t i = 0; i < all.size(); ++i) all[i]->name = names[i];
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();
+}
+
+}  // namespace
+
+void TakeBenchScenario(BenchFlags* flags) {
+  if (flags->from.given) AtFile(flags->from, "a scenario", [&] { FillFromScenario(flags); });
 }
 
 Description DescribeBench() { return BenchFlags().set.Describe(); }

@@ -27,7 +27,7 @@ ValidateFlags::ValidateFlags()
   set.Value(&accuracy, "--accuracy", "[FILE]",
             "errors of both engines, leave-one-out errors, memory and collectives, as Markdown; "
             "takes minutes for 1,000 runs",
-            Words::kFile);
+            Words::kOutput);
 }
 
 CompareFlags::CompareFlags()
@@ -88,7 +88,7 @@ CalibrateFlags::CalibrateFlags()
              "constants to fit: framework:KEY, or FOLDER/FILE:KEY (default: of NAME@TOPOLOGY its "
              "site_factor, of others all)");
   set.Value(&residuals, "--residuals", "FILE",
-            "CSV: predicted over measured for every row, fitted and leave-one-out", Words::kFile);
+            "CSV: predicted over measured for every row, fitted and leave-one-out", Words::kOutput);
   set.Values(&topologies, "--topology", "NAME",
              "where logs without a sheet ran; of sweeps, TEXT=NAME for machines with TEXT in their "
              "name",

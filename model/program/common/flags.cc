@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "model/base/write_file.h"
 #include "model/program/common/table.h"
 
 namespace orrery::cli {
@@ -184,7 +185,7 @@ void FlagSet::PlaceAll(const CommandLine& line, std::size_t first, std::size_t e
   }
 }
 
-bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
+bool FlagSet::Parse(const CommandLine& line, std::size_t first, bool outputs) {
   std::vector<std::string> reversed(line.words().rbegin(), line.words().rend());
   reversed.resize(line.words().size() - first);
   try {
@@ -215,7 +216,25 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
       NeedsValue(infos_[i], flag.where);
   }
   RejectUnknown(line, first);
+  if (outputs) CheckOutputs();
   return false;
+}
+
+void FlagSet::CheckOutputs() const {
+  Diagnostics diagnostics;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const bool folder = infos_[i].words == Words::kOutputFolder;
+    if (entries_[i].flag == nullptr || (!folder && infos_[i].words != Words::kOutput)) continue;
+    const Flag& flag = *entries_[i].flag;
+    if (!flag.given || flag.text.empty() || flag.text == "-") continue;
+    const std::string why = folder ? WhyNoFolder(flag.text) : WhyNotWritable(flag.text);
+    if (!why.empty())
+      diagnostics.Error(
+          flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
+          fmt::format("{} names {}", flag.name,
+                      folder ? "a folder, which may be new" : "a file in a folder that exists"));
+  }
+  diagnostics.ThrowIfAny();
 }
 
 Description FlagSet::Describe() const { return {Help(), infos_}; }

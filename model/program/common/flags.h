@@ -17,6 +17,7 @@
 
 #include "model/base/node.h"
 #include "model/base/text.h"
+#include "model/hardware/cluster_file.h"
 #include "model/program/common/command_line.h"
 
 namespace CLI {
@@ -36,7 +37,19 @@ struct Flag {
 std::vector<std::string> TextsOf(const std::vector<Flag>& flags);
 
 // What may stand behind a flag, for completion and for messages.
-enum class Words { kAny, kList, kModel, kTopology, kGpu, kFramework, kOffer, kScenario, kFile };
+enum class Words {
+  kAny,
+  kList,
+  kModel,
+  kTopology,
+  kGpu,
+  kFramework,
+  kOffer,
+  kScenario,
+  kFile,
+  kOutput,        // a file that is written: its folder has to be there
+  kOutputFolder,  // made where it is missing, with those around it
+};
 
 struct FlagInfo {
   std::string name;   // "--nodes"
@@ -74,8 +87,11 @@ class FlagSet {
               Words words = Words::kAny, const char* other_name = "");
   void Positionals(std::vector<Flag>* flags, const char* name, std::string help, Words words);
 
-  // Parses the words from number `first` on. True: --help was asked for. Throws InputError.
-  bool Parse(const CommandLine& line, std::size_t first);
+  // Parses the words from number `first` on. True: --help was asked for. Throws InputError. `outputs`: with CheckOutputs(),
+  // which is for rank 0 alone where ranks elsewhere have the same words.
+  bool Parse(const CommandLine& line, std::size_t first, bool outputs = true);
+  // Before the work: throws InputError where a file or folder of the flags cannot be written.
+  void CheckOutputs() const;
   Description Describe() const;
 
  private:
@@ -139,8 +155,24 @@ std::optional<E> ReadChoice(const Flag& flag, NameTable<E> table, Diagnostics* d
   return table[*index].second;
 }
 
+inline constexpr const char* kTimesOfCollectives = "a file of collective times";
+
 // Runs `load`; an InputError without a place then points at the flag that caused it.
 void AtFlag(const Flag& flag, const std::function<void()>& load);
+
+// The same of a flag that names a file of `wanted` ("a scenario"): one that describes machines is refused as that.
+template <typename Load>
+auto AtFile(const Flag& flag, const char* wanted, Load load) {
+  try {
+    return load();
+  } catch (const InputError&) {
+    AtFlag(flag, [&] {
+      RefuseMachineFile(flag.text, wanted);
+      throw;
+    });
+    throw;
+  }
+}
 
 // "--global-batch" stands as `global_batch` below `section`, which may be absent. Flags that were
 // given keep their values; the others take the file's, with their places. Unknown keys and empty

@@ -32,7 +32,12 @@ class FlagFiller {
   // `run`: flags of `plan run` alone; none: another command.
   FlagFiller(const Imported& imported, JobFlags* job, LayoutFlags* layout, bool translate,
              const std::vector<Flag*>& run)
-      : imported_(imported), job_(*job), flags_(job->All()), run_(run), translate_(translate) {
+      : imported_(imported),
+        job_(*job),
+        layout_(layout),
+        flags_(job->All()),
+        run_(run),
+        translate_(translate) {
     if (layout == nullptr) return;
     const std::vector<Flag*> axes = layout->All();
     flags_.insert(flags_.end(), axes.begin(), axes.end());
@@ -48,6 +53,7 @@ class FlagFiller {
       const auto value = imported_.values.find(field.name);
       if (value != imported_.values.end()) TakeField(field, value->second);
     }
+    if (whole_ && translate_) TakeRelease(&job_, *layout_);
     const bool same = imported_.framework.empty() || imported_.framework == job_.framework.text;
     if (whole_ && (same || !translate_)) TakeFacts();
     TakeTraining();
@@ -213,6 +219,7 @@ class FlagFiller {
 
   const Imported& imported_;
   JobFlags& job_;
+  LayoutFlags* layout_;
   std::vector<Flag*> flags_, run_;
   bool whole_ = false, translate_ = false;
 };
@@ -267,7 +274,11 @@ bool IsScenario(const Source& source) {
 SourcePtr FileBeside(const exchange::Setting& names) {
   namespace fs = std::filesystem;
   const fs::path named = names.value, folder = fs::path(names.where.source->name).parent_path();
+  // What a script takes in from elsewhere is of another machine.
+  const bool elsewhere = names.key == "source" && named.is_absolute() &&
+                         !names.value.starts_with(folder.string() + "/");
   for (const fs::path& path : {folder / named, named, folder / named.filename()}) {
+    if (elsewhere && path == named) continue;
     std::error_code ignored;
     if (fs::is_regular_file(path, ignored))
       return ReadSource(path.lexically_normal().string(), kMostImported);

@@ -77,6 +77,12 @@ void VerifyPlan(const std::string& name, const ir::Plan& plan);
 
 // Throws InputError: a fact that the user states means nothing in layouts of these axes.
 void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job);
+// Throws InputError where the framework refuses the layout: at the flag, or the line of a file, that asks for what it lacks.
+void CheckFramework(const LayoutFlags& flags, const FrameworkPreset& preset, const Strategy& s);
+// A framework of the same name up to its '@' that does not refuse it; "": none.
+std::string ReleaseThatOffers(const FrameworkPreset& preset, const Strategy& s);
+// Takes that one for a framework that the user did not name himself.
+void TakeRelease(JobFlags* job, LayoutFlags layout);
 // The strategy that the axes name: the framework's defaults for what is not given, and dp (or
 // dp_outer) from the number of GPUs. Throws InputError when the degrees do not make up that number.
 // `choice`: what --placement search found, by `engine`; empty without it.

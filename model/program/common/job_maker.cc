@@ -104,7 +104,8 @@ void JobMaker::ReadPlain() {
   dropout_ = ReadRate(flags_.dropout);
   request_.work.lora = ReadLora(flags_, &diagnostics_);
   if (flags_.framework.given) {
-    AtFlag(flags_.framework, [&] { framework_ = MatchFramework(flags_.framework.text); });
+    AtFile(flags_.framework, "a framework",
+           [&] { framework_ = MatchFramework(flags_.framework.text); });
   }
   request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
   request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
@@ -196,7 +197,7 @@ void JobMaker::LoadCluster() {
                        fmt::format("topology {} does not name its GPU", request_.topology.name),
                        "--gpu NAME; `plan list gpus` shows the names"}});
   }
-  AtFlag(flags_.gpu, [&] { job_.profiles.gpu = LoadGpuProfile(job_.cluster.gpu); });
+  AtFile(flags_.gpu, "a GPU", [&] { job_.profiles.gpu = LoadGpuProfile(job_.cluster.gpu); });
 }
 
 void JobMaker::TakeFacts() {
@@ -263,7 +264,8 @@ void JobMaker::SetFramework() {
   }
   TakeFacts();
   job_.request = request_;
-  AtFlag(flags_.collectives, [&] { job_.profiles = LoadProfiles(job_.request); });
+  AtFile(flags_.collectives, kTimesOfCollectives,
+         [&] { job_.profiles = LoadProfiles(job_.request); });
   FollowFramework(job_.profiles.framework, &job_.request.work);
   if (job_.plan.empty()) {
     SetAttention();

@@ -65,7 +65,7 @@ LaunchFlags::LaunchFlags()
   set.Group("What then");
   set.Value(&hostfile, "--out", "FILE",
             "the hostfile, on every node that is left: ADDRESS slots=N, whole or not at all",
-            Words::kFile);
+            Words::kOutput);
   set.Switch(&names, "--names", "names of hosts in it instead of addresses");
   set.Value(&start, "--start", "WHERE",
             "COMMAND on the main node (default), once on each node with NNODES and NODE_RANK, or "

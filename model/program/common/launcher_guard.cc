@@ -36,6 +36,9 @@ void HoldStopRequests() {
   sigset_t set;
   sigemptyset(&set);
   for (const int number : {SIGTERM, SIGUSR1}) sigaddset(&set, number);
+  struct sigaction keys = {};
+  sigaction(SIGINT, nullptr, &keys);
+  if (keys.sa_handler != SIG_IGN) sigaddset(&set, SIGINT);  // a job in the background of a script
   sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 

@@ -16,7 +16,7 @@ int LauncherSignal();
 bool LauncherIsGone();
 [[noreturn]] void EndAlone();
 
-// From here on requests to stop (SIGTERM, SIGUSR1) wait until the program takes them: before they do what a signal does to
+// From here on requests to stop (SIGTERM, SIGUSR1, SIGINT) wait until the program takes them: before they do what a signal does to
 // whoever has not said otherwise, and the libraries of MPI alone load for a third of a second. First thing in main, and in
 // front of exec, which keeps them waiting.
 void HoldStopRequests();

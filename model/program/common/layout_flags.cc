@@ -388,9 +388,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
     strategy.schedule = PipelineSchedule::kInterleaved;
   }
   strategy.flash_attention = job.request.flash_attention;
-  if (const std::string refusal = preset.Refuses(strategy); !refusal.empty()) {
-    throw InputError(refusal, "--framework orrery offers every combination that can be lowered");
-  }
+  CheckFramework(flags, preset, strategy);
   strategy = preset.Complete(strategy, job.request.work);
   FollowFramework(job.profiles.framework, &strategy);
   if (axes.placement) {

@@ -80,8 +80,8 @@ RunFlags::RunFlags()
       Words::kFile);
   set.Value(
       &time_limit, "--time-limit", "TIME",
-      "end after the step in which TIME is over, as after SIGTERM or SIGUSR1: with a snapshot "
-      "and exit code 85");
+      "end after the step in which TIME is over, as after SIGTERM, SIGUSR1 or SIGINT (Ctrl-C; a "
+      "second one ends it at once): with a snapshot and exit code 85");
   set.Switch(
       &supervise, "--supervise",
       "start the ranks again after a failure, from the newest complete snapshot of --save, on "
@@ -101,7 +101,7 @@ RunFlags::RunFlags()
   DeclareJson(&json, &set, "run");
   DeclareHtml(&html, &set);
   set.Value(&trace, "--trace", "FILE", "the last step of all ranks as a Chrome trace, for Perfetto",
-            Words::kFile);
+            Words::kOutput);
   set.Value(&trace_steps, "--trace-steps", "N", "the last N steps in it (default 1)");
   set.Value(&tensorboard, "--tensorboard", "DIR",
             "write an event file into DIR: loss, gradient norm, throughput, MFU, step time",

@@ -50,7 +50,7 @@ SimulateFlags::SimulateFlags()
   set.Value(&trace, "--trace", "FILE",
             "the step of every executed rank as a Chrome trace, for Perfetto; compressed as "
             "FILE.gz",
-            Words::kFile);
+            Words::kOutput);
   DeclareJson(&json, &set, "simulate");
   DeclareHtml(&html, &set);
   DeclareBundle(&bundle, &set);

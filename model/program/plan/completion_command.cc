@@ -101,6 +101,8 @@ std::vector<std::string> NamesFor(const FlagInfo& info) {
     case Words::kList:
       return info.list;
     case Words::kFile:
+    case Words::kOutput:
+    case Words::kOutputFolder:
     case Words::kAny:
       break;
   }
@@ -108,8 +110,9 @@ std::vector<std::string> NamesFor(const FlagInfo& info) {
 }
 
 bool TakesFiles(Words words) {
-  return words == Words::kFile || words == Words::kModel || words == Words::kTopology ||
-         words == Words::kOffer || words == Words::kScenario;
+  return words == Words::kFile || words == Words::kOutput || words == Words::kOutputFolder ||
+         words == Words::kModel || words == Words::kTopology || words == Words::kOffer ||
+         words == Words::kScenario;
 }
 
 // Names behind the last comma of `typed`: lists are written with commas.

@@ -34,7 +34,11 @@ Answer RunDiff(const CommandLine& line, std::size_t first) {
   if (!flags.after.given)
     throw InputError({{line.where(line.words().size()), "`plan diff` compares two bundles",
                        "plan diff old.json new.json"}});
-  const BundleDiff diff = Diff(ReadBundle(flags.before.text), ReadBundle(flags.after.text));
+  const auto read = [](const Flag& file) {
+    return AtFile(file, "a bundle", [&] { return ReadBundle(file.text); });
+  };
+  const Bundle before = read(flags.before), after = read(flags.after);
+  const BundleDiff diff = Diff(before, after);
   Answer answer = Deliver(ExitCode::kOk, DiffText(diff), DiffJson(diff), flags.json);
   answer.brief = DiffBrief(diff);
   return answer;

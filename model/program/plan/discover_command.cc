@@ -35,13 +35,13 @@ struct DiscoverFlags {
     set.Positionals(&files, "FILE", "files of other programs, told apart by their content",
                     Words::kFile);
     set.Value(&out, "--out", "FILE", "the topology goes there, a summary to standard output",
-              Words::kFile);
+              Words::kOutput);
     set.Value(&name, "--name", "NAME", "of the topology (default: the machine's product name)");
     set.Value(&gpu, "--gpu", "NAME", "the GPU where no file names it, a name of `plan list gpus`",
               Words::kGpu);
     set.Value(&nodes, "--nodes", "N", "compute nodes (default: as the files say, else 1)");
     set.Value(&json, "--json", "[FILE]", "the answer as JSON, on standard output or in FILE",
-              Words::kFile);
+              Words::kOutput);
   }
 };
 
@@ -57,6 +57,10 @@ discover::Choices ReadChoices(const DiscoverFlags& flags) {
 
 nlohmann::ordered_json DiscoverJson(const discover::Discovered& made) {
   const TopologySpec& spec = made.spec;
+  nlohmann::ordered_json left_out = nlohmann::ordered_json::array();
+  for (const discover::LeftOut& one : made.left_out)
+    left_out.push_back(
+        {{"name", one.name}, {"why", one.why}, {"source", discover::PlaceText(one.where)}});
   return {{"schema", "orrery.discover/1"},
           {"name", spec.name},
           {"gpu", spec.gpu},
@@ -69,6 +73,7 @@ nlohmann::ordered_json DiscoverJson(const discover::Discovered& made) {
           {"numbering", NumberingText(spec.fabric)},
           {"nearest", made.nearest},
           {"assumed", made.assumed},
+          {"left_out", std::move(left_out)},
           {"notes", made.notes},
           {"topology", made.yaml}};
 }

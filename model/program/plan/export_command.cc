@@ -115,6 +115,7 @@ Answer RunExport(const CommandLine& line, std::size_t first) {
   const bool translate = !flags.job.framework.given;
   flags.exporting.SetFramework(&flags.job);
   TakeImports(&flags.job, &flags.layout, translate);
+  if (translate) TakeRelease(&flags.job, flags.layout);
   KeepEvenStages(&flags);
   SearchSettings settings;
   settings.top = 1;

@@ -34,7 +34,7 @@ void ExportFlags::Declare(FlagSet* flags, const char* to) {
   flags->Value(&launcher, "--launcher", "NAME",
                fmt::format("what starts it: {} (default torchrun)", Listed(LauncherNames())),
                Words::kList, LauncherNames());
-  flags->Value(&out, "--out", "FOLDER", "where the files go", Words::kFile);
+  flags->Value(&out, "--out", "FOLDER", "where the files go", Words::kOutputFolder);
   flags->Value(&image, "--image", "NAME", "container for aws-batch and kubernetes");
   flags->Switch(&strict, "--strict",
                 "exit code 4 where the target cannot be told everything that was predicted");

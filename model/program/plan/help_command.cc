@@ -31,7 +31,7 @@ struct VersionFlags {
               {"plan version", "plan version --json"}};
   VersionFlags() {
     set.Value(&json, "--json", "[FILE]", "schema orrery.version/1, instead of text or into FILE",
-              Words::kFile);
+              Words::kOutput);
   }
 };
 

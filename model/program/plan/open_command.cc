@@ -150,7 +150,8 @@ Answer RunOpen(const CommandLine& line, std::size_t first) {
   if (!flags.bundle.given)
     throw InputError({{line.where(line.words().size()), "`plan open` needs a bundle",
                        "`plan ... --bundle FILE` writes one"}});
-  const Bundle bundle = ReadBundle(flags.bundle.text);
+  const Bundle bundle =
+      AtFile(flags.bundle, "a bundle", [&] { return ReadBundle(flags.bundle.text); });
   BundleFolder folder;
   folder.WriteAll(bundle);
   const Recomputed again = folder.Ask(bundle.question);

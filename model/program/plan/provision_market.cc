@@ -41,7 +41,7 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags,
   std::vector<const Flag*> given;  // files, by their place in `offers`
   for (const Flag& flag : flags) {
     if (!IsFile(flag.text)) continue;
-    AtFlag(flag, [&] { offers.push_back(LoadOffer(flag.text)); });
+    AtFile(flag, "an offer", [&] { offers.push_back(LoadOffer(flag.text)); });
     given.push_back(&flag);
   }
   std::set<std::string> known, taken;  // names; files

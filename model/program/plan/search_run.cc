@@ -170,6 +170,8 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   job.request.fixed = layout.Read(&job.request.topology.fabric);
   if (!job.request.fixed.schedule) job.request.fixed.schedules = settings.schedules;
   CheckStatedFacts(layout, job.request.fixed, job);
+  const FrameworkPreset& preset = FindFramework(job.request.framework);
+  CheckFramework(layout, preset, LeastStrategy(job.request.fixed, preset));
   RequireNodeOrder(layout, job);
   job.request.objective = settings.objective;
   const LongRun* run =

@@ -50,7 +50,7 @@ struct SweepFlags {
     set.Value(&out, "--out", "FILE",
               "the rows (default: STUDY.csv in this folder); until all are there, those of each "
               "process are in FILE.parts",
-              Words::kFile);
+              Words::kOutput);
     set.Value(&engine, "--engine", "NAME",
               "closed (closed form, the default), event (simulated with contention) or auto (as "
               "predict: simulated where that is quick)",
@@ -166,7 +166,7 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
                                          .value_or(std::max(1, cores / options.place.on_machine)));
   std::vector<std::size_t> front = ReadFront(flags.front, &diagnostics);
   diagnostics.ThrowIfAny();
-  const Study study = Study::Read(flags.study);
+  const Study study = AtFile(flags.study, "a study", [&] { return Study::Read(flags.study); });
   if (flags.out.text.ends_with(".parquet"))
     throw InputError({{flags.out.where, "--out: rows are written as CSV, not as Parquet",
                        "--out study.csv, then pandas.read_csv('study.csv').to_parquet(...)"}});

@@ -38,7 +38,7 @@ struct TopoFlags {
     set.Values(&failed, "--failed", "A-B",
                "links between two devices, switches or hosts that carry nothing; may be repeated");
     set.Value(&json, "--json", "[FILE]", "the answer as JSON, on standard output or in FILE",
-              Words::kFile);
+              Words::kOutput);
   }
 };
 

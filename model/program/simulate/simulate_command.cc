@@ -290,7 +290,7 @@ Answer RunSimulate(const CommandLine& line) {
   Diagnostics diagnostics;
   const net::Backend backend = ReadBackend(flags, &diagnostics);
   const bool contention = ReadContention(flags, &diagnostics);
-  Scenario scenario = ReadScenario(&flags);
+  Scenario scenario = AtFile(flags.scenario, "a scenario", [&] { return ReadScenario(&flags); });
   Perturbations perturbations =
       ReadPerturbations(flags, std::move(scenario.perturbations), &diagnostics);
   if (flags.trace.given && flags.trace.text.empty())

@@ -75,8 +75,8 @@ Setting ReadSetting(const BenchFlags& flags, Collective collective) {
   }
   setting.cluster =
       BuildCluster(spec, nodes.value_or(spec.nodes), static_cast<int>(gpus.value_or(0)));
-  AtFlag(flags.gpu, [&] { setting.gpu = LoadGpuProfile(spec.gpu); });
-  AtFlag(flags.collectives, [&] {
+  AtFile(flags.gpu, "a GPU", [&] { setting.gpu = LoadGpuProfile(spec.gpu); });
+  AtFile(flags.collectives, kTimesOfCollectives, [&] {
     setting.fabric = LoadFabricProfile(setting.cluster.summary.fabric_profile,
                                        setting.cluster.summary.collectives, spec.gpu);
   });
@@ -136,6 +136,17 @@ std::vector<BenchRow> RowsOf(const NcclRun& run, const BenchFlags& flags, const 
   return rows;
 }
 
+// nccl-tests may print NCCL's lines, too.
+NcclLog ReadLog(const SourcePtr& source) {
+  try {
+    return measured::ReadNcclLog(source);
+  } catch (const InputError&) {
+    if (source->text.find("busbw") == std::string::npos)
+      RefuseMachineFile(source, "a log of nccl-tests");
+    throw;
+  }
+}
+
 Answer Predict(const BenchFlags& flags) {
   BenchResult result;
   result.sweep = ReadSweep(flags);
@@ -143,7 +154,7 @@ Answer Predict(const BenchFlags& flags) {
   result.network = report::NameIn(kNetworkNames, setting.backend);
   NcclLog log;
   if (flags.log.given) {
-    AtFlag(flags.log, [&] { log = measured::ReadNcclLog(ReadSource(flags.log.text)); });
+    AtFlag(flags.log, [&] { log = ReadLog(NcclSource(flags.log)); });
     result.log = &log;
     result.measured = &Matching(log, flags, result.sweep.collective, setting.cluster);
     result.rows = RowsOf(*result.measured, flags, result.sweep);
@@ -182,6 +193,20 @@ Answer Predict(const BenchFlags& flags) {
 
 }  // namespace
 
+SourcePtr NcclSource(const Flag& file) {
+  const SourcePtr source = ReadSource(file.text);
+  switch (KindOfClusterFile(*source)) {
+    case ClusterFile::kNcclLog:
+    case ClusterFile::kNcclTopology:
+    case ClusterFile::kNcclGraphs:
+      break;
+    default:
+      if (source->text.find("NCCL") == std::string::npos)
+        RefuseMachineFile(source, "a log of NCCL or nccl-tests");
+  }
+  return source;
+}
+
 std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collective collective) {
   Setting setting = ReadSetting(flags, collective);
   return std::make_unique<BenchSimulation>(std::move(setting.cluster), std::move(setting.gpu),
@@ -190,7 +215,8 @@ std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collect
 
 Answer BenchCollective(const CommandLine& line) {
   BenchFlags flags;
-  if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeBench().help};
+  if (flags.set.Parse(line, kAfterName, false)) return {ExitCode::kOk, DescribeBench().help};
+  if (flags.simulate.given || flags.calibrate.given) flags.set.CheckOutputs();
   TakeBenchScenario(&flags);
   if (flags.nccl.given) {
     if (!flags.simulate.given)

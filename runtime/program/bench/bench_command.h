@@ -16,6 +16,9 @@ namespace orrery::cli {
 // The cluster of the flags, ready to predict. Throws InputError.
 std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collective collective);
 
+// A file with what NCCL or nccl-tests wrote. Throws InputError: it is another program's, of a cluster.
+SourcePtr NcclSource(const Flag& file);
+
 // What NCCL wrote (--nccl FILE) beside the twin's choices. Throws InputError.
 Answer CompareNccl(const BenchFlags& flags, const BenchSimulation& simulation,
                    Collective collective);

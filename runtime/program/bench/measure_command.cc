@@ -257,6 +257,7 @@ cli::Answer MeasureCollective(const cli::BenchFlags& flags, const std::vector<st
   BenchJob job;
   try {
     job = ReadBenchJob(flags);
+    if (place.rank == 0) flags.set.CheckOutputs();
   } catch (const InputError&) {
     if (place.rank == 0) throw;
     return {cli::ExitCode::kInputError, ""};  // rank 0 says what is wrong

@@ -354,7 +354,7 @@ Answer CompareNccl(const BenchFlags& flags, const BenchSimulation& simulation,
          "all_reduce, all_gather, reduce_scatter or broadcast among NVIDIA GPUs"}});
   }
   SourcePtr source;
-  AtFlag(flags.nccl, [&] { source = ReadSource(flags.nccl.text); });
+  AtFlag(flags.nccl, [&] { source = NcclSource(flags.nccl); });
   switch (measured::KindOfNcclFile(*source)) {
     case measured::NcclFile::kLog:
       return CompareLog(flags, source, twin, *operation);

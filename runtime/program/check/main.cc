@@ -113,11 +113,13 @@ bool MeasureProcess(const Settings& settings, Health* health) {
 
 cli::Answer CheckCommand(const cli::CommandLine& line) {
   cli::CheckFlags flags;
-  if (flags.set.Parse(line, kBehindCheck)) return {cli::ExitCode::kOk, cli::DescribeCheck().help};
+  if (flags.set.Parse(line, kBehindCheck, false))
+    return {cli::ExitCode::kOk, cli::DescribeCheck().help};
   const launch::Place place = launch::FindPlace();
   Settings settings;
   try {
     settings = ReadSettings(flags);
+    if (place.rank == 0) flags.set.CheckOutputs();
   } catch (const InputError&) {
     if (place.rank == 0) throw;
     return {cli::ExitCode::kInputError, ""};  // rank 0 says what is wrong

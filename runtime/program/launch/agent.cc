@@ -98,7 +98,8 @@ class Agent {
       if (settings_.command.empty()) return 0;
       run_.emplace(settings_, job);
     } else if (message.contains("stop") && run_) {
-      const int signal = message["stop"].get<int>() == SIGUSR1 ? SIGUSR1 : SIGTERM;
+      const int came = message["stop"].get<int>();
+      const int signal = came == SIGUSR1 || came == SIGINT ? came : SIGTERM;
       message.contains("failed") ? run_->Stop() : run_->Pass(signal);
     } else if (message.contains("end")) {
       return settings_.start == StartAt::kMain ? 0 : ended_.value_or(1);

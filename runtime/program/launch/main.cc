@@ -4,16 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <functional>
 #include <initializer_list>
 #include <set>
 #include <utility>
 
+#include "model/base/write_file.h"
 #include "model/program/common/launch_flags.h"
 #include "model/program/common/launcher_guard.h"
 #include "model/program/common/program.h"
@@ -58,18 +56,9 @@ void CheckOnce(const std::string& file, const std::vector<HostSlots>& hosts) {
 // The nodes meet first: a folder that is missing would be found after that.
 void CheckOut(const Flag& out, Diagnostics* diagnostics) {
   if (!out.given) return;
-  std::error_code error;
-  std::string folder = std::filesystem::path(out.text).parent_path();
-  if (folder.empty()) folder = ".";
-  if (std::filesystem::is_directory(out.text, error)) {
-    diagnostics->Error(out.where, fmt::format("--out: '{}' is a folder", out.text), "a file");
-  } else if (!std::filesystem::is_directory(folder, error)) {
-    diagnostics->Error(out.where, fmt::format("--out: there is no folder '{}'", folder),
-                       "make it first");
-  } else if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    diagnostics->Error(
-        out.where, fmt::format("--out: cannot write into '{}': {}", folder, std::strerror(errno)));
-  }
+  if (const std::string why = WhyNotWritable(out.text); !why.empty())
+    diagnostics->Error(out.where, fmt::format("--out: cannot write '{}': {}", out.text, why),
+                       "--out names a file in a folder that exists");
 }
 
 void ReadPlace(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* diagnostics) {
@@ -261,9 +250,11 @@ Answer LaunchCommand(const cli::CommandLine& line) {
   std::vector<std::string> command(split == words.end() ? split : split + 1, words.end());
   const cli::CommandLine own(std::vector<std::string>(words.begin(), split));
   cli::LaunchFlags flags;
-  if (flags.set.Parse(own, kBehindLaunch)) return {ExitCode::kOk, cli::DescribeLaunch().help};
+  if (flags.set.Parse(own, kBehindLaunch, false))
+    return {ExitCode::kOk, cli::DescribeLaunch().help};
   if (flags.ssh.given && !flags.show.given) return LaunchOverSsh(flags, own, command);
   const Settings settings = ReadSettings(flags, std::move(command));
+  if (settings.place.rank() == 0) flags.set.CheckOutputs();
   if (flags.show.given) return {ExitCode::kOk, ShowText(settings)};
   WatchSignals(kSpeaker);
   // The command's own output follows: what is found out stands on standard error then.

@@ -209,7 +209,7 @@ ExitCode FailureOf(const Outcome& outcome) {
 
 Answer RunCommand(const CommandLine& line) {
   RunFlags flags;
-  if (flags.set.Parse(line, kBehindRun)) return {ExitCode::kOk, DescribeRun().help};
+  if (flags.set.Parse(line, kBehindRun, false)) return {ExitCode::kOk, DescribeRun().help};
   launch::WatchSignals(kSpeaker, LauncherSignal(), LauncherEnded);
   const launch::Place place = launch::FindPlace();
   // An mpirun that ends closes its pipes first.

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run reads besides its plan: data and snapshots.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -35,26 +32,6 @@ void ReadTokenFile(const RunFlags& flags, RunJob* job) {
   } catch (const train::DataError& cause) {
     Fail(flags.data, cause.what());
   }
-}
-
-// Devices and pipes may be written to, too.
-void CheckFile(const Flag& flag) {
-  if (!flag.given || flag.text.empty() || flag.text == "-") return;
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (fs::is_directory(flag.text, error))
-    Fail(flag, fmt::format("'{}' is a folder", flag.text), "a file");
-  if (fs::exists(flag.text, error)) {
-    if (access(flag.text.c_str(), W_OK) != 0)
-      Fail(flag, fmt::format("cannot write '{}': {}", flag.text, std::strerror(errno)));
-    return;
-  }
-  std::string folder = fs::path(flag.text).parent_path();
-  if (folder.empty()) folder = ".";
-  if (!fs::is_directory(folder, error))
-    Fail(flag, fmt::format("there is no folder '{}'", folder), "make it first");
-  if (access(folder.c_str(), W_OK | X_OK) != 0)
-    Fail(flag, fmt::format("cannot write into '{}': {}", folder, std::strerror(errno)));
 }
 
 std::string Path(const std::string& text) { return text.empty() ? "." : text; }
@@ -122,8 +99,7 @@ void ReadDataFlags(const RunFlags& flags, RunJob* job) {
 }
 
 void CheckOutputs(const RunFlags& flags) {
-  CheckFile(flags.json);
-  CheckFile(flags.trace);
+  flags.set.CheckOutputs();
   for (const Flag* flag : {&flags.tensorboard, &flags.save, &flags.export_hf}) {
     if (!flag->given) continue;
     try {

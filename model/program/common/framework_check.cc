@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a framework refuses of a layout, at the flag or the line of a file that asks for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/program/common/job_flags.h"
+
+namespace orrery::cli {
+namespace {
+
+// A layout without what one flag asks for.
+struct AxisFlag {
+  const Flag LayoutFlags::*flag;
+  void (*take)(const FrameworkPreset&, Strategy*);
+};
+
+constexpr AxisFlag kAxes[] = {
+    {&LayoutFlags::zero,
+     [](const FrameworkPreset& preset, Strategy* s) { s->zero = preset.zero.front(); }},
+    {&LayoutFlags::dp_outer, [](const FrameworkPreset&, Strategy* s) { s->dp_outer = 1; }},
+    {&LayoutFlags::sequence_parallel,
+     [](const FrameworkPreset&, Strategy* s) { s->sequence_parallel = false; }},
+    {&LayoutFlags::schedule,
+     [](const FrameworkPreset&, Strategy* s) { s->schedule = PipelineSchedule::k1F1B; }},
+    {&LayoutFlags::layout, [](const FrameworkPreset&, Strategy* s) { s->layout = nullptr; }},
+    {&LayoutFlags::cp_method,
+     [](const FrameworkPreset& preset, Strategy* s) { s->context = preset.DefaultContext(); }},
+    {&LayoutFlags::recompute,
+     [](const FrameworkPreset&, Strategy* s) { s->recompute = Recompute::kNone; }},
+    {&LayoutFlags::offload, [](const FrameworkPreset&, Strategy* s) { s->offload = Offload{}; }},
+    {&LayoutFlags::cp, [](const FrameworkPreset&, Strategy* s) { s->cp = 1; }},
+    {&LayoutFlags::pp, [](const FrameworkPreset&, Strategy* s) { s->pp = 1; }},
+    {&LayoutFlags::tp, [](const FrameworkPreset&, Strategy* s) { s->tp = 1; }},
+};
+
+// The flag without which the framework refuses something else, or nothing; null: it was not given.
+const Flag* Culprit(const LayoutFlags& flags, const FrameworkPreset& preset, const Strategy& s,
+                    const std::string& refusal) {
+  for (const AxisFlag& axis : kAxes) {
+    const Flag& flag = flags.*axis.flag;
+    Strategy other = s;
+    axis.take(preset, &other);
+    if (flag.given && preset.Refuses(other) != refusal) return &flag;
+  }
+  return nullptr;
+}
+
+std::string BaseOf(const std::string& name) { return name.substr(0, name.find('@')); }
+
+}  // namespace
+
+std::string ReleaseThatOffers(const FrameworkPreset& preset, const Strategy& s) {
+  const std::string own = SplitReference(preset.name).name;
+  for (const std::string& name : FrameworkNames()) {
+    if (name != own && BaseOf(name) == BaseOf(own) && FindFramework(name).Refuses(s).empty())
+      return name;
+  }
+  return "";
+}
+
+void TakeRelease(JobFlags* job, LayoutFlags layout) {
+  layout.placement = {};  // no axis, and its hosts are not known yet
+  const FrameworkPreset& preset = FindFramework(job->framework.text);
+  const Strategy least = LeastStrategy(layout.Read(), preset);
+  const std::string refusal = preset.Refuses(least);
+  const std::string release = refusal.empty() ? "" : ReleaseThatOffers(preset, least);
+  if (release.empty()) return;
+  job->framework.text = release;
+  job->notes.push_back(fmt::format("predicted as {}: {}", release, refusal));
+}
+
+void CheckFramework(const LayoutFlags& flags, const FrameworkPreset& preset, const Strategy& s) {
+  const std::string refusal = preset.Refuses(s);
+  if (refusal.empty()) return;
+  const std::string release = ReleaseThatOffers(preset, s);
+  const std::string hint = release.empty()
+                               ? "--framework orrery offers every combination that can be lowered"
+                               : fmt::format(
+                                     "--framework {} has it; orrery offers every combination that "
+                                     "can be lowered",
+                                     release);
+  const Flag* flag = Culprit(flags, preset, s, refusal);
+  if (flag == nullptr) throw InputError(refusal, hint);
+  throw InputError({{flag->where, refusal, hint}});
+}
+
+}  // namespace orrery::cli

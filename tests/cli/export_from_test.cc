@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan export --from` a launch script: what the target's own framework lacks, another release of it may have.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ExportFrom : public testing::Test {
+ protected:
+  ExportFrom() {
+    WriteText(
+        script_,
+        "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 12 \\\n"
+        "  --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --vocab-size 50257 \\\n"
+        "  --max-position-embeddings 1024 --micro-batch-size 2 --global-batch-size 64 \\\n"
+        "  --bf16 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads \\\n"
+        "  --ckpt-format fsdp_dtensor --use-distributed-optimizer\n");
+  }
+  Outcome Export(const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"export", "--from", script_, "--topology", "dgx-h100"};
+    words.insert(words.end(), more.begin(), more.end());
+    return RunPlan(words);
+  }
+
+  std::string script_ = ScratchFolder() + "/fsdp.sh";
+};
+
+TEST_F(ExportFrom, AFrameworkWithoutShardsIsRefusedAtTheLineThatAsksForThem) {
+  const Outcome outcome = Export({"--to", "megatron", "--framework", "megatron"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr(script_ + ":4:"), HasSubstr("has no ZeRO stage 2"),
+                                 HasSubstr("hint: --framework megatron@sharded")));
+}
+
+TEST_F(ExportFrom, TheReleaseThatHasThemIsTakenWhereNoneIsNamed) {
+  for (const char* target : {"megatron", "bridge"}) {
+    const Outcome outcome = Export({"--to", target});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.out,
+                AllOf(HasSubstr("Predicted for megatron@sharded"),
+                      HasSubstr("(ZeRO 2), micro-batch 2 x 2"), HasSubstr("optim_grads")));
+  }
+  EXPECT_EQ(Export({"--to", "megatron", "--zero", "1"}).out.find("@sharded"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace orrery
