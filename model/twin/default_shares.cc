@@ -24,8 +24,9 @@ struct Priced {
 
 bool ChoosesShares(const ModelSpec& model, const FrameworkPreset& preset, const Strategy& s) {
   const int64_t chunks = int64_t{1} * s.pp * s.vpp;
+  const int64_t counted = model.layers + (s.count_embedding ? 1 : 0) + (s.count_head ? 1 : 0);
   return preset.uneven_chunks && !s.layout && s.vpp > 1 && model.decoder_layers == 0 &&
-         s.schedule == PipelineSchedule::kInterleaved && model.layers % chunks != 0;
+         s.schedule == PipelineSchedule::kInterleaved && counted % chunks != 0;
 }
 
 std::shared_ptr<const std::vector<int>> DefaultShares(const Job& job, const Strategy& s) {

@@ -9,7 +9,8 @@
 
 namespace orrery {
 
-// The framework has no rule of its own for these chunks: it takes a layout, and no layout or rule for the ends is given.
+// The framework has no rule of its own for these chunks: it takes a layout, none is given, and layers do not divide, with the
+// ends where they count as layers.
 bool ChoosesShares(const ModelSpec& model, const FrameworkPreset& preset, const Strategy& strategy);
 
 // The fastest of RunsOfFullerChunks() and of the rule of model/plan/lower/balance.h, in closed form: of those that fit with the

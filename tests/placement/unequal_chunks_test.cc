@@ -126,6 +126,10 @@ TEST(UnequalChunks, LayersThatDivideOrAreNamedStay) {
   const SmallJob small(SmallCluster(4, 1, kOneSwitch), 24, 8);
   EXPECT_EQ(DefaultShares(small.job, Interleaved(4, 3)), nullptr);
   const SmallJob other(SmallCluster(4, 1, kOneSwitch), 14, 8);
+  Strategy counted = Interleaved(4, 2);  // 16 with both ends
+  EXPECT_NE(DefaultShares(other.job, counted), nullptr);
+  counted.count_embedding = counted.count_head = true;
+  EXPECT_EQ(DefaultShares(other.job, counted), nullptr);
   Strategy named = Interleaved(4, 3);
   named.layout = std::make_shared<const std::vector<int>>(
       std::vector<int>{1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 1, 1});
