@@ -163,4 +163,19 @@ Flops ModelFlopsPerSequence(const ModelSpec& spec, int64_t seq_len, int64_t mask
   return Flops(4 * products + 6 * (attention + adapters));
 }
 
+Flops MaskedFlopsPerSequence(const ModelSpec& spec, int64_t seq_len) {
+  const bool stacks = spec.decoder_layers > 0;
+  if (spec.family == Family::kMlp || (spec.family == Family::kEncoder && !stacks)) return Flops(0);
+  const auto tokens = static_cast<double>(seq_len);
+  const int64_t causal = stacks ? spec.decoder_layers : spec.layers;
+  double keys = 0;  // that a query does not see, on the average, over all layers
+  for (int64_t i = 0; i < causal; ++i) {
+    const int64_t window = stacks ? 0 : spec.Window(i);
+    const double seen =
+        static_cast<double>(window > 0 ? std::min(window, seq_len) : seq_len);  // at most
+    keys += seen * (seen - 1) / (2 * tokens);
+  }
+  return Flops(12 * keys * tokens * static_cast<double>(QueryWidth(spec)));
+}
+
 }  // namespace orrery

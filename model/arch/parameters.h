@@ -57,5 +57,11 @@ int64_t AdapterParameters(const ModelSpec& spec, const Lora& lora, int tensor = 
 // forward pass: 4 N per token instead of 6 N, 6 per token and weight of adapters, attention as before.
 Flops ModelFlopsPerSequence(const ModelSpec& spec, int64_t seq_len, int64_t masked_positions,
                             const Lora& lora = {});
+// That convention in words, for answers.
+inline constexpr const char* kMfuCounts =
+    "products of forward and backward pass, and attention over whole sequences as papers print it, "
+    "masked or not; no recomputation";
+// What a causal mask leaves out of them: keys behind a query, half of the square; of a window, those in front of the sequence.
+Flops MaskedFlopsPerSequence(const ModelSpec& spec, int64_t seq_len);
 
 }  // namespace orrery

@@ -62,6 +62,7 @@ const FactRow kFacts[] = {
     {"offers", "offload_activations", &Preset::offload_activations},
     {"offers", "context", &Preset::context},
     {"offers", "fp8", &Preset::fp8},
+    {"offers", "fp8_weights_zero", &Preset::fp8_weights_zero, 0, 3},
     {"facts", "attention", &Preset::attention},
     {"facts", "fp8_fused_casts", &Preset::fused_casts},
     {"facts", "fp8_weights", &Preset::fp8_weights},

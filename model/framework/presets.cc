@@ -179,7 +179,8 @@ Strategy FrameworkPreset::Complete(const Strategy& chosen, Precision precision) 
 
 Strategy FrameworkPreset::Complete(const Strategy& degrees, const Workload& work) const {
   Strategy s = Complete(degrees, work.precision);
-  s.fp8_weights = Has(fp8_weights, work.fp8) && CanHoldCodes(work, s);
+  s.fp8_weights = Has(fp8_weights, work.fp8) && CanHoldCodes(work, s) &&
+                  (s.zero >= fp8_weights_zero || s.shards() == 1);
   return s;
 }
 
@@ -208,6 +209,17 @@ bool FrameworkPreset::FusesCast(ProductType product) const {
   });
 }
 
+bool FrameworkPreset::LacksCodes(int zero) const {
+  const auto fact = facts.find("facts.fp8_weights");
+  return zero < fp8_weights_zero && !fp8_weights.empty() && fact != facts.end() &&
+         fact->second.file == kOwnFact;
+}
+
+int FrameworkPreset::DefaultZero() const {
+  const auto can = std::ranges::find_if(zero, [&](int stage) { return !LacksCodes(stage); });
+  return can == zero.end() ? zero.front() : *can;
+}
+
 std::string FrameworkPreset::Refuses(const Strategy& s) const {
   const std::string words = FrameworkWords(name);
   if (s.tp > 1 && !tensor) return fmt::format("{} has no tensor parallelism", words);
@@ -227,6 +239,10 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
     return fmt::format("{} has hybrid sharding with ZeRO {} alone", words, hybrid_zero);
   if (!Has(zero, s.zero) && !(s.zero == 0 && s.shards() == 1))
     return fmt::format("{} has no ZeRO stage {}", words, s.zero);
+  if (s.shards() > 1 && LacksCodes(s.zero))
+    return fmt::format(
+        "{} holds weights in 8 bits with ZeRO {} or more alone: --zero {}, or --fp8-weights off",
+        FrameworkWords(SplitReference(name).name), fp8_weights_zero, fp8_weights_zero);
   if (s.pp > 1 && s.zero > zero_with_pipeline) {
     return fmt::format("{} runs pipelines only with ZeRO up to stage {}", words,
                        zero_with_pipeline);

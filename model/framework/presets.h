@@ -101,6 +101,7 @@ struct FrameworkPreset {
   bool compile_loss = false;     // the loss is one kernel per direction on logits in 16 bits
   bool padded_vocab = false;     // rows of the vocabulary are padded to what products like
   std::vector<Fp8> fp8_weights;  // recipes whose weights it holds and gathers in 8 bits
+  int fp8_weights_zero = 0;      // the least ZeRO stage with which it can, on several ranks
   Strategy defaults;             // knobs; degrees are all 1
   bool master_weights = true;    // Workload::master_weights of its runs
   double dropout = 0;            // of runs whose settings do not name any
@@ -134,6 +135,10 @@ struct FrameworkPreset {
   bool FusesCast(ProductType product) const;
   // Empty, or the sentence that says what the framework cannot do.
   std::string Refuses(const Strategy& strategy) const;
+  // Of several ranks where none is asked for.
+  int DefaultZero() const;
+  // The user wants weights in 8 bits, and the framework cannot hold them so with this ZeRO stage on several ranks.
+  bool LacksCodes(int zero) const;
 };
 
 // Reads the keys description, offers, defaults, aliases and published_as of a profile file over what

@@ -161,6 +161,17 @@ bool BeforeGradients(const Strategy& s, int stage, int64_t micro_batches) {
   return micro_batches <= int64_t{4} * s.pp;
 }
 
+// The first stage with the most layers: of equal ones it holds the most micro-batches.
+int FirstWithMost(const Strategy& strategy, const std::vector<LayerRange>& chunks) {
+  std::vector<int64_t> held(static_cast<std::size_t>(strategy.pp), 0);
+  const bool in_a_v = strategy.schedule == PipelineSchedule::kZeroBubbleV;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const int stage = ChunkAt(in_a_v, strategy.pp, static_cast<int>(i)).stage;
+    held[static_cast<std::size_t>(stage)] += chunks[i].count;
+  }
+  return static_cast<int>(std::ranges::max_element(held) - held.begin());
+}
+
 }  // namespace
 
 std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks,
@@ -170,11 +181,13 @@ std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<L
   for (int stage = 0; stage < pp; ++stage) {
     if (chunks[stage].count >= chunks[fullest].count) fullest = stage;
   }
+  const int first = FirstWithMost(strategy, chunks);
   std::vector<int> stages;
   // At the turn of a V two chunks share a tensor that forms count twice.
   const int last = strategy.schedule == PipelineSchedule::kZeroBubbleV ? pp - 1 : pp;
   for (int stage = 0; stage < last; ++stage) {
-    if (every_stage || stage <= 1 || stage + 2 >= pp || stage == fullest) stages.push_back(stage);
+    if (every_stage || stage <= 1 || stage + 2 >= pp || stage == fullest || stage == first)
+      stages.push_back(stage);
   }
   const auto walked = static_cast<int>(std::min<int64_t>(micro_batches, int64_t{4} * pp));
   std::vector<StageSlots> all;

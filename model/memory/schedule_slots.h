@@ -39,8 +39,8 @@ struct StageSlots {
   std::array<double, kSlackGroups> slack{};  // slots beyond those in use that the layout adds
 };
 
-// The stages that can be fullest: the first two, the last two and the last one with the most layers; all of
-// them with `every_stage`.
+// The stages that can be fullest: the first two, the last two, the last one with the most layers in its first chunk and the first
+// one with the most in all of its chunks; all of them with `every_stage`.
 std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks,
                                    int64_t micro_batches, bool every_stage);
 

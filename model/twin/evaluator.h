@@ -168,6 +168,7 @@ class Evaluator {
                                                        const Strategy& strategy);
   bool MayGain(const Visit& visit, const Entry& entry, double below, ShareCounts* counts);
   std::optional<Entry> Moved(const Visit& visit, const Entry& entry, ShareCounts* counts);
+  void MoveUnfit(const Visit& visit, double below, SplitResult* result);
   // The least of what `of` says of the layer tables of a group, over its shards.
   template <class Of>
   double LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of);

@@ -28,6 +28,7 @@ Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& 
                                                   job.work.masked_positions, job.work.lora) *
                             sequences)
                                .value;
+  prediction.masked_flops = MaskedFlopsPerSequence(job.model, job.work.seq_len).value * sequences;
   const double own_peak = job.gpu->Peak(job.work.precision).value;
   prediction.peak_flops = static_cast<double>(layout.ranks()) * own_peak;
   if (job.topology != nullptr) {
@@ -274,6 +275,7 @@ Prediction PredictPlan(const Job& job, const ir::Plan& plan) {
   const StepTime time = SimulateStep(plan, ClusterOf(job), job.prices(), &step);
   Prediction prediction = PredictionOf(job, degrees, time);
   prediction.model_flops = ir::FactsOf(plan).flops;
+  prediction.masked_flops = 0;  // not to be seen
   prediction.SetTime(time);
   prediction.simulated = std::move(step);
   AddPlanConfidence(job, plan, &prediction);

@@ -39,6 +39,7 @@ struct Prediction {
   std::string
       not_simulated;  // why the rule of kAuto left `time` to the closed form; "": it did not
   double tokens = 0, model_flops = 0;        // of the step; without recomputation
+  double masked_flops = 0;                   // of those, what a causal mask leaves out
   double peak_flops = 0;                     // FLOP/s of all GPUs
   std::optional<double> dollars_per_second;  // of all nodes
   double tokens_per_second = 0;
@@ -60,6 +61,8 @@ struct Prediction {
   const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
   // The rule of kAuto was applied.
   bool settled() const { return simulated || !not_simulated.empty(); }
+  // MFU without what a causal mask leaves out.
+  double MaskedMfu() const { return mfu * (1 - masked_flops / model_flops); }
   // Simulated unperturbed, and more than kEnginesDiffer from the closed form.
   bool EnginesDiffer() const;
   // One step time in every answer: throughput, MFU and prices follow it.

@@ -26,6 +26,31 @@ std::vector<int64_t> LeastLayers(const Strategy& s) {
   return least;
 }
 
+std::vector<std::shared_ptr<const std::vector<int>>> RunsOfFullerChunks(int64_t layers,
+                                                                        const Strategy& s) {
+  std::vector<std::shared_ptr<const std::vector<int>>> runs;
+  const int64_t chunks = int64_t{1} * s.pp * s.vpp;
+  if (s.schedule != PipelineSchedule::kInterleaved || s.vpp == 1 || layers % chunks == 0)
+    return runs;
+  const std::vector<int> without_first =
+      s.count_embedding ? std::vector<int>{1} : std::vector<int>{0, 1};
+  const std::vector<int> without_last = s.count_head ? std::vector<int>{1} : std::vector<int>{0, 1};
+  for (const int first : without_first) {
+    for (const int last : without_last) {
+      const int64_t all = layers + first + last, each = all / chunks, fuller = all % chunks;
+      if (each == 0) continue;
+      for (int64_t from = 0; from + fuller <= (fuller == 0 ? 0 : chunks); ++from) {
+        std::vector<int> held(static_cast<std::size_t>(chunks), static_cast<int>(each));
+        for (int64_t i = from; i < from + fuller; ++i) ++held[static_cast<std::size_t>(i)];
+        held.front() -= first;
+        held.back() -= last;
+        runs.push_back(std::make_shared<const std::vector<int>>(std::move(held)));
+      }
+    }
+  }
+  return runs;
+}
+
 std::optional<double> ShareClimb::Price(const std::vector<int64_t>& held, double most) {
   if (priced >= most_priced) return std::nullopt;
   ++priced;
@@ -173,16 +198,28 @@ double LayoutClimb::TryAll(std::vector<int64_t>* chunks, double seconds) {
   return seconds;
 }
 
+double LayoutClimb::TryRuns(const Strategy& s, Shared* layout, double seconds) {
+  const int64_t layers = std::accumulate((*layout)->begin(), (*layout)->end(), int64_t{0});
+  for (const Shared& run : RunsOfFullerChunks(layers, s)) {
+    if (priced >= most_priced) break;
+    ++priced;
+    const auto then = price(run, seconds * kLess);
+    if (then && fits(run)) seconds = *then, *layout = run;
+  }
+  return seconds;
+}
+
 double LayoutClimb::Run(const Strategy& s, Shared* layout, double seconds) {
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
   std::vector<int64_t> of_stages(static_cast<std::size_t>(s.pp), 0);
   for (std::size_t i = 0; i < (*layout)->size(); ++i)
     of_stages[static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, static_cast<int>(i)).stage)] +=
         (**layout)[i];
-  const double by_stage = Climb([&](const auto& held) { return SpreadShares(held, s); },
-                                LeastLayers(s), &of_stages, seconds);
+  double by_stage = Climb([&](const auto& held) { return SpreadShares(held, s); }, LeastLayers(s),
+                          &of_stages, seconds);
   if (by_stage < seconds) *layout = SpreadShares(of_stages, s);
   if (s.vpp == 1) return by_stage;
+  by_stage = TryRuns(s, layout, by_stage);
   std::vector<int64_t> chunks((*layout)->begin(), (*layout)->end());
   std::vector<int64_t> least(chunks.size(), 1);
   least.front() = least.back() = 0;  // the embedding and the head are enough for a chunk

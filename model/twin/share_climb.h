@@ -51,10 +51,18 @@ struct LayoutClimb {
 
  private:
   double TryAll(std::vector<int64_t>* chunks, double seconds);
+  double TryRuns(const Strategy& s, Shared* layout, double seconds);
   template <class Spread>
   double Climb(const Spread& spread, std::vector<int64_t> least, std::vector<int64_t>* held,
                double seconds);
 };
+
+// Shares of an interleaved pipeline whose layers do not divide by its chunks: those chunks that hold one more follow each other,
+// from any place on, and the first and the last chunk hold a layer as any other or give it up for the embedding or the head
+// (Strategy::count_embedding, count_head: they do). Where the fuller chunks are spread over a round, each round of
+// micro-batches waits for them again; in one piece, one round does, or, a round long, none. Empty: layers divide, or no such pipeline.
+std::vector<std::shared_ptr<const std::vector<int>>> RunsOfFullerChunks(int64_t layers,
+                                                                        const Strategy& strategy);
 
 // A layer for each chunk of a stage, but for those of the embedding and the head.
 std::vector<int64_t> LeastLayers(const Strategy& strategy);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/memory/software_memory.h"
+#include "model/twin/default_shares.h"
 #include "model/twin/share_climb.h"
 #include "model/twin/time_bound.h"
 #include "model/twin/visit.h"
@@ -108,7 +109,8 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
     return limits_.Total(Bytes(allocated), communicators).value;
   };
   const double margin = limits_.WithMargin().value;
-  const double limit = total(entry.allocated) <= margin ? margin : limits_.capacity.value;
+  const double needs = total(entry.allocated);  // a near miss: no more than that
+  const double limit = needs <= margin ? margin : std::max(limits_.capacity.value, needs);
   Entry best = entry;
   Strategy& s = best.strategy;
   LayoutClimb climb;
@@ -169,7 +171,7 @@ bool Evaluator::MayGain(const Visit& visit, const Entry& entry, double below, Sh
 
 void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result) {
   if (!request_.shares || request_.fixed.layout || !preset_.uneven_chunks || split.pp == 1 ||
-      request_.model.family == Family::kMlp || result->best.empty())
+      request_.model.family == Family::kMlp)
     return;
   const EvaluateOptions options;
   Visit visit{split, 0, options, {}};
@@ -198,6 +200,25 @@ void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result
   }
   best.insert(best.end(), faster.begin(), faster.end());
   std::ranges::sort(best, {}, &Entry::rank);
+  MoveUnfit(visit, below, result);
+}
+
+// What needs more memory is named with its step: where chunks do not divide, that of shares as good as those of the rows.
+void Evaluator::MoveUnfit(const Visit& visit, double below, SplitResult* result) {
+  std::optional<Entry>&near = result->near_miss, &unlimited = result->unlimited;
+  const bool same = near && unlimited && near->rank == unlimited->rank;
+  for (std::optional<Entry>* one : {&near, &unlimited}) {
+    if (!*one || (same && one == &unlimited)) continue;
+    Strategy kind = (*one)->strategy;
+    kind.layout = nullptr;
+    const Bytes total = limits_.Total(Bytes((*one)->allocated), Communicators(kind));
+    if (total <= limits_.capacity || !ChoosesShares(request_.model, preset_, kind) ||
+        !MayGain(visit, **one, below, &result->counts.shares))
+      continue;
+    if (std::optional<Entry> moved = Moved(visit, **one, &result->counts.shares))
+      *one = std::move(moved);
+  }
+  if (same) unlimited = near;
 }
 
 }  // namespace orrery

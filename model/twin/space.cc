@@ -243,6 +243,7 @@ std::vector<ShardChoice> Space::Shards(int pp, int data, int cp) const {
   std::vector<ShardChoice> all;
   for (const int zero : fixed.zero ? std::vector<int>{*fixed.zero} : preset_.zero) {
     if (pp > 1 && zero > preset_.zero_with_pipeline) continue;
+    if (preset_.LacksCodes(zero)) continue;
     if (zero < 3 && fixed.offload && fixed.offload->weights) continue;
     for (const int64_t outer : Divisors(data)) {
       if (fixed.dp_outer ? outer != *fixed.dp_outer : outer > 1 && !preset_.hybrid) continue;

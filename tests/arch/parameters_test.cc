@@ -102,6 +102,21 @@ TEST(Flops, FollowThePalmFormulaWithGroupedQueries) {
   EXPECT_NEAR(ModelFlopsPerSequence(s, 8192, 0).value / (t * (6 * n + attention)), 1.0, 1e-12);
 }
 
+// Of 8,192 positions a query sees 4,096.5 on the average; a window of 1,024 is cut at the front of the sequence alone.
+TEST(Flops, ACausalMaskLeavesOutHalfOfTheSquare) {
+  ModelSpec s = LoadModel("llama3-8b").spec;
+  const double t = 8192, width = Value(s.heads) * Value(s.head_dim), layers = Value(s.layers);
+  const double square = 12 * layers * width * t * t;
+  EXPECT_NEAR(MaskedFlopsPerSequence(s, 8192).value / (square / 2), 1.0, 1e-3);
+  s.windows.assign(static_cast<std::size_t>(s.layers), 1024);
+  EXPECT_NEAR(MaskedFlopsPerSequence(s, 8192).value / (12 * layers * width * 1024 * 1023 / 2), 1.0,
+              1e-12);
+  EXPECT_EQ(MaskedFlopsPerSequence(LoadModel("bert-large").spec, 512).value, 0);
+  EXPECT_EQ(MaskedFlopsPerSequence(LoadModel("linear-20-1").spec, 1).value, 0);
+  const ModelSpec t5 = LoadModel("t5-small").spec;
+  EXPECT_DOUBLE_EQ(MaskedFlopsPerSequence(t5, 100).value, 12 * 6 * 512.0 * 100 * 99 / 2);
+}
+
 TEST(Flops, HeadOfAnEncoderSeesMaskedPositionsOnly) {
   const ModelSpec s = LoadModel("bert-large").spec;
   const double per_position = 6 * Value(s.hidden) * Value(s.vocab + s.hidden);

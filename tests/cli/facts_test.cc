@@ -98,6 +98,27 @@ TEST(Facts, ARecipeIsThatOfTheReleaseThatIsPriced) {
       << held.out << held.err;
 }
 
+// Papers print MFU with whole attention; at 131,072 tokens half of most FLOPs is masked.
+TEST(Facts, MfuSaysWhatItCounts) {
+  const auto predict = [](const char* length, bool json) {
+    std::vector<std::string> words = {"predict",  "--model",     "llama3-8b", "--topology",
+                                      "dgx-h100", "--nodes",     "1",         "--tp",
+                                      "8",        "--seq-len",   length,      "--global-batch",
+                                      "8",        "--recompute", "full"};
+    if (json) words.emplace_back("--json");
+    return RunPlan(words).out;
+  };
+  const char* const note = "without what the causal mask leaves out";
+  EXPECT_NE(Folded(predict("131072", false)).find(note), std::string::npos);
+  EXPECT_EQ(Folded(predict("2048", false)).find(note), std::string::npos);
+  const auto record = nlohmann::json::parse(predict("131072", true))["prediction"];
+  const double whole = record["mfu"], rest = record["mfu_without_masked"];
+  EXPECT_LT(rest, 0.62 * whole);
+  EXPECT_GT(rest, 0.5 * whole);
+  EXPECT_NE(record["mfu_counts"].get<std::string>().find("attention over whole sequences"),
+            std::string::npos);
+}
+
 // One H100, plain PyTorch 2: 36.4 ms compiled, 53.8 eager (calib/data/published_runs.csv, h100torch).
 TEST(Facts, AutocastAndCompilerSetTheTrafficOfAStep) {
   const auto step = [](const std::string& framework, const std::string& facts) {

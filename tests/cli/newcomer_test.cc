@@ -37,8 +37,8 @@ TEST(Newcomer, EveryFileIsAnswered) {
     const fs::path& sample = samples[i];
     const Outcome outcome = Answer(sample.string());
     EXPECT_EQ(outcome.code, 0) << sample << outcome.err;
-    EXPECT_THAT(outcome.out, AllOf(HasSubstr("Best by time"), HasSubstr("(--seq-len)"),
-                                   HasSubstr("M tokens (--global-batch)")))
+    EXPECT_THAT(Folded(outcome.out), AllOf(HasSubstr("Best by time"), HasSubstr("(--seq-len)"),
+                                           HasSubstr("M tokens: 4.2 M on any cluster")))
         << sample;
   }
 }
@@ -51,7 +51,9 @@ TEST(Newcomer, LengthAndBatchFollowTheDocumentedRule) {
   EXPECT_THAT(Folded(phi.out), HasSubstr("sequence length 2048, the model's longest"));
   EXPECT_THAT(Folded(phi.out), HasSubstr("global batch 2112"));
   const Outcome many = Answer(Sample("llama-3.1-8b"), "192");  // 1,536 GPUs: half of them
-  EXPECT_THAT(Folded(many.out), HasSubstr("global batch 768"));
+  EXPECT_THAT(Folded(many.out),
+              HasSubstr("global batch 768 sequences, 6.3 M tokens: 4.2 M on any cluster, rounded "
+                        "up to a multiple of 768 (1 in 2 GPUs) (--global-batch)"));
 }
 
 // A run would take days on a default batch of millions of tokens.

@@ -188,6 +188,7 @@ TEST(MovedLayers, TheSearchEqualsBruteForceOverChunks) {
   for (const Case& one : {Case{kFlat, 2, 2, 4, 2, 11, 8},
                           Case{kFlat, 2, 2, 4, 2, 12, 16},
                           Case{kFlat, 2, 1, 2, 3, 10, 8},
+                          Case{kFlat, 4, 1, 4, 3, 14, 4},
                           Case{kOversubscribed, 2, 2, 4, 2, 12, 8},
                           Case{kFlat, 2, 2, 4, 2, 14, 12},
                           Case{kFlat, 2, 2, 4, 2, 13, 24},

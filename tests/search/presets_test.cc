@@ -2,7 +2,7 @@
 // What each framework offers and how it completes a strategy.
 #include "model/framework/presets.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "model/base/diagnostics.h"
 #include "model/framework/profile.h"
@@ -88,6 +88,17 @@ TEST(Presets, RecipesSayWhichWeightsAreHeldInEightBits) {
   EXPECT_FALSE(held("nemo", Fp8::kOff));
   EXPECT_FALSE(held("nemo+fp8_weights=off", Fp8::kDelayed));
   EXPECT_FALSE(held("megatron", Fp8::kDelayed));
+  Strategy copies;  // of all weights on each rank
+  copies.dp = 8;
+  Workload delayed;
+  delayed.fp8 = Fp8::kDelayed;
+  EXPECT_FALSE(FindFramework("nemo").Complete(copies, delayed).fp8_weights);
+  EXPECT_EQ(FindFramework("nemo").Refuses(copies), "");
+  EXPECT_THAT(FindFramework("nemo+fp8_weights=delayed").Refuses(copies),
+              ::testing::HasSubstr("holds weights in 8 bits with ZeRO 1 or more alone"));
+  EXPECT_TRUE(FindFramework("orrery+fp8_weights=delayed").Complete(copies, delayed).fp8_weights);
+  copies.zero = 1;
+  EXPECT_EQ(FindFramework("nemo+fp8_weights=delayed").Refuses(copies), "");
   EXPECT_TRUE(held("megatron+fp8_weights=blockwise,mxfp8", Fp8::kBlockwise));
   EXPECT_FALSE(held("megatron+fp8_weights=blockwise,mxfp8", Fp8::kMxfp8));  // of ZeRO 1 and 2
   Workload work;

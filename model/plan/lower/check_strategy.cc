@@ -150,7 +150,9 @@ Result CheckContext(const ModelSpec& model, const Workload& work, const Strategy
   const bool ring = c.method == CpMethod::kRing || (two_level && c.inner < s.cp);
   for (int64_t i = 0; ring && i < model.layers; ++i) {
     if (const int64_t window = model.Window(i); window > 0 && window < work.seq_len)
-      return Refusal{"a ring over cp has no sliding window", "use allgather or ulysses"};
+      return Refusal{"a ring over cp has no sliding window",
+                     "use allgather or ulysses (--cp-method), as with TransformerEngine, which "
+                     "refuses windows with p2p"};
   }
   if (two_level && work.dropout > 0)
     return Refusal{"attention dropout with a2a_ring is not lowered", "use ring, or no dropout"};

@@ -10,6 +10,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "model/arch/parameters.h"
 #include "model/base/text.h"
 #include "model/collectives/group_shapes.h"
 #include "model/plan/lower/balance.h"
@@ -24,6 +25,7 @@ namespace orrery::report {
 namespace {
 
 constexpr std::size_t kLabel = 18;
+constexpr double kMuchMasked = 0.1;  // of model FLOP: MFU is printed without it, too
 
 std::string Line(const std::string& label, const std::string& text) {
   return fmt::format("  {:<{}}{}\n", label, kLabel - 2, Fold(text, kLabel));
@@ -235,14 +237,21 @@ std::string MfuFormula(const Job& job, const Prediction& candidate) {
   number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
   const int64_t gpus = candidate.strategy.ranks();
   const std::string precision = Name(job.request.work.precision);
+  const std::string masked =
+      candidate.masked_flops > kMuchMasked * candidate.model_flops
+          ? fmt::format(
+                "; attention counts whole, as papers print it: {} without what the causal "
+                "mask leaves out",
+                Percent(candidate.MaskedMfu()))
+          : "";
   if (!job.request.topology.gpu_peak.empty()) {
-    return fmt::format("{} = {} model FLOP / ({} x {} in {} of {} GPUs)", Percent(candidate.mfu),
+    return fmt::format("{} = {} model FLOP / ({} x {} in {} of {} GPUs){}", Percent(candidate.mfu),
                        number, Format(Seconds(candidate.time.total)),
-                       Format(FlopsPerSecond(candidate.peak_flops)), precision, gpus);
+                       Format(FlopsPerSecond(candidate.peak_flops)), precision, gpus, masked);
   }
-  return fmt::format("{} = {} model FLOP / ({} x {} GPU{} x {} in {})", Percent(candidate.mfu),
+  return fmt::format("{} = {} model FLOP / ({} x {} GPU{} x {} in {}){}", Percent(candidate.mfu),
                      number, Format(Seconds(candidate.time.total)), gpus, gpus == 1 ? "" : "s",
-                     Format(job.profiles.gpu.Peak(job.request.work.precision)), precision);
+                     Format(job.profiles.gpu.Peak(job.request.work.precision)), precision, masked);
 }
 
 std::string PeakSource(const Job& job) {
@@ -347,6 +356,8 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
   json["tokens_per_s"] = candidate.tokens_per_second;
   json["samples_per_s"] = SamplesPerSecond(candidate);
   json["mfu"] = candidate.mfu;
+  json["mfu_counts"] = kMfuCounts;
+  json["mfu_without_masked"] = candidate.MaskedMfu();
   json["price_per_step_usd"] = nullptr;
   json["price_per_billion_tokens_usd"] = nullptr;
   if (candidate.price_per_step) json["price_per_step_usd"] = candidate.price_per_step->value;

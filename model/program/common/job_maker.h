@@ -37,7 +37,7 @@ class JobMaker {
   void SetLengths(const TrainingDefaults& defaults);
   // Sequences of kDefaultBatchTokens, rounded up to a multiple of the GPUs, or of the smallest of their halves that is no
   // less: then data parallelism over all of them, or over a power of two less, divides the batch.
-  int64_t DefaultBatch(int64_t seq_len) const;
+  int64_t DefaultBatch(int64_t seq_len, std::string* rule) const;
   void SetPrecision(const std::string& by_model);
   void ReadSkipped();
   void CheckProducts();

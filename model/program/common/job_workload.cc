@@ -160,10 +160,11 @@ void JobMaker::SetLengths(const TrainingDefaults& defaults) {
               "--global-batch");
   } else if (request_.global_batches.empty() && flags_.default_batch &&
              job_.model.spec.family != Family::kMlp) {
-    const int64_t batch = DefaultBatch(work.seq_len);
+    std::string rule;
+    const int64_t batch = DefaultBatch(work.seq_len, &rule);
     request_.global_batches = {batch};
     Own(fmt::format("global batch {} sequence{}", batch, batch == 1 ? "" : "s"), "--global-batch",
-        fmt::format("{:.1f} M tokens", 1e-6 * static_cast<double>(batch * work.seq_len)));
+        rule);
   } else if (request_.global_batches.empty()) {
     diagnostics_.Error(flags_.global_batch.where,
                        fmt::format("how many sequences are in a step? {} names no global batch",
@@ -175,13 +176,24 @@ void JobMaker::SetLengths(const TrainingDefaults& defaults) {
   work.masked_positions = MaskedPositions(job_.model.spec, defaults, work.seq_len);
 }
 
-int64_t JobMaker::DefaultBatch(int64_t seq_len) const {
+int64_t JobMaker::DefaultBatch(int64_t seq_len, std::string* rule) const {
   const int64_t sequences = std::max<int64_t>(1, (kDefaultBatchTokens + seq_len - 1) / seq_len);
   int64_t part = request_.gpus_per_node > 0 ? request_.gpus_per_node : request_.topology.node.gpus;
   part =
       std::max<int64_t>(1, part * *std::max_element(request_.nodes.begin(), request_.nodes.end()));
+  const int64_t gpus = part;
   while (part % 2 == 0 && part / 2 >= sequences) part /= 2;
-  return (sequences + part - 1) / part * part;
+  const int64_t batch = (sequences + part - 1) / part * part;
+  const auto millions = [](int64_t tokens) { return 1e-6 * static_cast<double>(tokens); };
+  *rule = fmt::format("{:.1f} M tokens: {:.1f} M on any cluster", millions(batch * seq_len),
+                      millions(kDefaultBatchTokens));
+  if (batch != sequences)
+    *rule += fmt::format(", rounded up to a multiple of {}{}", part,
+                         part == gpus ? " GPUs" : fmt::format(" (1 in {} GPUs)", gpus / part));
+  else if (sequences < gpus)
+    *rule += fmt::format(", a sequence for 1 in {:.3g} GPUs",
+                         static_cast<double>(gpus) / static_cast<double>(sequences));
+  return batch;
 }
 
 void JobMaker::SetPrecision(const std::string& by_model) {

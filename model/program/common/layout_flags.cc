@@ -14,6 +14,7 @@
 #include "model/hardware/host_order.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
+#include "model/twin/default_shares.h"
 
 namespace orrery::cli {
 namespace {
@@ -189,8 +190,9 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
   flags->Value(
       &layout, "--layout", "LIST",
       "layers of each pipeline stage, or of each chunk in the order chunk x stages + "
-      "stage: 7,14x8,7, or Megatron's Et*7|(t*8|)*14t*7L; a search finds shares for different "
-      "GPUs");
+      "stage: 7,14x8,7, or Megatron's Et*7|(t*8|)*14t*7L; unless told, as the framework does, and "
+      "where layers do not divide by chunks the fastest place of the fuller ones; a search moves "
+      "layers");
   flags->Value(
       &recompute, "--recompute", "HOW",
       "recompute activations in the backward pass: none, selective, full, op (torchtitan's "
@@ -349,7 +351,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
                                     : "omit --dp and choose --tp and --pp that divide it")}});
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);
-  strategy.zero = axes.zero.value_or(preset.zero.front());
+  strategy.zero = axes.zero.value_or(preset.DefaultZero());
   strategy.layout = axes.layout;
   const bool in_a_v = axes.schedule == PipelineSchedule::kZeroBubbleV;
   strategy.vpp = axes.vpp.value_or(in_a_v ? 2 : ChunksOf(axes.layout, strategy.pp));
@@ -398,6 +400,8 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
     });
     strategy.placement = axes.placement;
   }
+  if (auto shares = DefaultShares(JobOf(job.request, job.profiles), strategy))
+    strategy.layout = std::move(shares);
   if (flags.searches_placement()) {
     PlacementOptions options;
     options.layers = axes.layout == nullptr;

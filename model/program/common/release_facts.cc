@@ -74,7 +74,11 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
     if (CanHoldCodes(job.request.work, sharded)) {
       const bool held = std::ranges::find(preset.fp8_weights, recipe) != preset.fp8_weights.end();
       add("facts", "fp8_weights",
-          held && GathersCodes(recipe) ? "weights held and gathered in 8 bits"
+          held && GathersCodes(recipe)
+              ? fmt::format("weights held and gathered in 8 bits{}",
+                            preset.fp8_weights_zero > 0
+                                ? fmt::format(" from ZeRO {} on", preset.fp8_weights_zero)
+                                : "")
           : held ? "weights held in 8 bits with ZeRO 1 and 2, gathered in 16 once a step"
                  : "weights held in 16 bits, cast once a step");
     }

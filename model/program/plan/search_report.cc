@@ -10,11 +10,13 @@
 
 #include "model/base/text.h"
 #include "model/exchange/rules.h"
+#include "model/plan/lower/balance.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
+#include "model/twin/default_shares.h"
 #include "model/twin/evaluator.h"
 #include "model/twin/other_nodes.h"
 
@@ -349,7 +351,14 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
     text += fmt::format(" --recompute {}", RecomputeText(strategy.recompute));
   if (strategy.offload.on()) text += " --offload " + OffloadText(strategy.offload);
   if (strategy.sequence_parallel) text += " --sequence-parallel on";
-  if (strategy.layout) text += fmt::format(" --layout {}", exchange::ListText(*strategy.layout));
+  if (strategy.layout) {
+    text += fmt::format(" --layout {}", exchange::ListText(*strategy.layout));
+  } else if (ChoosesShares(job.request.model, FindFramework(job.request.framework), strategy)) {
+    std::vector<int> by_rule;  // without the flag, others would be chosen
+    for (const LayerRange& range : BalanceLayers(job.request.model.layers, strategy))
+      by_rule.push_back(static_cast<int>(range.count));
+    text += fmt::format(" --layout {}", exchange::ListText(by_rule));
+  }
   if (strategy.placement) text += " --placement " + PlacementText(*strategy.placement);
   return text;
 }
