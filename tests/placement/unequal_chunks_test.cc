@@ -2,6 +2,8 @@
 // Chunks of an interleaved pipeline whose layers do not divide: what a layout takes that names no layers.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -10,6 +12,7 @@
 #include "model/plan/lower/balance.h"
 #include "model/twin/default_shares.h"
 #include "model/twin/share_climb.h"
+#include "model/twin/step_predictor.h"
 #include "tests/placement/clusters.h"
 
 namespace orrery::testing {
