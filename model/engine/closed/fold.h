@@ -210,6 +210,17 @@ class Fold : private LayerPrices {
 
   // pipeline.cc: seconds by which messages hold the busiest stage up.
   double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time);
+  // Where all forward passes run before the first backward pass: of one of either kind, the slowest stage's seconds, and what a
+  // host that waits issues of it before it receives the next tensor.
+  struct Phases {
+    double forward = 0, backward = 0, host_forward = 0, host_backward = 0;
+    // Seconds of a micro-batch where its slowest stage, or a transfer of so long, holds up either phase.
+    double InPhases(double hop) const {
+      return std::max(forward, hop > 0 ? host_forward + hop : 0.0) +
+             std::max(backward, hop > 0 ? host_backward + hop : 0.0);
+    }
+  };
+  void AddPhases(const Turn& turn, const Stage& stage, const Work& work);
   void PriceHops();
   // Seconds of a transfer from a stage to the next one, or of the last stage to the first.
   double Hop(int stage) const;
@@ -389,6 +400,7 @@ class Fold : private LayerPrices {
   double saved_ = 0;    // SavedOnTheWay()
   // Of interleaved chunks: seconds of a micro-batch in one chunk of all stages, with its transfers.
   double lap_forward_ = 0, lap_backward_ = 0;
+  Phases phases_;
   double tails_ = 0;             // among the time of `tensor`
   int watched_ = 0;              // of a walk, the stage of the breakdown
   std::size_t way_ = 0;          // of StageMessages::ways, the replica that is looked at
