@@ -402,16 +402,15 @@ void Fold::AddUpdate(StepTime* time) const {
   double exposed = reduced.own + of_bubble + of_pipeline;
   double all = With(*this, Watched()).fold().Reduction(parameters);
   const NextGathers gathers = GathersAtEnd(parameters, fullest_layers);
-  double awaited_gather = gathers.awaited + gathers.late;
+  double awaited_gather = gathers.awaited;
   time->host -= std::min(time->host, HostAhead(gathers.late, reduced.in_pass));
-  if (outline_.states_on_host > 0) {
+  if (outline_.states_on_host > 0) {  // gathers beside the next step go when all updates have ended
     awaited_gather = UpdateThroughHost(parameters, awaited_gather, time);
   } else {
     time->optimizer = KernelsOfUpdate(parameters, stage_.layers);
   }
-  exposed += awaited_gather;
+  exposed += awaited_gather + WaitedBeside(gathers, time);
   all += gathers.all;
-  exposed += WaitedBeside(gathers, time) - gathers.late;
   time->bubble += gathers.waits;
   time->data += exposed;
   time->data_hidden += all - exposed;
