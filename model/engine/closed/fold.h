@@ -244,7 +244,13 @@ class Fold : private LayerPrices {
   int KindOf(int stage) const;
   int SlowestKind(int stage) const;
   Fold OfKind(int kind, const DataMessages& data) const {
-    return {form_, *table_.faster[static_cast<std::size_t>(kind - 1)], outline_, data, stages_, M_};
+    return Like(*table_.faster[static_cast<std::size_t>(kind - 1)], data);
+  }
+  // With another table and other messages.
+  Fold Like(const LayerTable& table, const DataMessages& data) const {
+    Fold fold(form_, table, outline_, data, stages_, M_);
+    fold.copies_apart_ = copies_apart_;
+    return fold;
   }
   const std::vector<int>& Hops() const {
     return stages_.ways.empty() ? stages_.hops : stages_.ways[way_].hops;

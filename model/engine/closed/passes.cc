@@ -38,8 +38,8 @@ bool Fold::ByFormula(StepTime* passes) {
   work.forward.copies = work.backward.copies = 0;
   const bool data_unlike = data_->fastest != nullptr && (fetches_ || scatters_);
   if (data_unlike || StagesUnlike()) {
-    Fold least(form_, StagesUnlike() ? table_.Fastest() : table_, outline_,
-               data_unlike ? *data_->fastest : *data_, stages_, M_);
+    Fold least =
+        Like(StagesUnlike() ? table_.Fastest() : table_, data_unlike ? *data_->fastest : *data_);
     *passes = least.Passes(&work);
     least.BoundPasses(work, passes);
   } else {
