@@ -23,8 +23,10 @@ double Fold::BesideGathers(int kind) const {
   return std::max(0.0, BesideLayer(pass, forward_) - turns);
 }
 
-// `left`: seconds that go beside the passes of the busiest stage.
+// `left`: seconds that go beside the passes of the busiest stage. Where the host of the only one issues slower than they arrive,
+// its kernels wait for the host alone.
 double Fold::LateInPass(double left) const {
+  if (outline_.stages == 1 && left <= work_.forward.host) return 0;
   return Beyond(left, stage_.layers * BesideGathers(), lap_forward_);
 }
 
