@@ -27,7 +27,8 @@ double Fold::BesideGathers(int kind) const {
 // its kernels wait for the host alone.
 double Fold::LateInPass(double left) const {
   if (outline_.stages == 1 && left <= work_.forward.host) return 0;
-  return Beyond(left, stage_.layers * BesideGathers(), lap_forward_);
+  const double issued = outline_.stages > 1 ? table_.layer.forward.host : 0.0;
+  return Beyond(left, stage_.layers * std::max(BesideGathers(), issued), lap_forward_);
 }
 
 // Where passes are walked: each chunk's first forward pass waits for its own layers, and starts when the schedule lets it. What
