@@ -95,6 +95,7 @@ struct SegmentCosting {
 
     OpPrice End() const {
       pass->context += ring.exposed();
+      pass->context_early += std::max(0.0, ring.exposed() - late.exposed());
       pass->behind = std::max(pass->behind, pass->busy());
       pass->context_hidden += ring.hidden();
       return put_off;

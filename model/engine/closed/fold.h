@@ -206,6 +206,7 @@ class Fold : private LayerPrices {
   StepTime Passes(Work* of_busiest);
   double TailsOf(const Turn& turn, const Work& work) const;
   void BookTurns(const Stage& stage, const Work& work, const Turn& turn, StepTime* time) const;
+  void BookEarly(const Turn& turn, StepTime* time) const;
   void AddKernels(const Stage& stage, StepTime* time) const;
   void Finish(StepTime* time) const;
   void Crowd(StepTime* time) const;
@@ -410,6 +411,7 @@ class Fold : private LayerPrices {
   double lap_forward_ = 0, lap_backward_ = 0;
   Phases phases_;
   double tails_ = 0;             // among the time of `tensor`
+  double early_ = 0;             // of `context`, among the time of `host`
   int watched_ = 0;              // of a walk, the stage of the breakdown
   std::size_t way_ = 0;          // of StageMessages::ways, the replica that is looked at
   std::size_t watched_way_ = 0;  // that of the breakdown

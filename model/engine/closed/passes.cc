@@ -151,6 +151,7 @@ StepTime Fold::Passes(Work* of_busiest) {
   }
   here_ = stage_;
   BookTurns(stage_, work, busiest, &time);
+  early_ = M_ * busiest.context_early;
   tails_ = TailsOf(busiest, work);
   if (outline_.stages > 1) {
     double held_up = AddPipeline(sum, busiest, work, &time);
@@ -185,9 +186,17 @@ void Fold::BookTurns(const Stage& stage, const Work& work, const Turn& turn, Ste
   if (outline_.moves_activations)
     time->offload_hidden = std::max(0.0, M_ * CopiesOf(stage) - time->offload);
   time->host = left - time->offload + HostOnce(work);
+  BookEarly(turn, time);
   const double shown = M_ * turn.shards - time->data - tails;
   time->offload += shown;
   time->offload_hidden += std::max(0.0, M_ * FetchesOf(stage) - shown);
+}
+
+// What has ended before a late host goes on, the device waits for the host.
+void Fold::BookEarly(const Turn& turn, StepTime* time) const {
+  const double early = M_ * turn.context_early;
+  time->context -= early, time->context_hidden += early;
+  time->host += early;
 }
 
 void Fold::AddKernels(const Stage& stage, StepTime* time) const {

@@ -136,8 +136,7 @@ double Fold::HeldBack(double layers, double passes) const {
 // Where stages are folded: the first one's passes end last; it waits for the one with most to reduce.
 Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
   // Between stages a host that waits begins with each pass.
-  const double issued =
-      outline_.stages > 1 && form_.host_waits ? table_.layer.backward.host : 0.0;
+  const double issued = outline_.stages > 1 && form_.host_waits ? table_.layer.backward.host : 0.0;
   const double layer_pass =
       std::max(issued, backward_ + (fetches_ ? beside_backward_.seconds : 0.0));
   double held = HeldBack(stage_.layers, outline_.chunks);
