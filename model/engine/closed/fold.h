@@ -170,7 +170,7 @@ class Fold : private LayerPrices {
     return scatter;
   }
   void ExposeShards(const Stage& stage, Work* work) const;
-  Exposed Beyond(double kernels, const Beside& gather) const;
+  Exposed BesideNext(double kernels, const Beside& gather) const;
   void BetweenStacks(double times, double ends, double embedding, Work* work) const;
   // Of gathers and scatters beside kernels.
   Exposed Shown(double kernels, const Beside& gather, const Beside& scatter) const {

@@ -106,6 +106,7 @@ StepTime Fold::Passes(Work* of_busiest) {
   StepTime time;
   Work& work = *of_busiest;
   Turn busiest{-1}, sum;
+  phases_ = {};
   double issuing = 0;  // of a host that never waits
   const auto consider = [&](const Stage& stage, const Work& candidate, const Turn& turn) {
     if (turn.seconds > busiest.seconds) busiest = turn, stage_ = stage, work = candidate;

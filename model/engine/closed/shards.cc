@@ -181,7 +181,7 @@ void Fold::PriceLayer() {
 }
 
 // Of a gather beside a pass of a layer and the gather of the next one: what it adds.
-Exposed Fold::Beyond(double kernels, const Beside& gather) const {
+Exposed Fold::BesideNext(double kernels, const Beside& gather) const {
   Exposed more = Shown(kernels, gather_ + gather, {});
   more.Add(-1, Shown(kernels, gather_, {}));
   return more;
@@ -195,7 +195,7 @@ void Fold::BetweenStacks(double times, double ends, double embedding, Work* work
   const Beside norm = Gather(table_.final_norm_parameters);
   forward.Add(1, Alone(gather_table_ + (outline_.gathers_weights ? norm : Beside{})));
   forward.Add(times, Shown(embedding, gather_, {}));
-  if (fetches_) backward.Add(1, Beyond(backward_, norm));
+  if (fetches_) backward.Add(1, BesideNext(backward_, norm));
   if (outline_.order.fills_bubble) {
     backward.Add(times, Alone(gather_));
     work->last.Add(times, Alone(scatter_));
@@ -262,8 +262,8 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
   work->last.Add(std::max(0.0, v - inside - first), Alone(scatter_));
   if (table_.relative_parameters > 0) {  // whose gradients are ready behind all layers
     const Beside relative = fetches_ ? Gather(table_.relative_parameters) : none;
-    forward.Add(1, Beyond(forward_, relative));
-    backward.Add(1, Beyond(backward_, relative));
+    forward.Add(1, BesideNext(forward_, relative));
+    backward.Add(1, BesideNext(backward_, relative));
     if (scatters_ && !table_.frozen) work->last.Add(1, Alone(Scatter(table_.relative_parameters)));
   }
   if (!stage.first) return;
