@@ -13,6 +13,7 @@ void Scale(double factor, const PassTime& from, PassTime* to) {
   to->tensor_hidden += factor * from.tensor_hidden;
   to->context += factor * from.context;
   to->context_hidden += factor * from.context_hidden;
+  to->context_early += factor * from.context_early;
   to->host += factor * from.host;
   to->behind += factor * from.behind;
 }
@@ -23,6 +24,7 @@ PassTime LeastOf(const PassTime& a, const PassTime& b) {
           std::min(a.tensor_hidden, b.tensor_hidden),
           std::min(a.context, b.context),
           std::min(a.context_hidden, b.context_hidden),
+          std::min(a.context_early, b.context_early),
           std::min(a.host, b.host),
           std::min(a.behind, b.behind)};
 }

@@ -51,6 +51,7 @@ struct SegmentCosting {
   struct OpList {
     const SegmentCosting& costing;
     RingClock ring;
+    RingClock late;  // the same while the host issues: hops travel meanwhile
     PassTime* pass;
     double* accumulated;
     std::vector<PassPart>* parts;
@@ -59,7 +60,12 @@ struct SegmentCosting {
 
     OpList(const SegmentCosting& all, double head_start, PassTime* to, double* sum,
            std::vector<PassPart>* of_pass)
-        : costing(all), ring(head_start), pass(to), accumulated(sum), parts(of_pass) {}
+        : costing(all),
+          ring(head_start),
+          late(head_start),
+          pass(to),
+          accumulated(sum),
+          parts(of_pass) {}
 
     void Add(const ShapedOp& op) {
       const OpPrice price = costing.ops.Price(op, false);
@@ -69,11 +75,15 @@ struct SegmentCosting {
         parts->back().kernels += price.device;
         if (op.weight_gradient) parts->back().put_off += price.device;
       }
-      if (const auto* hop = std::get_if<HopShape>(&op.shape))
-        ring.Hop(costing.messages.Hop(hop->bytes));
+      const double before = pass->behind + late.Await(op.awaited_hops);
       pass->device += price.device;
       pass->host += price.host;
-      pass->behind = std::max(pass->behind, pass->host) + price.device;
+      pass->behind = std::max(before, pass->host) + price.device;
+      late.Kernel(pass->behind - before);
+      if (const auto* hop = std::get_if<HopShape>(&op.shape)) {
+        ring.Hop(costing.messages.Hop(hop->bytes));
+        late.Hop(costing.messages.Hop(hop->bytes));
+      }
       if (op.weight_gradient) {
         put_off.device += price.device;
         put_off.host += price.host;
@@ -85,7 +95,8 @@ struct SegmentCosting {
 
     OpPrice End() const {
       pass->context += ring.exposed();
-      pass->behind += ring.exposed();
+      pass->context_early += std::max(0.0, ring.exposed() - late.exposed());
+      pass->behind = std::max(pass->behind, pass->busy());
       pass->context_hidden += ring.hidden();
       return put_off;
     }
@@ -96,6 +107,7 @@ struct SegmentCosting {
       const double time = message.Time(collective.bytes);
       const double exposed = time * (1.0 - message.terms.hidden);
       ring.Kernel(exposed);
+      late.Kernel(exposed);
       pass->behind += exposed;
       if (later) put_off_messages += exposed;
       Behind(exposed, &collective, later);

@@ -19,7 +19,8 @@ struct PassTime {
   double tensor_hidden = 0;
   double context = 0;  // exposed messages between ranks that share sequences
   double context_hidden = 0;
-  double host = 0;  // issuing time
+  double context_early = 0;  // of the exposed ones, those that end before a late host goes on
+  double host = 0;           // issuing time
   // From when the host starts to issue until the device has run all of it: no op starts before it is issued.
   double behind = 0;
 

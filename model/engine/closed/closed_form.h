@@ -12,6 +12,7 @@
 //              parallelism), on the communicator of the layer's own collectives: the next collective waits for it
 //   pipeline   M max S + f (sum of the other S) + 2 (p v - 1) t (Narayanan et al. 2021, section 2); f: layers of the first
 //              chunk / all layers, 1 / v where chunks are alike; zero-bubble: what weight gradients leave (Qi et al. 2023).
+//              Forward passes all first: (M - 1) (max F + max B) instead, F and B no less than a transfer.
 //              Also (M - 1) times what exceeds max S: the slowest stage of each chunk, added up; what a waiting host hands
 //              over; v > 1: a lap of all stages / p; one forward, one backward: a way back / the micro-batches under way.
 //              A host that waits does so in each chunk: the sum over its passes of the later one of device and host.

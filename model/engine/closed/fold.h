@@ -170,6 +170,8 @@ class Fold : private LayerPrices {
     return scatter;
   }
   void ExposeShards(const Stage& stage, Work* work) const;
+  Exposed BesideNext(double kernels, const Beside& gather) const;
+  void BetweenStacks(double times, double ends, double embedding, Work* work) const;
   // Of gathers and scatters beside kernels.
   Exposed Shown(double kernels, const Beside& gather, const Beside& scatter) const {
     const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
@@ -204,12 +206,24 @@ class Fold : private LayerPrices {
   StepTime Passes(Work* of_busiest);
   double TailsOf(const Turn& turn, const Work& work) const;
   void BookTurns(const Stage& stage, const Work& work, const Turn& turn, StepTime* time) const;
+  void BookEarly(const Turn& turn, StepTime* time) const;
   void AddKernels(const Stage& stage, StepTime* time) const;
   void Finish(StepTime* time) const;
   void Crowd(StepTime* time) const;
 
   // pipeline.cc: seconds by which messages hold the busiest stage up.
   double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time);
+  // Where all forward passes run before the first backward pass: of one of either kind, the slowest stage's seconds, and what a
+  // host that waits issues of it before it receives the next tensor.
+  struct Phases {
+    double forward = 0, backward = 0, host_forward = 0, host_backward = 0;
+    // Seconds of a micro-batch where its slowest stage, or a transfer of so long, holds up either phase.
+    double InPhases(double hop) const {
+      return std::max(forward, hop > 0 ? host_forward + hop : 0.0) +
+             std::max(backward, hop > 0 ? host_backward + hop : 0.0);
+    }
+  };
+  void AddPhases(const Turn& turn, const Stage& stage, const Work& work);
   void PriceHops();
   // Seconds of a transfer from a stage to the next one, or of the last stage to the first.
   double Hop(int stage) const;
@@ -233,7 +247,13 @@ class Fold : private LayerPrices {
   int KindOf(int stage) const;
   int SlowestKind(int stage) const;
   Fold OfKind(int kind, const DataMessages& data) const {
-    return {form_, *table_.faster[static_cast<std::size_t>(kind - 1)], outline_, data, stages_, M_};
+    return Like(*table_.faster[static_cast<std::size_t>(kind - 1)], data);
+  }
+  // With another table and other messages.
+  Fold Like(const LayerTable& table, const DataMessages& data) const {
+    Fold fold(form_, table, outline_, data, stages_, M_);
+    fold.copies_apart_ = copies_apart_;
+    return fold;
   }
   const std::vector<int>& Hops() const {
     return stages_.ways.empty() ? stages_.hops : stages_.ways[way_].hops;
@@ -389,7 +409,9 @@ class Fold : private LayerPrices {
   double saved_ = 0;    // SavedOnTheWay()
   // Of interleaved chunks: seconds of a micro-batch in one chunk of all stages, with its transfers.
   double lap_forward_ = 0, lap_backward_ = 0;
+  Phases phases_;
   double tails_ = 0;             // among the time of `tensor`
+  double early_ = 0;             // of `context`, among the time of `host`
   int watched_ = 0;              // of a walk, the stage of the breakdown
   std::size_t way_ = 0;          // of StageMessages::ways, the replica that is looked at
   std::size_t watched_way_ = 0;  // that of the breakdown

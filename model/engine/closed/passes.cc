@@ -38,8 +38,8 @@ bool Fold::ByFormula(StepTime* passes) {
   work.forward.copies = work.backward.copies = 0;
   const bool data_unlike = data_->fastest != nullptr && (fetches_ || scatters_);
   if (data_unlike || StagesUnlike()) {
-    Fold least(form_, StagesUnlike() ? table_.Fastest() : table_, outline_,
-               data_unlike ? *data_->fastest : *data_, stages_, M_);
+    Fold least =
+        Like(StagesUnlike() ? table_.Fastest() : table_, data_unlike ? *data_->fastest : *data_);
     *passes = least.Passes(&work);
     least.BoundPasses(work, passes);
   } else {
@@ -106,9 +106,11 @@ StepTime Fold::Passes(Work* of_busiest) {
   StepTime time;
   Work& work = *of_busiest;
   Turn busiest{-1}, sum;
+  phases_ = {};
   double issuing = 0;  // of a host that never waits
   const auto consider = [&](const Stage& stage, const Work& candidate, const Turn& turn) {
     if (turn.seconds > busiest.seconds) busiest = turn, stage_ = stage, work = candidate;
+    if (outline_.order.forward_first) AddPhases(turn, stage, candidate);
   };
   if (outline_.stages == 1) {
     const Stage all{table_.layers, true, true, 1, SlowdownOf(0), 0};
@@ -150,6 +152,7 @@ StepTime Fold::Passes(Work* of_busiest) {
   }
   here_ = stage_;
   BookTurns(stage_, work, busiest, &time);
+  early_ = M_ * busiest.context_early;
   tails_ = TailsOf(busiest, work);
   if (outline_.stages > 1) {
     double held_up = AddPipeline(sum, busiest, work, &time);
@@ -184,9 +187,17 @@ void Fold::BookTurns(const Stage& stage, const Work& work, const Turn& turn, Ste
   if (outline_.moves_activations)
     time->offload_hidden = std::max(0.0, M_ * CopiesOf(stage) - time->offload);
   time->host = left - time->offload + HostOnce(work);
+  BookEarly(turn, time);
   const double shown = M_ * turn.shards - time->data - tails;
   time->offload += shown;
   time->offload_hidden += std::max(0.0, M_ * FetchesOf(stage) - shown);
+}
+
+// What has ended before a late host goes on, the device waits for the host.
+void Fold::BookEarly(const Turn& turn, StepTime* time) const {
+  const double early = M_ * turn.context_early;
+  time->context -= early, time->context_hidden += early;
+  time->host += early;
 }
 
 void Fold::AddKernels(const Stage& stage, StepTime* time) const {

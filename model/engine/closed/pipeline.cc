@@ -18,7 +18,7 @@ constexpr double kFewRounds = 2;      // of micro-batches, one for each stage
 // of them are between stage i and the last one: so many take no less than one takes for its way there and back
 // (maximum cycle ratio of the marked graph). Interleaved chunks keep more under way: there a lap of all stages
 // counts, and what a single hop lets through. Of all that the busiest stage sees its own messages as transfers, the
-// others' as a bubble.
+// others' as a bubble. Where all forward passes run first, the slowest stage or hop of either kind of passes holds it up.
 double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time) {
   const double p = outline_.stages, v = outline_.chunks;
   const double sum = all.seconds, busiest = longest.seconds;
@@ -29,6 +29,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     // A pipeline fills and drains through the first chunk.
     share = outline_.chunk_layers.entry / table_.layers;
   }
+  const bool in_phases = outline_.order.forward_first;
+  if (in_phases) slowest_chunks = std::max(busiest, phases_.InPhases(0));
   if (outline_.order.in_a_v) {
     share = forward_ / (2 * (forward_ + backward_));  // on the way to the last stage alone
   } else if (outline_.order.fills_bubble)
@@ -57,7 +59,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     others += (1 - part) * seconds;
   };
   const Turn other{all.seconds - longest.seconds, 0, all.forward - longest.forward};  // of two
-  const double handed = HandingOver(longest, other, work, inside, between);
+  const double handed =
+      in_phases ? phases_.InPhases(slowest) : HandingOver(longest, other, work, inside, between);
   const double uneven = (M_ - 1) * (slowest_chunks - busiest);
   others += uneven;
   add_rounds((M_ - 1) * std::max(0.0, handed - slowest_chunks), 2.0 * hop);
@@ -75,7 +78,7 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     const auto [seconds, messages] =
         LongestRound(part * sum, part * busiest, busiest, inside, between);
     add_rounds(seconds, messages);
-  } else {
+  } else if (!in_phases) {
     add_rounds((M_ - 1) * std::max(0.0, slowest - busiest), 2.0 * slowest);
   }
   time->pipeline = own;
@@ -90,6 +93,17 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   saved_ = SavedOnTheWay();
   time->bubble = std::max(0.0, (sum - busiest) * share - saved_) + std::max(0.0, others);
   return rounds + uneven;
+}
+
+// A host that waits posts the receive of a pass when it has issued the one before: of a tensor all stages but the first, of a
+// gradient all but the last.
+void Fold::AddPhases(const Turn& turn, const Stage& stage, const Work& work) {
+  phases_.forward = std::max(phases_.forward, turn.forward);
+  phases_.backward = std::max(phases_.backward, turn.seconds - turn.forward);
+  if (!form_.host_waits) return;
+  if (!stage.first) phases_.host_forward = std::max(phases_.host_forward, work.forward.host);
+  if (!stage.last)
+    phases_.host_backward = std::max(phases_.host_backward, work.head.host + work.backward.host);
 }
 
 void Fold::PriceHops() {

@@ -180,6 +180,38 @@ void Fold::PriceLayer() {
   beside_weights_ = Shown(put_off_, {}, scatter_);
 }
 
+// Of a gather beside a pass of a layer and the gather of the next one: what it adds.
+Exposed Fold::BesideNext(double kernels, const Beside& gather) const {
+  Exposed more = Shown(kernels, gather_ + gather, {});
+  more.Add(-1, Shown(kernels, gather_, {}));
+  return more;
+}
+
+// Between the layers of two stacks: the encoder's norm and the decoder's embedding. The next stack's first layer is gathered beside
+// that embedding, or beside the last layer of a backward pass; the last sums of that one are scattered in front of the next.
+void Fold::BetweenStacks(double times, double ends, double embedding, Work* work) const {
+  if (!table_.two_stacks) return;
+  Exposed &forward = work->forward.shards, &backward = work->backward.shards;
+  const Beside norm = Gather(table_.final_norm_parameters);
+  forward.Add(1, Alone(gather_table_ + (outline_.gathers_weights ? norm : Beside{})));
+  forward.Add(times, Shown(embedding, gather_, {}));
+  if (fetches_) backward.Add(1, BesideNext(backward_, norm));
+  if (outline_.order.fills_bubble) {
+    backward.Add(times, Alone(gather_));
+    work->last.Add(times, Alone(scatter_));
+  } else {
+    backward.Add(times * (1 - ends), Alone(gather_));
+    backward.Add(-times * ends, beside_ends_);
+    backward.Add(times * ends, beside_first_);
+    backward.Add(times * ends, beside_backward_);
+    backward.Add(times, Alone(scatter_));
+  }
+  if (scatters_ && !table_.frozen) {
+    backward.Add(1, Alone(Scatter(table_.table_parameters)));
+    backward.Add(1, Alone(Scatter(table_.final_norm_parameters)));
+  }
+}
+
 // A pass of a chunk gathers its first unit when the pass before has ended, and its second one right behind; from
 // then on each layer runs beside the gather of the next one. Gradients are scattered beside the layer behind
 // their own; a pass ends when its last sum has been added up. So each chunk shows its first gather and its
@@ -190,19 +222,21 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
       std::min(stage.chunks * (table_.two_stacks ? 2 : 1), stage.layers);  // with layers
   const double layers = v > 0 ? stage.layers / v : 0;
   const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
+  // Between two stacks, of which each has an embedding: layers that begin one behind another.
+  const double inside = std::max(0.0, v - stage.chunks);
+  const double embedding = table_.embedding.forward.busy() / (table_.two_stacks ? 2 : 1);
   const Beside none;
   Exposed& forward = work->forward.shards;
-  forward.Add(std::max(0.0, v - first), Alone(gather_));
+  forward.Add(std::max(0.0, v - inside - first), Alone(gather_));
   forward.Add(stage.layers - v, beside_forward_);
   if (stage.first) {
     forward.Add(1, Alone(gather_table_));
-    forward.Add(
-        1, Shown(table_.embedding.forward.busy(), gather_rest_ + (v > 0 ? gather_ : none), {}));
+    forward.Add(1, Shown(embedding, gather_rest_ + (v > 0 ? gather_ : none), {}));
   }
   work->forward.front = forward.seconds - std::max(0.0, stage.layers - v) * beside_forward_.seconds;
   Exposed& backward = work->backward.shards;
   const double ends = std::clamp(layers - 1, 0.0, 1.0), middle = std::max(layers - 2, 0.0);
-  backward.Add(std::max(0.0, v - last), Alone(gather_));
+  backward.Add(std::max(0.0, v - inside - last), Alone(gather_));
   work->backward.front = backward.seconds;
   if (outline_.order.fills_bubble) {
     backward.Add(stage.layers - v, beside_gradients_);
@@ -211,6 +245,7 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
     backward.Add(v * ends, beside_ends_);
     backward.Add(v * middle, beside_backward_);
   }
+  BetweenStacks(inside, ends, embedding, work);
   if (stage.last) {
     Exposed& head = work->head.shards;
     head.Add(1, Alone(gather_head_));
@@ -224,27 +259,12 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
     head.Add(1, Shown(kernels, gather_ends_ + (ReadBackward(stage) > 0 ? gather_ : none), {}));
     head.Add(1, Alone(scatter_head_));
   }
-  work->last.Add(std::max(0.0, v - first), Alone(scatter_));
-  // Of a gather beside a pass of a layer and the gather of the next one: what it adds.
-  const auto beyond = [&](double kernels, const Beside& gather) {
-    Exposed more = Shown(kernels, gather_ + gather, none);
-    more.Add(-1, Shown(kernels, gather_, none));
-    return more;
-  };
+  work->last.Add(std::max(0.0, v - inside - first), Alone(scatter_));
   if (table_.relative_parameters > 0) {  // whose gradients are ready behind all layers
     const Beside relative = fetches_ ? Gather(table_.relative_parameters) : none;
-    forward.Add(1, beyond(forward_, relative));
-    backward.Add(1, beyond(backward_, relative));
+    forward.Add(1, BesideNext(forward_, relative));
+    backward.Add(1, BesideNext(backward_, relative));
     if (scatters_ && !table_.frozen) work->last.Add(1, Alone(Scatter(table_.relative_parameters)));
-  }
-  if (table_.two_stacks) {  // the encoder's norm and the decoder's embedding
-    const Beside norm = Gather(table_.final_norm_parameters);
-    forward.Add(1, Alone(gather_table_ + (outline_.gathers_weights ? norm : Beside{})));
-    if (fetches_) backward.Add(1, beyond(backward_, norm));
-    if (!table_.frozen) {
-      work->last.Add(
-          1, Alone(Scatter(table_.table_parameters) + Scatter(table_.final_norm_parameters)));
-    }
   }
   if (!stage.first) return;
   work->last.Add(

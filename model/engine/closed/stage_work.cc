@@ -8,14 +8,18 @@ namespace orrery::closed {
 
 namespace {
 
-// What a pass shows of its gathers and scatters. A host that is ahead when it begins, or that gets ahead while the first weights
-// are gathered, lets the device run until it has lost its lead: messages of that share of the pass are exposed as without a host.
-double ShardsShown(const PassWork& pass, double lead, bool late) {
-  if (!late) return pass.shards.seconds;
-  double ahead = 1;
+// A host that is ahead when a pass begins, or that gets ahead while the first weights are gathered, lets the device run until it
+// has lost its lead: of this share of the pass messages are exposed as without a host.
+double ShareAhead(const PassWork& pass, double lead) {
   const double behind = pass.host - pass.device();
-  if (behind > 0) ahead = std::clamp((lead + pass.front) / (behind + pass.front), 0.0, 1.0);
-  return ahead * pass.shards.seconds + (1 - ahead) * pass.BesideHost();
+  return behind > 0 ? std::clamp((lead + pass.front) / (behind + pass.front), 0.0, 1.0) : 1.0;
+}
+
+// What a pass shows of its messages.
+void Show(const PassWork& pass, double lead, bool late, Turn* turn) {
+  const double ahead = late ? ShareAhead(pass, lead) : 1.0;
+  turn->shards += ahead * pass.shards.seconds + (1 - ahead) * pass.BesideHost();
+  turn->context_early += (1 - ahead) * pass.context_early;
 }
 
 }  // namespace
@@ -30,7 +34,7 @@ Turn BehindHost(const Work& w, double lead_before) {
     turn.seconds += pass.device();
     issued += pass.host;
     const double end = std::max(late, issued);
-    turn.shards += ShardsShown(pass, lead, end > turn.seconds);
+    Show(pass, lead, end > turn.seconds, &turn);
     turn.seconds = std::max(turn.seconds, end);
   };
   run(w.forward), run(w.head);
@@ -81,6 +85,8 @@ Work Fold::WorkOf(const Stage& stage) const {
   work.forward.kernels = stage.layers * forward_;
   work.backward.kernels = stage.layers * (backward_ - put_off_);
   work.weight.kernels = stage.layers * put_off_;
+  work.forward.context_early = stage.layers * layer.forward.context_early;
+  work.backward.context_early = stage.layers * layer.backward.context_early;
   work.forward.host =
       stage.layers * (layer.forward.host + gathered_forward_.host + IssueGathers(LayerGathers()));
   work.backward.host = stage.layers * (layer.backward.host + gathered_backward_.host) +
@@ -274,7 +280,7 @@ Turn Fold::Together(const Work& w) const {
   turn = BehindHost(rest);
   turn.forward = forward;
   turn.seconds += turn.forward;
-  turn.shards += ShardsShown(w.forward, 0, forward > w.forward.device());
+  Show(w.forward, 0, forward > w.forward.device(), &turn);
   return turn;
 }
 

@@ -135,7 +135,10 @@ double Fold::HeldBack(double layers, double passes) const {
 
 // Where stages are folded: the first one's passes end last; it waits for the one with most to reduce.
 Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
-  const double layer_pass = backward_ + (fetches_ ? beside_backward_.seconds : 0.0);
+  // Between stages a host that waits begins with each pass.
+  const double issued = outline_.stages > 1 && form_.host_waits ? table_.layer.backward.host : 0.0;
+  const double layer_pass =
+      std::max(issued, backward_ + (fetches_ ? beside_backward_.seconds : 0.0));
   double held = HeldBack(stage_.layers, outline_.chunks);
   const double kernels = stage_.layers * layer_pass + held;
   const bool alone = outline_.stages == 1 && outline_.reduction_overlaps;
@@ -402,16 +405,15 @@ void Fold::AddUpdate(StepTime* time) const {
   double exposed = reduced.own + of_bubble + of_pipeline;
   double all = With(*this, Watched()).fold().Reduction(parameters);
   const NextGathers gathers = GathersAtEnd(parameters, fullest_layers);
-  double awaited_gather = gathers.awaited + gathers.late;
+  double awaited_gather = gathers.awaited;
   time->host -= std::min(time->host, HostAhead(gathers.late, reduced.in_pass));
-  if (outline_.states_on_host > 0) {
+  if (outline_.states_on_host > 0) {  // gathers beside the next step go when all updates have ended
     awaited_gather = UpdateThroughHost(parameters, awaited_gather, time);
   } else {
     time->optimizer = KernelsOfUpdate(parameters, stage_.layers);
   }
-  exposed += awaited_gather;
+  exposed += awaited_gather + WaitedBeside(gathers, time);
   all += gathers.all;
-  exposed += WaitedBeside(gathers, time) - gathers.late;
   time->bubble += gathers.waits;
   time->data += exposed;
   time->data_hidden += all - exposed;

@@ -131,7 +131,7 @@ void Fold::WatchHeaviest(Work* work, StepTime* time) {
   if (!FindHeaviest(work)) return;
   const double data = time->data, offload = time->offload;
   *time = {};
-  tails_ = 0;
+  tails_ = early_ = 0;
   AddKernels(here_, time);
   time->data_hidden = std::max(0.0, M_ * MessagesOf(here_) - data);
   if (outline_.moves_activations)
@@ -342,13 +342,14 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   if (const int kind = KindOf(watched_); parts && kind > 0) {
     const Fold own = OfKind(kind, data_->Of(watched_));
     work = own.WorkOf(here_);
-    tails_ = 0;
+    tails_ = early_ = 0;
     time->compute = time->tensor = time->context = time->tensor_hidden = time->context_hidden = 0;
     own.AddKernels(here_, time);
   }
   const double kernels = M_ * work.kernels() + CastsOf(here_);
   time->pipeline = time->bubble = time->host = time->offload = 0;
   time->tensor -= tails_;
+  time->context += early_;
   if (most < kForEver) {
     time->data = -kernels;
     const double left = most - time->Total() - LeastBehind();
@@ -374,6 +375,7 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   time->pipeline = walked.pipeline;
   time->bubble = walked.bubble;
   time->host = walked.host;
+  BookEarly(Together(work), time);
   fill_ = walked.fill;
   const double messages =
       walked.seconds - walked.pipeline - walked.bubble - walked.host - walked.copies - kernels;
@@ -395,6 +397,7 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
       std::accumulate(layout.begin(), layout.begin() + (outline_.stages - 1), 0.0);
   const bool in_a_v = outline_.order.in_a_v;
   time->tensor -= tails_;
+  time->context += early_;
   const Work last = WorkOf({outline_.last_layers, false, !in_a_v, double(outline_.chunks), 1, -1,
                             outline_.last_more, outline_.last_plain});
   double way = before * (forward_ + backward_ - put_off_) + table_.embedding.forward.busy();

@@ -86,6 +86,7 @@ struct PassWork {
   Exposed shards;
   // Seconds of them in front of the first kernel of a layer: meanwhile the host gets ahead.
   double front = 0;
+  double context_early = 0;  // of `kernels`: as PassTime
   double device() const { return kernels + shards.seconds + copies; }
   // Of `shards`, what is left where the host is late: kernels then run for a part of the time that a message takes.
   double BesideHost() const {
@@ -121,8 +122,9 @@ struct Work {
 // Seconds that a stage spends on a micro-batch, and those of them that are gathers and scatters.
 struct Turn {
   double seconds = 0, shards = 0;
-  double forward = 0;   // seconds up to the head
-  double backward = 0;  // of one pass behind the other: those of the backward pass
+  double forward = 0;        // seconds up to the head
+  double backward = 0;       // of one pass behind the other: those of the backward pass
+  double context_early = 0;  // of PassWork's, where the host is late: it waits for the host instead
 };
 
 // The later of both.
