@@ -47,7 +47,7 @@ TEST(MemoryReport, StatesFollowTheOptimizer) {
   c.model.layers = 4;
   const auto states = [&](Optimizer optimizer) {
     c.work.optimizer = optimizer;
-    return Report(c, {Bytes(16 * kGiB), Bytes(0), 0})
+    return Report(c, {Bytes(16 * kGiB), Bytes(0), Bytes(0.0), 0})
         .stages[0]
         .by_class[static_cast<std::size_t>(MemoryClass::kOptimizer)]
         .value;
@@ -66,7 +66,7 @@ TEST(MemoryReport, GradientsGoToTheHostWhereTheFrameworkSaysSo) {
   c.strategy.offload.optimizer = 1;
   c.work.precision = Precision::kFp16;
   const auto report = [&](const char* framework) {
-    MemoryLimits limits{Bytes(16 * kGiB), Bytes(0), 0};
+    MemoryLimits limits{Bytes(16 * kGiB), Bytes(0), Bytes(0.0), 0};
     limits.allocation.holding = HoldingOf(LoadFrameworkProfile(framework));
     limits.allocation.holding.gradients_late = false;
     return Report(c, limits);
@@ -96,7 +96,7 @@ TEST(MemoryReport, TheOverflowCountsTheBucketsOfReductions) {
   c.strategy.dp = 2;
   c.strategy.zero = 0;
   c.work.global_batch = 8;
-  MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9), 0.05};
+  MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9), Bytes(0.0), 0.05};
   limits.allocation.reducer = 1;
   const double buckets = Report(c, limits).peak().need.buckets.value;
   ASSERT_GT(buckets, 0);
@@ -117,7 +117,7 @@ TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
   c.strategy.pp = 2;
   c.strategy.dp = 2;
   c.work.global_batch = 8;
-  MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9), 0.05};
+  MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9), Bytes(0.0), 0.05};
   const double live = Report(c, limits).live.value;
   limits.allocation.holding.static_layout = true;
   const MemoryReport report = Report(c, limits);
@@ -140,7 +140,7 @@ TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
 
 TEST(MemoryReport, StateOfAnFp32AdamRunIsSixteenBytesPerParameter) {
   const Case c = MegatronRun(2);
-  const MemoryReport report = Report(c, {Bytes(16 * kGiB), Bytes(0.0), 0});
+  const MemoryReport report = Report(c, {Bytes(16 * kGiB), Bytes(0.0), Bytes(0.0), 0});
   const auto of = [&](MemoryClass cls) {
     return report.peak().by_class[static_cast<std::size_t>(cls)].value;
   };
@@ -151,14 +151,16 @@ TEST(MemoryReport, StateOfAnFp32AdamRunIsSixteenBytesPerParameter) {
 }
 
 TEST(MemoryReport, ARunThatFitsSaysHowMuchIsLeft) {
-  const MemoryReport report = Report(MegatronRun(2), {Bytes(15.78 * kGiB), Bytes(1e9), 0.06});
+  const MemoryReport report =
+      Report(MegatronRun(2), {Bytes(15.78 * kGiB), Bytes(1e9), Bytes(0.0), 0.06});
   EXPECT_TRUE(report.fits) << report.verdict;
   EXPECT_EQ(report.verdict.substr(0, 5), "fits:");
   EXPECT_EQ(report.peak().moment.micro_batch, 0);
 }
 
 TEST(MemoryReport, ARunThatDoesNotFitNamesMomentAndTensor) {
-  const MemoryReport report = Report(MegatronRun(32), {Bytes(15.78 * kGiB), Bytes(1e9), 0.06});
+  const MemoryReport report =
+      Report(MegatronRun(32), {Bytes(15.78 * kGiB), Bytes(1e9), Bytes(0.0), 0.06});
   EXPECT_FALSE(report.fits);
   EXPECT_NE(report.verdict.find("out of memory on stage 0"), std::string::npos) << report.verdict;
   EXPECT_NE(report.verdict.find("GiB live when forward of layer"), std::string::npos)
@@ -169,13 +171,13 @@ TEST(MemoryReport, ARunThatDoesNotFitNamesMomentAndTensor) {
 
 TEST(MemoryReport, TheFirstOverflowComesNoLaterThanThePeak) {
   const Case c = MegatronRun(4);
-  const MemoryReport whole = Report(c, {Bytes(100 * kGiB), Bytes(0.0), 0});
+  const MemoryReport whole = Report(c, {Bytes(100 * kGiB), Bytes(0.0), Bytes(0.0), 0});
   for (const double share : {0.3, 0.6, 0.9, 0.999}) {
-    const MemoryReport report = Report(c, {whole.live * share, Bytes(0.0), 0});
+    const MemoryReport report = Report(c, {whole.live * share, Bytes(0.0), Bytes(0.0), 0});
     EXPECT_FALSE(report.fits);
     EXPECT_NE(report.verdict.find(" live when "), std::string::npos) << report.verdict;
   }
-  const MemoryReport exact = Report(c, {whole.live, Bytes(0.0), 0});
+  const MemoryReport exact = Report(c, {whole.live, Bytes(0.0), Bytes(0.0), 0});
   EXPECT_TRUE(exact.fits) << exact.verdict;
 }
 
@@ -184,8 +186,8 @@ TEST(MemoryReport, TheTotalCountsWhatTheSoftwareTakesBesideThePlan) {
   Case c = MegatronRun(2);
   c.work.precision = Precision::kBf16;
   c.strategy.fp32_grads = true;
-  const MemoryLimits limits{
-      Bytes(16 * kGiB), Bytes(1e9), 0.1, Bytes(2e8), {{}, 400, 2}};  // a loss that takes the peak
+  const MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9),  Bytes(0.0), 0.1,
+                            Bytes(2e8),       {{}, 400, 2}};  // a loss that takes the peak
   const ir::Plan plan = std::get<ir::Plan>(Lower(c.model, c.work, c.strategy));
   const StageDemand demand = DemandsOf(plan, {}).front();
   ASSERT_GT(demand.logits, 0);
@@ -206,7 +208,7 @@ TEST(MemoryReport, CopiesAloneCanTakeAPlanOverTheCapacity) {
   Case c = MegatronRun(2);
   c.work.precision = Precision::kBf16;
   c.strategy.fp32_grads = true;
-  MemoryLimits limits{Bytes(100 * kGiB), Bytes(1e9), 0.1};
+  MemoryLimits limits{Bytes(100 * kGiB), Bytes(1e9), Bytes(0.0), 0.1};
   limits.capacity = Report(c, limits).total * 1.01;
   EXPECT_TRUE(Report(c, limits).fits);
   limits.allocation.gradient_copy = 2;
@@ -221,7 +223,7 @@ TEST(MemoryReport, CopiesAloneCanTakeAPlanOverTheCapacity) {
 
 TEST(MemoryReport, AFitCloseToTheCapacityIsFlagged) {
   const Case c = MegatronRun(2);
-  MemoryLimits limits{Bytes(100 * kGiB), Bytes(1e9), 0.05, Bytes(0.0), {}, 0.92};
+  MemoryLimits limits{Bytes(100 * kGiB), Bytes(1e9), Bytes(0.0), 0.05, Bytes(0.0), {}, 0.92};
   const Bytes total = Report(c, limits).total;
   limits.capacity = total * (1 / 0.91);
   EXPECT_FALSE(Report(c, limits).nearly_full);
@@ -236,7 +238,7 @@ TEST(MemoryReport, AFitCloseToTheCapacityIsFlagged) {
 TEST(MemoryReport, ZeroOneSplitsTheOptimizerState) {
   Case c = MegatronRun(2);
   const auto optimizer = [&] {
-    return Report(c, {Bytes(16 * kGiB), Bytes(0.0), 0})
+    return Report(c, {Bytes(16 * kGiB), Bytes(0.0), Bytes(0.0), 0})
         .peak()
         .by_class[static_cast<std::size_t>(MemoryClass::kOptimizer)];
   };
