@@ -100,7 +100,11 @@ Cell MegatronGather(const char* on, const char* value) {
           return shows ? Say({Set(on, "false")}) : Default("gathers after the step");
         if (c.strategy.zero == 1 && !c.strategy.reduce_in_backward)
           return No("asserts --overlap-grad-reduce, which is off");
-        return Say({Set(on, value)});
+        Settings settings = {Set(on, value)};
+        // It asserts this of its FSDP, too, whose reductions are beside the backward pass in any case.
+        if (c.strategy.zero >= 2)
+          settings.push_back(Set(shows ? "ddp.overlap_grad_reduce" : "overlap-grad-reduce", value));
+        return Say(settings);
       },
       [on](const SettingIndex& settings, const Values&) -> std::optional<Value> {
         const Setting* setting = settings.Find(on);

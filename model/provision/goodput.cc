@@ -153,6 +153,7 @@ double VariancePerWork(const StopModel& model, double tau) {
   const double m = model.between.value, x = model.wait.value, s = model.waits;
   const Moments restart = Within(model.restart.value, m);
   const double again = std::expm1(model.restart.value / m);
+  const double kept = Kept(model, tau);
   const double stop = model.detection.value + s * x + restart.mean;
   const double down = model.detection.value + model.restart.value + again * stop;  // and X
   struct Kind {
@@ -171,11 +172,17 @@ double VariancePerWork(const StopModel& model, double tau) {
     }
     return all;
   };
-  const double kept = Kept(model, tau);
   const double slower = sum(0, [](double mean, double) { return mean; }) / kept;
   const double lives =
       sum(slower, [](double mean, double variance) { return variance + mean * mean; });
-  const double waits = s * model.wait_deviation.value * model.wait_deviation.value;
+  // Of a stop, without its wait.
+  const double stops = 1 + again;
+  const double cost =
+      ((m + model.detection.value + s * x) * stops - kept * (tau + model.blocking.value) / tau) /
+          stops -
+      s * x;
+  const double waits = s * (model.wait_deviation.value * model.wait_deviation.value +
+                            2 * (model.wait_growth - 1) * x * std::max(0.0, cost));
   const double restarts =
       again * (s * (1 - s) * x * x + waits + restart.variance) + again * (1 + again) * stop * stop;
   return (lives + waits + restarts) / kept;
@@ -322,6 +329,11 @@ Shortage ShortageIn(double up, double mean_in_repair, int64_t spares, double var
                        c / mean_in_repair * PoissonTail(mean_in_repair, c + 1) - all;
   const double waits = (all * up + start + all * free * (1 + variation) / (2 * c)) / free;
   return {share, std::min(most, std::max(begun.first, waits)) / (mean_in_repair * up * share)};
+}
+
+double WaitGrowth(double mean_in_repair, int64_t spares) {
+  const double all = FindsNone(mean_in_repair, spares + 1);
+  return std::max(1.0, static_cast<double>(spares + 1) / (1 - all) - mean_in_repair);
 }
 
 // By logarithms: exp(-mean) vanishes for clusters of a hundred thousand nodes.

@@ -35,6 +35,7 @@ struct StopModel {
   double waits = 0;        // s: share of stops, none of them with notice
   Seconds wait;            // X, in the mean
   Seconds wait_deviation;  // of X, as if each came alone (WaitVariation())
+  double wait_growth = 1;  // g: relative growth of all waits over that of failures (WaitGrowth())
   // What waits come from, for simulations: share of stops that send a node to repair, how long that takes, and spares.
   double repaired = 0;
   Seconds repair;
@@ -66,7 +67,9 @@ struct JobTime {
 // Deviation: lives from one restart to the next are alike, so that (Z seconds, Y of computing kept in each) the variance per
 // second of work is V / E[Y], V = E[(Z - t Y)^2], t = E[Z] / E[Y] = 1 / goodput (renewals with rewards: W. L. Smith, Proc. Royal
 // Society A 232 (1955) 6). With P = tau + b, x = exp(-P/M), and y(a) an exponential time that ended within a:
-// X varies, too, and adds s Var(X) for each stop.
+// X varies, too, and adds s Var(X) for each stop. Where more failures come, more than in proportion wait: failures are Poisson, so
+// that the covariance of their number and all waits is g times the mean wait (d E[waits] / d rate), not once, which adds
+// 2 (g - 1) s X times what a stop costs besides.
 //   Z = A + R + (D, X more with probability s) + K times (D, X or not, y(R));  A exponential, K geometric, mean exp(R/M) - 1
 //   without notice  A - t Y = y(P + w), or in exp(-(P + w)/M) of lives w + y(P) + N (P - t tau), N >= 1 geometric, mean 1/(1 - x)
 //   with notice     A - t Y = k (P - t tau) + r - t min(r, tau), r = y(P), k >= 0 geometric, mean x/(1 - x)
@@ -92,6 +95,8 @@ double FindsNone(double mean_in_repair, int64_t spares);
 //   p c / (a (1 - p)^2) sum_{j < k} F_j^2 / p_j,   F_j = p_0 + .. + p_j,  p_j of Erlang's system with c servers
 // The larger of both is within 8 % of simulations (1 to 32 spares, 0.2 to 95 % of failures waiting). Without spares all waits are equal: 0.
 double WaitVariation(double mean_in_repair, int64_t spares);
+// d ln W / d ln a of waits W that grow as p/(1 - p): c/(1 - p) - a, since dp/da = p (c/a - 1 + p). 1 without spares.
+double WaitGrowth(double mean_in_repair, int64_t spares);
 // Share of failures that wait in a run that begins with none in repair, and how long, in repairs; `up`: time in which it can
 // fail, in repairs; `variation`: WaitVariation(). With a failures in a repair's time, c = k + 1 and p as above it waits in the mean
 //   (p up + O + p (1 - p) (1 + variation) / (2 c)) / (1 - p),   O = int_0^1 (P(Poisson(a t) >= c) - p) dt

@@ -84,6 +84,7 @@ StopModel StopsOf(const Conditions& conditions, const Job& job, const Checkpoint
     model.waits = model.repaired * shortage.share;
     model.wait = repair * shortage.wait;
     model.wait_deviation = repair / (k + 1) * std::sqrt(variation);
+    model.wait_growth = WaitGrowth(in_repair, spares);
   }
   if (interruptions > 0 &&
       quote->offer.spot_notice.value_or(Seconds(0)) >= checkpoint.blocking + checkpoint.background)

@@ -247,7 +247,13 @@ nlohmann::ordered_json ScalingJson(const report::Compared& one) {
       const auto found = fastest.Find(nodes, {best.global_batch, best.global_batch}, &shapes);
       if (!found) continue;
       const Candidate& candidate = found->candidate;
-      const double step = StepWithInput(one.job, candidate, candidate.time.total);
+      // Of a curve without a slow node: the input as it delivers, not as it needs to beside one.
+      const double step =
+          std::max(candidate.time.total,
+                   one.job.request.input.slowest *
+                       FedIn(one.job.request.input,
+                             JobOf(one.job.request, one.job.profiles, nodes, best.global_batch),
+                             candidate.strategy.data_parallel()));
       const double pace = candidate.time.total / step;
       scaling.push_back({{"nodes", nodes},
                          {"layout", DescribeLayout(candidate.strategy, candidate.micro_batches)},

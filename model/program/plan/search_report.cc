@@ -74,13 +74,23 @@ std::string NearlyFull(const Job& job, const SearchResult& result) {
         rows, 100 * limit);
   }
   if (!result.nearly_full) return "";
-  const Candidate& other = *result.nearly_full;
-  return fmt::format(
-      "Nearly full, not ranked: {}, {} per step, needs {}. The margin of {:.0f} % of the memory "
-      "costs {}: so much longer takes plan 1.",
+  const Candidate &other = *result.nearly_full, &first = result.ranked[0];
+  const std::string words = fmt::format(
+      "Nearly full, not ranked: {}{}, {} per step, needs {}",
+      other.nodes != first.nodes ? fmt::format("{} nodes, ", other.nodes) : std::string(),
       DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(other.time.total)),
-      MemoryOfCapacity(*other.memory), 100 * (1 - limit),
-      Percent(result.ranked[0].time.total / other.time.total - 1));
+      MemoryOfCapacity(*other.memory));
+  // Of other nodes a step is no measure of what the margin costs.
+  const auto of_node = [](const Candidate& c) {
+    return c.tokens_per_second / static_cast<double>(c.nodes);
+  };
+  if (other.nodes != first.nodes)
+    return words + fmt::format(", {} tokens/s per node; plan 1: {}.", Scaled(of_node(other)),
+                               Scaled(of_node(first)));
+  return words + fmt::format(
+                     ". The margin of {:.0f} % of the memory costs {}: so much longer takes "
+                     "plan 1.",
+                     100 * (1 - limit), Percent(first.time.total / other.time.total - 1));
 }
 
 std::string Outside(const SearchResult& result) {
