@@ -86,8 +86,16 @@ void ExpectSameFrontier(const Asked& setup) {
   EXPECT_EQ(all.evaluated, all.units);
   EXPECT_LT(fast.evaluated, all.evaluated);
   for (std::size_t q = 0; q < setup.quotes.size(); ++q) {  // rows are by cost
+    if (fast.open[q]) {  // its rows are called "at most": none of them may be an answer
+      for (const std::size_t i : all.frontier) EXPECT_NE(all.rows[i].quote, q);
+      continue;
+    }
     const auto first = [&](const Provisioned& answer) {
-      const auto row = std::ranges::find(answer.rows, q, &Row::quote);
+      // The cheapest within the limits: what an answer says of those that lose.
+      const auto row = std::ranges::find_if(answer.rows, [&](const Row& of) {
+        return of.quote == q && of.run.time <= setup.question.deadline.value_or(of.run.time) &&
+               of.run.cost <= setup.question.budget.value_or(of.run.cost);
+      });
       return row == answer.rows.end()
                  ? std::tuple(0.0, 0.0, int64_t{0})
                  : std::tuple(row->run.cost.value, row->run.time.value, row->nodes);
@@ -237,7 +245,11 @@ TEST(Frontier, WithoutComparisonsTheFrontierIsTheSame) {
   EXPECT_GT(std::ranges::count(short_of.open, true), 0);
   for (std::size_t q = 0; q < setup.quotes.size(); ++q) {
     const auto first = [&](const Provisioned& answer) {
-      const auto row = std::ranges::find(answer.rows, q, &Row::quote);
+      // The cheapest within the limits: what an answer says of those that lose.
+      const auto row = std::ranges::find_if(answer.rows, [&](const Row& of) {
+        return of.quote == q && of.run.time <= setup.question.deadline.value_or(of.run.time) &&
+               of.run.cost <= setup.question.budget.value_or(of.run.cost);
+      });
       return row == answer.rows.end() ? 1e300 : row->run.cost.value;
     };
     if (short_of.open[q])
