@@ -78,7 +78,8 @@ PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu,
     if (stage < static_cast<std::size_t>(demand.first_node_stages))
       on_first_node = std::max(on_first_node, peak);
   }
-  return {(fullest + limits.workspaces).value / kGib, limits.Total(on_first_node, demand.communicators).value / kGib};
+  return {(fullest + limits.workspaces).value / kGib,
+          limits.Total(on_first_node, demand.communicators).value / kGib};
 }
 
 const RunDemand* MemoryPredictor::Demand(const CaseRow& row, const Holding& holding) {

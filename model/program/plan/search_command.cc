@@ -134,11 +134,13 @@ struct FewerNodes {
   Candidate all, half;  // the fastest layouts by the closed form
 };
 
-double StepWithInput(const report::Job& job, const Candidate& candidate, double seconds) {
-  return std::max(seconds,
-                  FedIn(job.request.input,
-                        JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch),
-                        candidate.strategy.data_parallel()));
+// `slowest`: 1 as rows rank, beside a slow node; input.slowest: as readers and storage deliver.
+double StepWithInput(const report::Job& job, const Candidate& candidate, double seconds,
+                     double slowest = 1) {
+  return std::max(seconds, slowest * FedIn(job.request.input,
+                                           JobOf(job.request, job.profiles, candidate.nodes,
+                                                 candidate.global_batch),
+                                           candidate.strategy.data_parallel()));
 }
 
 // Step for step, where rows rank by their run.
@@ -247,13 +249,8 @@ nlohmann::ordered_json ScalingJson(const report::Compared& one) {
       const auto found = fastest.Find(nodes, {best.global_batch, best.global_batch}, &shapes);
       if (!found) continue;
       const Candidate& candidate = found->candidate;
-      // Of a curve without a slow node: the input as it delivers, not as it needs to beside one.
       const double step =
-          std::max(candidate.time.total,
-                   one.job.request.input.slowest *
-                       FedIn(one.job.request.input,
-                             JobOf(one.job.request, one.job.profiles, nodes, best.global_batch),
-                             candidate.strategy.data_parallel()));
+          StepWithInput(one.job, candidate, candidate.time.total, one.job.request.input.slowest);
       const double pace = candidate.time.total / step;
       scaling.push_back({{"nodes", nodes},
                          {"layout", DescribeLayout(candidate.strategy, candidate.micro_batches)},
