@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -15,38 +16,24 @@
 
 namespace orrery {
 
-// Messages inside a layer, prepared for every collective that layers use.
+// Messages inside a layer, each kind prepared when it is first asked for: a layer uses few of them. Not for concurrent use.
 class LayerMessages {
  public:
-  // `shape`: of the ranks of a layer.
-  LayerMessages(const MicroBatchOps& ops, const CostSetting& setting, const GroupShape& shape) {
-    const MessagePrices prices(setting);
+  // `shape`: of the ranks of a layer. `setting` must outlive it.
+  LayerMessages(const MicroBatchOps& ops, const CostSetting& setting, const GroupShape& shape)
+      : prices_(setting), shape_(shape) {
     const int local = setting.cluster->domain_gpus();
     const auto slowest = [&](int size, int inner) {
       return SlowestOfAxis(size, inner, local, setting.cluster->ranks());
     };
-    if (shape.nodes() > 1) holds_nics_ = HeldBy(ops, prices, shape);
-    for (int kind = 0; kind < kCollectives; ++kind) {
-      const auto collective = static_cast<Collective>(kind);
-      if (collective == Collective::kSendRecv || collective == Collective::kBroadcast) continue;
-      forward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, false);
-      backward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, true);
-      whole_[At(kind)] = prices.Prepare(MessageRole::kWhole, collective, shape, false);
-    }
-    tail_ = prices.Prepare(MessageRole::kShard, Collective::kAllReduce, shape);
-    if (ops.context.ranks > 1) {
-      const GroupShape context = slowest(ops.context.ranks, ops.context.inner);
-      for (const Collective collective :
-           {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll})
-        context_[At(static_cast<int>(collective))] =
-            prices.Prepare(MessageRole::kContext, collective, context, false);
-    }
+    if (shape.nodes() > 1) holds_nics_ = HeldBy(ops, prices_, shape);
+    if (ops.context.ranks > 1) context_shape_ = slowest(ops.context.ranks, ops.context.inner);
     if (ops.ring.ranks > 1) {
       const GroupShape ring = slowest(ops.ring.ranks, ops.ring.inner);
       const bool inside = ring.nodes() == 1;
       const auto hop = [&](int per_node) {
-        return prices.Prepare(MessageRole::kContext, Collective::kSendRecv,
-                              {2, per_node, std::clamp(ops.ring.inner, 1, local)}, false);
+        return prices_.Prepare(MessageRole::kContext, Collective::kSendRecv,
+                               {2, per_node, std::clamp(ops.ring.inner, 1, local)}, false);
       };
       hop_ = hop(inside ? 2 : 1);
       if (inside || ring.ranks_per_node == 1) return;
@@ -66,12 +53,15 @@ class LayerMessages {
   double Lead(double bytes) const {
     return std::max(0.0, hop_.Time(bytes) - hop_inside_.Time(bytes));
   }
-  const PreparedMessage& tail() const { return tail_; }
-  const PreparedMessage& Of(const CollectiveShape& shape, bool backward) const {
-    const Collective collective = shape.kind;
-    if (shape.context) return context_[At(static_cast<int>(collective))];
-    if (shape.whole) return whole_[At(static_cast<int>(collective))];
-    return (backward ? backward_ : forward_)[At(static_cast<int>(collective))];
+  const PreparedMessage& tail() const {
+    return Prepared(&tail_, MessageRole::kShard, Collective::kAllReduce, shape_);
+  }
+  const PreparedMessage& Of(const CollectiveShape& op, bool backward) const {
+    const auto at = static_cast<std::size_t>(op.kind);
+    if (op.context) return Prepared(&context_[at], MessageRole::kContext, op.kind, context_shape_);
+    if (op.whole) return Prepared(&whole_[at], MessageRole::kWhole, op.kind, shape_);
+    return backward ? Prepared(&backward_[at], MessageRole::kLayer, op.kind, shape_, true)
+                    : Prepared(&forward_[at], MessageRole::kLayer, op.kind, shape_);
   }
 
  private:
@@ -95,9 +85,18 @@ class LayerMessages {
     }
     return all > 0 ? held / all : 0.0;
   }
-  static std::size_t At(int kind) { return static_cast<std::size_t>(kind); }
-  std::array<PreparedMessage, kCollectives> forward_, backward_, whole_, context_;
-  PreparedMessage hop_, hop_inside_, tail_;
+  using Kept = std::optional<PreparedMessage>;
+  const PreparedMessage& Prepared(Kept* kept, MessageRole role, Collective collective,
+                                  const GroupShape& shape, bool backward = false) const {
+    if (!*kept) *kept = prices_.Prepare(role, collective, shape, backward);
+    return **kept;
+  }
+
+  MessagePrices prices_;
+  GroupShape shape_, context_shape_;
+  mutable std::array<Kept, kCollectives> forward_, backward_, whole_, context_;
+  mutable Kept tail_;
+  PreparedMessage hop_, hop_inside_;
   bool ring_leads_ = false;  // it has hops of both kinds
   double holds_nics_ = 0;
 };

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -107,7 +109,18 @@ class FrontierSearch {
         unit.quotes.push_back(q);
       }
     }
-    least_.assign(sites_.size(), -1);
+    std::vector<std::pair<std::size_t, int64_t>> first;  // of each topology
+    for (const auto& [key, unit] : units) {
+      if (first.empty() || first.back().first != unit.site) first.push_back(key);
+    }
+    const std::vector<double> work = OnUnits<double>(
+        first.size(), [](std::size_t) { return 0; },
+        [&](std::size_t i, std::size_t thread) {
+          const auto [site, nodes] = first[i];
+          return layouts_[site]->LeastGpuSeconds(nodes, &shapes_[thread][kinds_[site]]);
+        });
+    least_.resize(sites_.size());
+    for (std::size_t i = 0; i < first.size(); ++i) least_[first[i].first] = work[i];
     for (auto& [key, unit] : units) {
       for (const std::size_t q : unit.quotes) {
         for (const LeastRun& least : LeastOf(unit, q)) {
@@ -125,18 +138,11 @@ class FrontierSearch {
     result_.units = static_cast<int64_t>(units_.size());
   }
 
-  // GPU seconds of a sequence at least; found once per topology.
-  double LeastWork(std::size_t site, int64_t nodes) {
-    if (least_[site] < 0)
-      least_[site] = layouts_[site]->LeastGpuSeconds(nodes, &shapes_[0][kinds_[site]]);
-    return least_[site];
-  }
-
   // Seconds of a sequence at least: by the work, or more by what was looked for in vain.
   double LeastSeconds(const Unit& unit) {
     const auto none = none_below_.find({unit.site, unit.nodes});
     const auto ranks = static_cast<double>(JobAt(unit.site, unit.nodes, 1).cluster.ranks());
-    const double by_work = LeastWork(unit.site, unit.nodes) / ranks;
+    const double by_work = least_[unit.site] / ranks;
     return none != none_below_.end() ? std::max(by_work, none->second) : by_work;
   }
 
@@ -186,21 +192,26 @@ class FrontierSearch {
     if (question_.progress) question_.progress(what, share);
   }
 
-  // What `of` finds for each of `count`, on threads of their own.
-  template <typename Result, typename Of>
-  std::vector<Result> OnUnits(std::size_t count, const Of& of) {
+  // What `of` finds for each of them, on threads of their own: the longest first, by what `length` makes of the index, so that
+  // threads end together.
+  template <typename Result, typename Length, typename Of>
+  std::vector<Result> OnUnits(std::size_t count, const Length& length, const Of& of) {
+    std::vector<std::size_t> order(count);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::greater<>(), length);
     std::vector<Result> found(count);
     std::atomic<std::size_t> at{0};
     OnThreads(static_cast<int>(std::min(shapes_.size(), count)), [&](int thread) {
       for (std::size_t i = at++; i < count; i = at++)
-        found[i] = of(i, static_cast<std::size_t>(thread));
+        found[order[i]] = of(order[i], static_cast<std::size_t>(thread));
     });
     return found;
   }
 
   void EvaluateWave(const std::vector<const Unit*>& wave) {
     std::vector<Found> found = OnUnits<Found>(
-        wave.size(), [&](std::size_t i, std::size_t thread) { return Best(*wave[i], thread); });
+        wave.size(), [&](std::size_t i) { return wave[i]->nodes; },
+        [&](std::size_t i, std::size_t thread) { return Best(*wave[i], thread); });
     for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], std::move(found[i]));
   }
 
@@ -248,8 +259,9 @@ class FrontierSearch {
                                        const std::vector<Price>& cheapest) {
     std::vector<double> below;
     for (const Unit* unit : units) below.push_back(SecondsToBeat(*unit, cheapest));
-    const std::vector<char> any =
-        OnUnits<char>(units.size(), [&](std::size_t i, std::size_t thread) {
+    const std::vector<char> any = OnUnits<char>(
+        units.size(), [&](std::size_t i) { return units[i]->nodes; },
+        [&](std::size_t i, std::size_t thread) {
           return below[i] == kInfinity || AnyBelow(*units[i], below[i], thread);
         });
     std::vector<const Unit*> cheaper;
@@ -383,6 +395,7 @@ class FrontierSearch {
   // Those of the frontier that are next; false: there are none.
   bool SimulateWave() {
     std::vector<Row*> wave;
+    std::vector<double> efforts;
     std::set<std::pair<std::size_t, int64_t>> known;
     double left = effort_left_;
     std::vector<std::size_t> order = result_.frontier;  // those that may answer first
@@ -398,12 +411,13 @@ class FrontierSearch {
                                              row.candidate.strategy);
       if (effort > left) continue;
       left -= effort;
-      wave.push_back(&row);
+      wave.push_back(&row), efforts.push_back(effort);
     }
     if (wave.empty()) return false;
     Say("simulating the frontier", 1 - effort_left_ / question_.simulation_effort);
     const std::vector<Settled> settled = OnUnits<Settled>(
-        wave.size(), [&](std::size_t i, std::size_t thread) { return Settle(*wave[i], thread); });
+        wave.size(), [&](std::size_t i) { return efforts[i]; },
+        [&](std::size_t i, std::size_t thread) { return Settle(*wave[i], thread); });
     for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], settled[i]);
     return true;
   }
@@ -463,7 +477,7 @@ class FrontierSearch {
   std::vector<std::map<std::string, ShapeCache>> shapes_;  // by thread and kind of work
   std::vector<std::string> kinds_;                         // by site
   std::vector<std::unique_ptr<FastestLayouts>> layouts_;   // by site
-  std::vector<double> least_;                              // by site; below 0: not found yet
+  std::vector<double> least_;                              // by site: GPU seconds of a sequence
   struct KnownBound {
     double seconds = -1;  // of a sequence
     std::vector<LeastRun> runs;
