@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shared by ./plan and ./check (POSIX sh): installs missing Debian packages and builds build/.
-# Expects $root, the absolute path of the repository. Builds the preset $preset (release) in $build
+# Expects $root, the absolute path of the repository. Builds the preset $preset (release) with CMake's $options in $build
 # (build/). Speaks on stderr only.
 #
 #   ORRERY_NO_INSTALL=1  take the packages for installed
@@ -8,6 +8,7 @@
 
 build="$root/build"
 preset=release
+options=  # of CMake
 log="$build/setup.log"
 
 say() { printf 'orrery: %s\n' "$*" >&2; }
@@ -18,16 +19,19 @@ wait_for_lock() {
   ! flock -n 9 || return 0
   say "waiting for the build that runs"
   until flock -w 2 9; do
-    counter=$(sed -n 's/^\[\([0-9]*\/[0-9]*\)\].*/\1/p' "$log" 2>/dev/null | tail -n 1)
+    counter=$(counter_of_log)
     [ -z "$counter" ] || show_counter "$counter"
   done
   [ ! -t 2 ] || printf '\r                \r' >&2
 }
 
-# show_counter N/M: in place on a terminal, else a line for each tenth of the way.
+# How far ninja is, N/M; nothing at first.
+counter_of_log() { sed -n 's/^\[\([0-9]*\/[0-9]*\)\].*/\1/p' "$log" 2>/dev/null | tail -n 1; }
+
+# show_counter N/M [SECONDS]: in place on a terminal, else a line for each tenth of the way.
 show_counter() {
   if [ -t 2 ]; then
-    printf '\r  [%s] ' "$1" >&2
+    printf '\r  [%s]%s ' "$1" "${2:+ $2 s}" >&2
   elif [ $((10 * ${1%/*} / ${1#*/})) -gt "${said:-0}" ]; then
     said=$((10 * ${1%/*} / ${1#*/}))
     say "  [$1]"
@@ -135,22 +139,38 @@ configure() {
   fi
   fresh=
   [ ! -f "$build/CMakeCache.txt" ] || fresh=--fresh
-  (cd "$root" && cmake --preset "$preset" $fresh) >"$log" 2>&1 || fail_with_log "CMake failed"
+  (cd "$root" && cmake --preset "$preset" $fresh $options) >"$log" 2>&1 || fail_with_log "CMake failed"
   printf '%s\n' "$root" >"$build/.root"
+}
+
+# The counter and the seconds so far, each second: a large file takes many. Ends with this shell, which may be killed.
+tick() {
+  seconds=0
+  while kill -0 $$ 2>/dev/null && sleep 1; do
+    seconds=$((seconds + 1))
+    counter=$(counter_of_log)
+    [ -z "$counter" ] || show_counter "$counter" "$seconds"
+  done
 }
 
 # Shows how far ninja is, on standard error. The whole output goes to the log.
 follow() {
   said=0
+  ticker=
+  if [ -t 2 ]; then
+    tick &
+    ticker=$!
+  fi
   while IFS= read -r line; do
     printf '%s\n' "$line" >>"$log"
+    [ -z "$ticker" ] || continue
     case "$line" in
-      '['[0-9]*/[0-9]*']'*) counter=${line%%]*} && counter=${counter#[} ;;
-      *) continue ;;
+      '['[0-9]*/[0-9]*']'*) counter=${line%%]*} && show_counter "${counter#[}" ;;
     esac
-    show_counter "$counter"
   done
-  [ ! -t 2 ] || printf '\r                \r' >&2
+  [ -n "$ticker" ] || return 0
+  kill "$ticker" 2>/dev/null
+  printf '\r                      \r' >&2
 }
 
 # compile TARGET...

@@ -177,6 +177,10 @@ std::string FileOfName(const std::string& kind, const std::string& name) {
   return "";
 }
 
+bool IsYamlPath(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".yaml");
+}
+
 bool IsUserFile(const std::string& path) {
   for (const std::string& folder : UserFolders()) {
     if (IsBelow(path, folder)) return true;

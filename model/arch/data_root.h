@@ -32,6 +32,9 @@ std::vector<std::string> NamesOfKind(const std::string& kind);
 // The file of a name; "": there is none, or it is no name ("../x", "a/b", ".x").
 std::string FileOfName(const std::string& kind, const std::string& name);
 
+// Whether text that names something of the catalogue is the path of a YAML file instead.
+bool IsYamlPath(const std::string& text);
+
 // In one of UserFolders().
 bool IsUserFile(const std::string& path);
 // As answers print it: below DataRoot() and below the working directory relative to it, below the home folder with ~.

@@ -12,7 +12,7 @@
 namespace orrery {
 namespace {
 
-constexpr NameRow<const char*> kPrecisions[] = {
+constexpr NameRow<const char*> kPrecisionWords[] = {
     {"fp32", "fp32"}, {"tf32", "tf32"}, {"fp16", "fp16"}, {"bf16", "bf16"}};
 constexpr NameRow<const char*> kOptimizers[] = {{"sgd", "sgd"},           {"adam", "adam"},
                                                 {"adamw", "adamw"},       {"lamb", "lamb"},
@@ -57,7 +57,7 @@ TrainingDefaults ReadDefaults(const Node& node, const ModelSpec& spec) {
     defaults.global_batch = node.Integer("global_batch", 1, int64_t{1} << 32);
   }
   if (node.Has("precision"))
-    defaults.precision = node.Choice<const char*>("precision", kPrecisions);
+    defaults.precision = node.Choice<const char*>("precision", kPrecisionWords);
   if (node.Has("fp8")) defaults.fp8 = NameIn(kFp8Names, node.Choice<Fp8>("fp8", kFp8Names));
   if (node.Has("optimizer"))
     defaults.optimizer = node.Choice<const char*>("optimizer", kOptimizers);

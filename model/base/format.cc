@@ -12,7 +12,7 @@
 namespace orrery {
 namespace {
 
-struct Scale {
+struct Prefix {
   const char* name;
   double factor;  // base units in one of these
 };
@@ -27,27 +27,27 @@ std::string ThreeDigits(double number) {
 }
 
 // `units` from small to large. The largest unit that does not push the rounded number below one.
-std::string FormatWith(double value, std::span<const Scale> units) {
+std::string FormatWith(double value, std::span<const Prefix> units) {
   if (!std::isfinite(value)) return fmt::format("{} {}", value, units.front().name);
   const double size = std::abs(value);
-  const Scale* chosen = &units.front();
-  for (const Scale& unit : units) {
+  const Prefix* chosen = &units.front();
+  for (const Prefix& unit : units) {
     if (size >= unit.factor * (1 - 5e-4)) chosen = &unit;
   }
   return fmt::format("{}{} {}", value < 0 ? "-" : "", ThreeDigits(size / chosen->factor),
                      chosen->name);
 }
 
-constexpr Scale kBytes[] = {{"B", 1},     {"KiB", kKi}, {"MiB", kMi},
-                            {"GiB", kGi}, {"TiB", kTi}, {"PiB", kPi}};
-constexpr Scale kRates[] = {{"B/s", 1},    {"kB/s", 1e3},  {"MB/s", 1e6},
-                            {"GB/s", 1e9}, {"TB/s", 1e12}, {"PB/s", 1e15}};
-constexpr Scale kCompute[] = {{"FLOP/s", 1},    {"kFLOP/s", 1e3},  {"MFLOP/s", 1e6},
-                              {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15},
-                              {"EFLOP/s", 1e18}};
-constexpr Scale kPrice[] = {{"USD/h", 1}};
-constexpr Scale kShortTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
-constexpr Scale kLongTimes[] = {{"min", 60}, {"h", 3600}};
+constexpr Prefix kBytes[] = {{"B", 1},     {"KiB", kKi}, {"MiB", kMi},
+                             {"GiB", kGi}, {"TiB", kTi}, {"PiB", kPi}};
+constexpr Prefix kRates[] = {{"B/s", 1},    {"kB/s", 1e3},  {"MB/s", 1e6},
+                             {"GB/s", 1e9}, {"TB/s", 1e12}, {"PB/s", 1e15}};
+constexpr Prefix kFlops[] = {{"FLOP/s", 1},    {"kFLOP/s", 1e3},  {"MFLOP/s", 1e6},
+                             {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15},
+                             {"EFLOP/s", 1e18}};
+constexpr Prefix kPrice[] = {{"USD/h", 1}};
+constexpr Prefix kShortTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+constexpr Prefix kLongTimes[] = {{"min", 60}, {"h", 3600}};
 
 }  // namespace
 
@@ -67,7 +67,7 @@ std::string Format(Seconds time) {
 }
 
 std::string Format(BytesPerSecond rate) { return FormatWith(rate.value, kRates); }
-std::string Format(FlopsPerSecond rate) { return FormatWith(rate.value, kCompute); }
+std::string Format(FlopsPerSecond rate) { return FormatWith(rate.value, kFlops); }
 std::string Format(DollarsPerHour price) { return FormatWith(price.value, kPrice); }
 
 }  // namespace orrery

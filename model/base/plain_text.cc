@@ -24,8 +24,6 @@ bool ArePrintable(const char* text) {
   return ((bytes + kOnes) & kHigh) == 0 && (~((bytes | kHigh) - 0x20 * kOnes) & kHigh) == 0;
 }
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 template <class T>
 NumberFault ParseWhole(std::string_view text, T* value) {
   const std::size_t sign = !text.empty() && text[0] == '-' ? 1 : 0;

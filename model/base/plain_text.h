@@ -21,6 +21,8 @@ std::string_view WithoutByteOrderMark(std::string_view text);
 // first offending place is recorded.
 bool CheckPlainText(const SourcePtr& source, Diagnostics* diagnostics);
 
+inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
 enum class NumberFault { kNone, kMalformed, kOutOfRange };
 
 // The whole text as a decimal number. No sign '+', no digit separators, no hexadecimal, no nan or

@@ -11,7 +11,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::size_t kLongestName = 80;  // a longer one is no slip of the finger
+constexpr std::size_t kLongestGuess = 80;  // a longer one is no slip of the finger
 constexpr std::size_t kShortList = 24;
 
 // Half the edits that still look like a slip: one in three letters, at least one, at most four.
@@ -39,10 +39,10 @@ std::string Either(const std::vector<std::string>& names) {
 std::vector<std::string> NearestNames(std::string_view wrong,
                                       const std::vector<std::string>& candidates,
                                       std::size_t most) {
-  if (wrong.empty() || wrong.size() > kLongestName) return {};
+  if (wrong.empty() || wrong.size() > kLongestGuess) return {};
   std::vector<std::pair<std::size_t, std::string>> near;
   for (const std::string& name : candidates) {
-    if (name.size() > kLongestName) continue;
+    if (name.size() > kLongestGuess) continue;
     std::size_t distance = HalfEdits(wrong, name);
     // A name that goes on where the user stopped ("bert" for "bert-large") is near as well, and
     // one that stops where the user went on ("selene-a100" for "selene").

@@ -39,7 +39,7 @@ constexpr Unit kPriceUnits[] = {{"USD/h", 1}, {"$/h", 1}};
 constexpr Unit kMoneyUnits[] = {{"USD", 1}, {"kUSD", 1e3}, {"MUSD", 1e6}, {"$", 1}};
 
 // What a kind of quantity is called, its units, and what to show as an example.
-struct Kind {
+struct QuantityKind {
   const char* noun;
   std::span<const Unit> units;
   const char* shown;    // the accepted units, as said to the user
@@ -47,32 +47,32 @@ struct Kind {
 };
 
 template <class Q>
-Kind KindOf();
+QuantityKind KindOf();
 template <>
-Kind KindOf<Bytes>() {
+QuantityKind KindOf<Bytes>() {
   return {"an amount of memory", kByteUnits, "B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB",
           "GiB"};
 }
 template <>
-Kind KindOf<Seconds>() {
+QuantityKind KindOf<Seconds>() {
   return {"a time", kTimeUnits, "ns, us, ms, s, min, h, d", "us"};
 }
 template <>
-Kind KindOf<BytesPerSecond>() {
+QuantityKind KindOf<BytesPerSecond>() {
   return {"a bandwidth", kRateUnits,
           "kB/s, MB/s, GB/s, TB/s, GiB/s, GBps (bytes), Mbps, Gbps, Tbps, Gbit/s (bits)", "GB/s"};
 }
 template <>
-Kind KindOf<FlopsPerSecond>() {
+QuantityKind KindOf<FlopsPerSecond>() {
   return {"a compute rate", kComputeUnits, "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s", "TFLOP/s"};
 }
 template <>
-Kind KindOf<DollarsPerHour>() {
+QuantityKind KindOf<DollarsPerHour>() {
   return {"a price", kPriceUnits, "USD/h, $/h", "USD/h"};
 }
 
 template <>
-Kind KindOf<Dollars>() {
+QuantityKind KindOf<Dollars>() {
   return {"an amount of money", kMoneyUnits, "USD, kUSD, MUSD", "USD"};
 }
 
@@ -109,7 +109,7 @@ std::string PerHour(std::string_view number, std::string_view unit) {
   return "";
 }
 
-TextError UnknownUnit(std::string_view number, std::string_view unit, const Kind& kind) {
+TextError UnknownUnit(std::string_view number, std::string_view unit, const QuantityKind& kind) {
   if (kind.units.data() == kPriceUnits) {
     if (const std::string hourly = PerHour(number, unit); !hourly.empty())
       return {fmt::format("unknown unit '{}' for {}", unit.substr(0, 40), kind.noun),
@@ -122,7 +122,7 @@ TextError UnknownUnit(std::string_view number, std::string_view unit, const Kind
       nearest.empty() ? accepted : fmt::format("did you mean {}{}? {}", number, nearest, accepted)};
 }
 
-std::optional<double> Parse(std::string_view text, const Kind& kind, TextError* error) {
+std::optional<double> Parse(std::string_view text, const QuantityKind& kind, TextError* error) {
   text = Trim(text);
   const std::string accepted = fmt::format("units of {}: {}", kind.noun, kind.shown);
   double number = 0;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostLevels = 64;
 constexpr int kMostElements = 100'000;
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kMostXmlBytes = std::size_t{64} << 20;
 
 [[noreturn]] void FailXml(const Location& where, std::string message, std::string hint = "") {
   throw InputError(std::vector<Diagnostic>{{where, std::move(message), std::move(hint)}});
@@ -30,8 +30,8 @@ class XmlReader {
         parser_(XML_ParserCreate("UTF-8"), XML_ParserFree) {}
 
   XmlElement Read() {
-    if (text_.size() > kMostBytes)
-      FailXml({source_, 1, 1}, fmt::format("more than {} MiB of XML", kMostBytes >> 20));
+    if (text_.size() > kMostXmlBytes)
+      FailXml({source_, 1, 1}, fmt::format("more than {} MiB of XML", kMostXmlBytes >> 20));
     XML_SetUserData(parser_.get(), this);
     XML_SetElementHandler(parser_.get(), Begin, End);
     XML_SetEntityDeclHandler(parser_.get(), RefuseEntity);

@@ -94,10 +94,6 @@ const Catalogue& TheCatalogue() {
   return *catalogue;
 }
 
-bool IsPath(const std::string& name) {
-  return name.find('/') != std::string::npos || name.ends_with(".yaml");
-}
-
 // Of one file, the others unread. Kept for good, as the catalogue.
 const FrameworkPreset& PresetOf(const std::string& id) {
   static std::mutex mutex;
@@ -296,7 +292,7 @@ FrameworkMatch MatchFramework(std::string_view reference) {
             base.alias};
   }
   const std::string& name = parts.name;
-  if (IsPath(name)) return {&PresetOfFile(name), nullptr};
+  if (IsYamlPath(name)) return {&PresetOfFile(name), nullptr};
   const bool file = HasProfile(kFrameworkFolder, name);
   if (file && IsDescribed(name)) return {&PresetOf(name), nullptr};
   const std::string folded = FoldedName(name);

@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::size_t kMostNamed = 8;
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 // Takes the digits in front, without leading zeros.
 std::string_view TakeNumber(std::string_view* text) {
   std::size_t end = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/arch/data_root.h"
 #include "model/base/node.h"
 #include "model/hardware/measured_keys.h"
 #include "model/hardware/profile_reader.h"
@@ -125,12 +126,8 @@ NodeFormCurve ReadNodeForm(const Node& node, const std::string& file) {
   return form;
 }
 
-bool IsPath(const std::string& text) {
-  return text.find('/') != std::string::npos || text.ends_with(".yaml");
-}
-
 std::string PathOf(const std::string& id) {
-  if (IsPath(id)) return id;
+  if (IsYamlPath(id)) return id;
   std::string file = ProfileFile("collectives", id);
   if (file.empty())
     throw InputError(fmt::format("no measured collectives named '{}'", id),

@@ -13,7 +13,7 @@ namespace {
 // Work around that of the fastest layout: bounds and the slowest layouts are far from it, and there the order is all that
 // counts.
 constexpr double kLeast = 1.0 / 8, kNearBy = 2, kMost = 64;
-constexpr double kNear =
+constexpr double kNearPoint =
     1e-4;  // of the value: what a line between two points near the fastest misses
 constexpr int kMostHalvings = 3;
 
@@ -29,7 +29,7 @@ void Halve(double low, double high, int halvings, Value value, Points* points) {
   const double share = (middle - low) / (high - low);
   const double line = (*points)[low] + share * ((*points)[high] - (*points)[low]);
   const double there = (*points)[middle] = value(middle);
-  if (std::abs(line - there) <= kNear * there || halvings == 0) return;
+  if (std::abs(line - there) <= kNearPoint * there || halvings == 0) return;
   Halve(low, middle, halvings - 1, value, points);
   Halve(middle, high, halvings - 1, value, points);
 }

@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kOtherKind = 2;     // doublings, for another chip or framework
 constexpr double kOtherCluster = 1;  // doublings
-constexpr double kMost = 1e12;       // of any column
+constexpr double kMostValue = 1e12;  // of any column
 
 std::string WithoutRelease(const std::string& framework) {
   return framework.substr(0, framework.find_first_of("@+"));
@@ -36,8 +36,8 @@ std::vector<NearRun> ReadRuns(const SourcePtr& source) {
   const CsvTable table = CsvTable::Parse(source, columns, &diagnostics);
   std::vector<NearRun> runs;
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    const auto measured = table.Number(i, "measured_s", 1e-12, kMost);
-    const auto ratio = table.Number(i, "model_left_out", 0, kMost);
+    const auto measured = table.Number(i, "measured_s", 1e-12, kMostValue);
+    const auto ratio = table.Number(i, "model_left_out", 0, kMostValue);
     if (!measured || !ratio) continue;  // memory, or a row that no fit has seen
     NearRun run{ReadIdentity(table, i), table.Text(i, "case")};
     run.measured = *measured;

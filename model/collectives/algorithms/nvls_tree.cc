@@ -13,7 +13,7 @@ namespace orrery {
 namespace {
 
 // NCCL (enqueue.cc, NVLSTree): 64 KiB of each of 16 channels and 8 ranks that talk to the switch.
-constexpr Bytes kChunks{16.0 * 8 * 64 * 1024};
+constexpr Bytes kTreeChunks{16.0 * 8 * 64 * 1024};
 
 class NvlsTreeImpl : public Algorithm {
  public:
@@ -56,7 +56,7 @@ class NvlsTreeImpl : public Algorithm {
     cost.nic_load = nodes == 2 ? 1.0 : 2.0;
     cost.between_step = 1 / network.efficiency("tree_step_efficiency");
     cost.depth = cost.hops;
-    cost.chunk = kChunks;
+    cost.chunk = kTreeChunks;
     FillTimeLines(*this, network, 0.0, &cost);
     cost.bandwidth.line.latency += network.switch_round_trip.value;
     // The route has S, not the bus's 2 (g-1)/g S, on the links of a node: there it goes as a ring.

@@ -7,7 +7,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::size_t kMostPasses = 400'000;  // kept; 40 bytes each
+constexpr std::size_t kMostGraphPasses = 400'000;  // kept; 40 bytes each
 constexpr int kNone = -1;
 
 class GraphMaker {
@@ -134,7 +134,7 @@ const PassGraph& PassGraphs::Of(const PassGraphKey& key) {
   if (found != kept_.end()) return found->second;
   PassGraph graph = MakePassGraph(key);
   passes_ += graph.passes.size();
-  if (passes_ > kMostPasses) {
+  if (passes_ > kMostGraphPasses) {
     kept_.clear();
     passes_ = graph.passes.size();
   }

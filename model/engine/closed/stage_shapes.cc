@@ -23,12 +23,13 @@ struct Mesh {
 };
 
 // Of one kind of groups, which take `size` data ranks from each `first` on, `stride` apart.
-struct Kind {
+struct AxisKind {
   int size, stride, block;
   GroupShape DataShapes::*shape;
 };
 
-void FindShapes(const Mesh& mesh, const Kind& kind, int domain_gpus, std::vector<DataShapes>* of) {
+void FindShapes(const Mesh& mesh, const AxisKind& kind, int domain_gpus,
+                std::vector<DataShapes>* of) {
   if (kind.size < 2) return;
   GroupShapes shapes(domain_gpus);
   std::vector<int64_t> domains(static_cast<std::size_t>(kind.size));
@@ -77,9 +78,9 @@ std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int
   const int64_t unlike =
       inside ? stages : std::min(stages, std::lcm<int64_t>(block, domain_gpus) / block);
   std::vector<DataShapes> of(static_cast<std::size_t>(unlike), alike);
-  for (const Kind& kind : {Kind{axes.dp, 1, axes.dp, &DataShapes::shards},
-                           {replicas, 1, replicas, &DataShapes::replicas},
-                           {axes.dp_outer, axes.dp, replicas, &DataShapes::between}})
+  for (const AxisKind& kind : {AxisKind{axes.dp, 1, axes.dp, &DataShapes::shards},
+                               {replicas, 1, replicas, &DataShapes::replicas},
+                               {axes.dp_outer, axes.dp, replicas, &DataShapes::between}})
     FindShapes(mesh, kind, domain_gpus, &of);
   if (std::ranges::all_of(of, [&](const DataShapes& one) { return one == of.front(); }))
     return {of.front()};

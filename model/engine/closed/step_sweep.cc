@@ -53,7 +53,8 @@ PricesKey KeyOf(const LayerTable& table, const PlanOutline& outline, const DataM
 }
 
 constexpr int kPlaceBits = 8;
-constexpr std::size_t kPlaces = 1U << kPlaceBits;  // many times the degrees of sharding of a split
+constexpr std::size_t kPricePlaces =
+    1U << kPlaceBits;  // many times the degrees of sharding of a split
 
 std::size_t PlaceOf(const PricesKey& key) {
   const auto number = reinterpret_cast<std::uintptr_t>(key.data) + key.fills_bubble +
@@ -71,7 +72,7 @@ struct StepSweep::Kept {
   bool walks = false;
   const LayerTable* of =
       nullptr;  // whose passes can stand for those of other shardings; null: none
-  std::array<KeptPrices, kPlaces> prices;
+  std::array<KeptPrices, kPricePlaces> prices;
 
   // Makes the fold.
   void Price(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,

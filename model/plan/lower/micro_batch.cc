@@ -20,30 +20,31 @@ int64_t EffectiveWindow(const ModelSpec& model, int64_t layer, int64_t seq_len) 
 }
 
 // What tells layers apart.
-struct Kind {
+struct LayerTraits {
   int64_t window = 0;
   bool plain = false;  // MicroBatchPlan::LayerKind
-  bool operator==(const Kind&) const = default;
+  bool operator==(const LayerTraits&) const = default;
 };
 
-Kind KindOf(const ModelSpec& model, const Workload& work, int64_t layer) {
+LayerTraits KindOf(const ModelSpec& model, const Workload& work, int64_t layer) {
   return {EffectiveWindow(model, layer, work.seq_len),
           work.fp8 != Fp8::kOff && work.fp8_skip.Hold(layer, model.layers)};
 }
 
 // The different ones in the order of the layers, plain ones first.
-std::vector<Kind> DifferentKinds(const ModelSpec& model, const Workload& work) {
-  std::vector<Kind> kinds;
+std::vector<LayerTraits> DifferentKinds(const ModelSpec& model, const Workload& work) {
+  std::vector<LayerTraits> kinds;
   for (int64_t i = 0; i < model.layers; ++i) {
-    const Kind kind = KindOf(model, work, i);
+    const LayerTraits kind = KindOf(model, work, i);
     if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
     if (model.windows.empty() && !work.fp8_skip.any()) break;
   }
-  std::stable_partition(kinds.begin(), kinds.end(), [](const Kind& kind) { return kind.plain; });
+  std::stable_partition(kinds.begin(), kinds.end(),
+                        [](const LayerTraits& kind) { return kind.plain; });
   return kinds;
 }
-int64_t PlainKinds(const std::vector<Kind>& kinds) {
-  return std::ranges::count(kinds, true, &Kind::plain);
+int64_t PlainKinds(const std::vector<LayerTraits>& kinds) {
+  return std::ranges::count(kinds, true, &LayerTraits::plain);
 }
 
 // The first layer is a kind of its own where nothing in front of its adapters is trained.
@@ -59,16 +60,16 @@ ModelSpec OneLayerOfEach(ModelSpec model, const Workload& work, bool partial,
     model.layers = std::min(model.layers, kMostMlpLayers);
     return model;
   }
-  std::vector<Kind> kinds = DifferentKinds(model, work);
+  std::vector<LayerTraits> kinds = DifferentKinds(model, work);
   const auto plain = PlainKinds(kinds);
   if (skip != nullptr) *skip = {static_cast<int>(plain), partial ? static_cast<int>(plain) : 0};
   if (partial) {
-    std::vector<Kind> kept = kinds;
+    std::vector<LayerTraits> kept = kinds;
     std::rotate(kept.begin(), kept.begin() + plain, kept.end());
     kinds.insert(kinds.end(), kept.begin(), kept.end());
   }
   std::vector<int64_t> windows;
-  for (const Kind& kind : kinds) windows.push_back(kind.window);
+  for (const LayerTraits& kind : kinds) windows.push_back(kind.window);
   if (FirstDiffers(model, work))
     windows.insert(windows.begin(), EffectiveWindow(model, 0, work.seq_len));
   model.windows = std::move(windows);
@@ -82,11 +83,11 @@ std::vector<MicroBatchPlan::LayerKind> Kinds(const ModelSpec& model, const Model
   const auto layers = static_cast<double>(model.layers);
   if (model.family == Family::kMlp) return {{layers, 1.0 / static_cast<double>(small.layers)}};
   std::vector<MicroBatchPlan::LayerKind> kinds(small.windows.size());
-  const std::vector<Kind> different = DifferentKinds(model, work);
+  const std::vector<LayerTraits> different = DifferentKinds(model, work);
   const bool differs = FirstDiffers(model, work);
   if (differs) kinds.front().count = 1;
   for (int64_t i = differs; i < model.layers; ++i) {
-    const Kind of = KindOf(model, work, i);
+    const LayerTraits of = KindOf(model, work, i);
     const auto kind = std::ranges::find(different, of) - different.begin() + differs;
     kinds[static_cast<std::size_t>(kind)].count += 1;
     kinds[static_cast<std::size_t>(kind)].plain = of.plain;

@@ -84,12 +84,12 @@ std::optional<Recompute> ReadRecompute(std::string_view text) {
 namespace {
 
 constexpr std::string_view kDataInside = "tp-cp-dp-pp", kStagesInside = "tp-cp-pp-dp";
-constexpr int kMostNodes = 1 << 16;
+constexpr int kMostPlaces = 1 << 16;
 
 std::optional<int32_t> NodeIn(std::string_view text) {
   int32_t node = -1;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), node);
-  if (error != std::errc() || rest != text.data() + text.size() || node < 0 || node >= kMostNodes)
+  if (error != std::errc() || rest != text.data() + text.size() || node < 0 || node >= kMostPlaces)
     return std::nullopt;
   return node;
 }
@@ -120,7 +120,7 @@ std::optional<Placement> ReadPlacement(std::string_view text) {
         dots == std::string_view::npos ? first : NodeIn(piece.substr(dots + 2));
     if (!first || !last || *last < *first) return std::nullopt;
     for (int32_t node = *first; node <= *last; ++node) placement.nodes.push_back(node);
-    if (placement.nodes.size() > kMostNodes) return std::nullopt;
+    if (placement.nodes.size() > kMostPlaces) return std::nullopt;
     if (piece.size() == text.size()) return placement;
     text.remove_prefix(piece.size() + 1);
   }

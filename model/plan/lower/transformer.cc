@@ -105,7 +105,7 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
 }
 
 // What the backward pass of one block hands from op to op.
-struct Chain {
+struct LayerChain {
   StageBuilder& stage;
   const Layer& layer;
   const Saved& saved;
@@ -125,7 +125,7 @@ struct Chain {
 
 // From the gradient of the block's output to that of the sum of its branches' outputs, in front of norm and dropout.
 // `residual`: what the residual stream takes on.
-ViewId OutputBackward(Chain& chain, const Sublayer& sub, ViewId dy, ViewId* residual) {
+ViewId OutputBackward(LayerChain& chain, const Sublayer& sub, ViewId dy, ViewId* residual) {
   StageBuilder& stage = chain.stage;
   const int64_t elements = chain.rows * chain.hidden;
   ViewId d = dy;
@@ -156,8 +156,8 @@ ViewId OutputBackward(Chain& chain, const Sublayer& sub, ViewId dy, ViewId* resi
 
 // From the gradient of a branch's output to those of its InnerProducts(); none where nothing in front of them is trained
 // (`further`).
-std::vector<ViewId> BranchBackward(Chain& chain, const Sublayer& sub, ViewId d, const Factor& dfull,
-                                   ViewId dmemory, bool further) {
+std::vector<ViewId> BranchBackward(LayerChain& chain, const Sublayer& sub, ViewId d,
+                                   const Factor& dfull, ViewId dmemory, bool further) {
   StageBuilder& stage = chain.stage;
   const SublayerShape shape = ShapeOf(stage, sub);
   const std::string& prefix = chain.saved.prefix;
@@ -270,7 +270,7 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
                    const Saved& saved, ViewId x, ViewId dy, ViewId dx, ViewId memory,
                    ViewId dmemory) {
   const SublayerShape shape = ShapeOf(stage, block.front());
-  Chain chain{stage, layer, saved, shape.shard_rows, shape.hidden};
+  LayerChain chain{stage, layer, saved, shape.shard_rows, shape.hidden};
   ViewId residual = -1;
   const ViewId d = OutputBackward(chain, block.front(), dy, &residual);
   CastSource dsource{.name = Name("d.", layer, block.front(), "out"), .x = d};

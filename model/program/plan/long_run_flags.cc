@@ -18,7 +18,7 @@ namespace orrery::cli {
 namespace {
 
 constexpr double kTokensPerParameter = 20;
-constexpr double kMostTokens = 1e18;
+constexpr double kMostRunTokens = 1e18;
 constexpr double kMostDollars = 1e12;
 constexpr double kDay = 86400;
 // More is a slip of the pen.
@@ -68,7 +68,7 @@ std::optional<double> ReadTokens(const Flag& flag, Diagnostics* diagnostics) {
     diagnostics->Error(flag.where, fmt::format("{}: '{}' is no number", flag.name, flag.text),
                        hint);
   } else if (fault == NumberFault::kOutOfRange || !(number * factor >= 1) ||
-             number * factor > kMostTokens) {
+             number * factor > kMostRunTokens) {
     diagnostics->Error(flag.where,
                        fmt::format("{}: {} is not from 1 to 1e18", flag.name, flag.text), hint);
   } else {

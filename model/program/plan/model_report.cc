@@ -17,10 +17,10 @@
 namespace orrery::report {
 namespace {
 
-constexpr std::size_t kLabel = 16;  // width of the label column
+constexpr std::size_t kModelLabel = 16;  // width of the label column
 
-std::string Line(const std::string& label, const std::string& text) {
-  return fmt::format("  {:<{}}{}\n", label, kLabel - 2, Fold(text, kLabel));
+std::string ModelLine(const std::string& label, const std::string& text) {
+  return fmt::format("  {:<{}}{}\n", label, kModelLabel - 2, Fold(text, kModelLabel));
 }
 
 // 8030261248 as 8,030,261,248.
@@ -103,21 +103,22 @@ std::string Biases(const ModelSpec& s) {
 
 std::string Transformer(const ModelSpec& s) {
   const int64_t decoder = s.decoder_layers;
-  std::string text =
-      Line("layers", fmt::format("{}{} of width {}{}", s.layers,
-                                 decoder > 0 ? fmt::format(" + {} decoder layers", decoder) : "",
-                                 s.hidden, s.parallel ? ", attention and MLP side by side" : ""));
-  text += Line("attention", Attention(s));
-  text += Line("MLP", fmt::format("{} wide, {}{}", s.ffn, Name(s.activation),
-                                  s.gated && s.activation != Activation::kSwiglu ? ", gated" : ""));
-  text += Line("norms", Norms(s));
-  text += Line("biases", Biases(s));
-  text += Line("positions", PositionsOf(s));
-  if (const std::string scales = Scales(s); !scales.empty()) text += Line("scales", scales);
-  text +=
-      Line("vocabulary",
-           fmt::format("{}, output matrix {}{}", s.vocab, s.tied_embeddings ? "tied" : "of its own",
-                       s.logit_cap > 0 ? fmt::format(", logits capped at {}", s.logit_cap) : ""));
+  std::string text = ModelLine(
+      "layers", fmt::format("{}{} of width {}{}", s.layers,
+                            decoder > 0 ? fmt::format(" + {} decoder layers", decoder) : "",
+                            s.hidden, s.parallel ? ", attention and MLP side by side" : ""));
+  text += ModelLine("attention", Attention(s));
+  text += ModelLine("MLP",
+                    fmt::format("{} wide, {}{}", s.ffn, Name(s.activation),
+                                s.gated && s.activation != Activation::kSwiglu ? ", gated" : ""));
+  text += ModelLine("norms", Norms(s));
+  text += ModelLine("biases", Biases(s));
+  text += ModelLine("positions", PositionsOf(s));
+  if (const std::string scales = Scales(s); !scales.empty()) text += ModelLine("scales", scales);
+  text += ModelLine(
+      "vocabulary",
+      fmt::format("{}, output matrix {}{}", s.vocab, s.tied_embeddings ? "tied" : "of its own",
+                  s.logit_cap > 0 ? fmt::format(", logits capped at {}", s.logit_cap) : ""));
   return text;
 }
 
@@ -145,8 +146,8 @@ std::string ModelText(const LoadedModel& model) {
   const ModelSpec& s = model.spec;
   std::string text = fmt::format("{}: {}, {} parameters\n", s.name, Name(s.family),
                                  Count(static_cast<double>(CountParameters(s).total)));
-  text += Line("read from", ShownPath(model.origin));
-  text += s.family == Family::kMlp ? Line("layers", fmt::format("{} linear", s.layers))
+  text += ModelLine("read from", ShownPath(model.origin));
+  text += s.family == Family::kMlp ? ModelLine("layers", fmt::format("{} linear", s.layers))
                                    : Transformer(s);
   text += "\n" + Parameters(s);
   if (!model.notes.empty() || !s.untrained.empty()) text += "\nAssumptions\n";
