@@ -23,9 +23,8 @@ TEST(Facts, WithoutACompilerChainsRunOperationByOperation) {
     EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
     return nlohmann::json::parse(outcome.out)["prediction"]["breakdown"]["compute_s"].get<double>();
   };
-  const double at_once = compute("llama2-7b", "");
-  EXPECT_EQ(compute("llama2-7b", "compile=on"), at_once);
-  const double apart = compute("llama2-7b", "compile=off");
+  const double at_once = compute("llama2-7b", "compile=on");
+  const double apart = compute("llama2-7b", "");  // PyTorch compiles on request
   EXPECT_GT(apart, 1.01 * at_once);
   EXPECT_GT(compute("llama2-7b", "compile=off,fused_norm=off"), 1.03 * apart);
   EXPECT_EQ(compute("gpt2-xl", "compile=off,fused_norm=off"), compute("gpt2-xl", ""));
