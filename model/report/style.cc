@@ -57,6 +57,7 @@ caption span{display:block;position:sticky;left:0;max-width:min(75ch,calc(100vw 
 th,td{padding:.25rem .45rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 th{font-weight:600;overflow-wrap:normal}th[scope=col]{vertical-align:bottom}
 th.n,td.n{text-align:right}td.n,th[scope=row].n{white-space:nowrap}
+td.layout{min-width:16rem}
 .of{display:block;color:var(--muted);font-size:.85em;font-weight:400}
 tr.best td,tr.best th{background:var(--card);font-weight:600}
 details{margin:.4rem 0}
