@@ -23,7 +23,9 @@ std::string JobWords(const Ref& answer) {
   const Ref topology = answer["topology"];
   const std::string nodes = NumbersInARow(topology["nodes"]);
   const Ref work = answer["workload"], mixed = topology["mixed"];
-  const std::string batches = NumbersInARow(work["global_batch"]);
+  std::string batches;
+  for (std::size_t i = 0; i < work["global_batch"].size(); ++i)
+    batches += (i == 0 ? "" : " or ") + work["global_batch"][i].json().dump();
   std::string gpus = mixed.empty() ? topology["gpu"].text() : "";
   for (std::size_t i = 0; i < mixed.size(); ++i)
     gpus += fmt::format("{}{} ({})", i == 0 ? "" : " or ", mixed[i]["gpu"].text(),
