@@ -37,8 +37,8 @@ std::string ScalingSection(const Ref& scaling, bool run = false) {
   return Section(
       "scaling", "Scaling",
       Figure(DrawChart(chart),
-             fmt::format("The fastest layout at each node count in closed form, same batch{}. "
-                         "Dashed: proportional to the nodes.",
+             fmt::format("The fastest layout at each node count in closed form, "
+                         "same batch, default order of ranks{}. Dashed: proportional to the nodes.",
                          run ? ", without the slowest node of a run (--straggler)" : ""),
              HtmlTable("Scaling", {"nodes", "layout", "step", "tokens/s", "MFU"}, rows)));
 }
@@ -51,7 +51,7 @@ std::string Title(const Ref& prediction) {
 
 std::vector<std::string> RunHeads(std::vector<std::string> heads) {
   for (const char* head :
-       {"days (80 % interval)", "cost (80 % interval)", "goodput", "spares", "limits"})
+       {"days (80 % interval)", "cost (80 % interval)", "goodput", "spares", "energy", "limits"})
     heads.emplace_back(head);
   return heads;
 }
@@ -63,11 +63,20 @@ std::vector<std::string> RunCells(const Ref& run, bool priced) {
                               DollarsSpanOf(cost))
                  : "<td class=n>no price</td>",
           NumberCell(run["goodput"], PercentOf(run["goodput"])),
-          NumberCell(run["spares"], run["spares"].json().dump()), TextCell(run["verdict"].text())};
+          NumberCell(run["spares"], run["spares"].json().dump()),
+          NumberCell(run["energy_kwh"], EnergyOf(run)),
+          TextCell(run["verdict"].text())};
 }
 
 std::string WordsIn(const Ref& text) {
   return text.text().empty() ? "" : Paragraph(text.text() + ".");
+}
+
+// Limits in the caption.
+std::string TokensWithLimits(const Ref& training) {
+  const std::string limits = LimitsOf(training);
+  return fmt::format("{} tokens, with failures{}", Count(training["tokens"].number()),
+                     limits.empty() ? "" : "; limits: " + limits);
 }
 
 std::string TrainingSection(const Ref& training) {
@@ -81,12 +90,11 @@ std::string TrainingSection(const Ref& training) {
     rows += Row(cells);
   }
   if (rows.empty()) return "";
-  return Section(
-      "training", "The whole training run",
-      HtmlTable(fmt::format("{} tokens, with failures", Count(training["tokens"].number())),
-                RunHeads({"layout"}), rows) +
-          WordsIn(training["placed"]) + WordsIn(training["ranked_by_input"]) +
-          "<p>How the run of layout 1 goes:</p>" + Listed(TextsIn(training["first_run_words"])));
+  return Section("training", "The whole training run",
+                 HtmlTable(TokensWithLimits(training), RunHeads({"layout"}), rows) +
+                     WordsIn(training["placed"]) + WordsIn(training["ranked_by_input"]) +
+                     "<p>How the run of layout 1 goes:</p>" +
+                     Listed(TextsIn(training["first_run_words"])));
 }
 
 struct Placed {
@@ -284,7 +292,8 @@ std::string DaysAndDollars(const Ref& answer) {
 }
 
 // Days and dollars first and the layout last: a phone shows three or four columns.
-std::vector<std::string> BestCells(const Ref& one, int number, bool priced, bool training) {
+std::vector<std::string> BestCells(const Ref& one, int number, bool priced, bool training,
+                                   bool batches) {
   const Ref best = one["ranked"][0], step = best["step_time_interval_s"];
   std::vector<std::string> cells = {NumberHead(std::to_string(number)),
                                     NameCell(one["topology"]["name"].text()),
@@ -300,14 +309,29 @@ std::vector<std::string> BestCells(const Ref& one, int number, bool priced, bool
   if (priced)
     cells.push_back(NumberCell(best["price_per_billion_tokens_usd"],
                                DollarsOf(best["price_per_billion_tokens_usd"].number())));
-  cells.push_back(TextCell(best["layout"].text()));
+  if (batches)
+    cells.push_back(NumberCell(best["global_batch"], best["global_batch"].json().dump()));
+  cells.push_back(LayoutCell(best["layout"].text()));
   return cells;
+}
+
+std::string NameOfBest(const Ref& one) {
+  return fmt::format(": {}, {}", one["topology"]["name"].text(),
+                     NodesOf(one["ranked"][0]["nodes"]));
+}
+
+std::string RunOfTheBest(const Ref& one) {
+  const Ref training = one["training"];
+  if (training["runs"][0].empty()) return "";
+  return Section("run", "How the run goes" + NameOfBest(one),
+                 Paragraph(FoundWords(one, one["ranked"][0]) + ".") +
+                     Listed(TextsIn(training["first_run_words"])));
 }
 
 std::string BestPictures(const Ref& one) {
   const Ref best = one["ranked"][0];
   if (best.empty()) return "";
-  const std::string of = ": " + one["topology"]["name"].text();
+  const std::string of = NameOfBest(one);
   return PictureSections(one, best, of) +
          Section("memory", "Memory at the peak" + of, MemoryBars(best["memory"])) +
          ScalingSection(one["scaling"], !one["training"].empty());
@@ -319,11 +343,13 @@ std::string SeveralSections(const Ref& answer) {
   const Ref all = answer["topologies"];
   std::vector<StepBar> bars;
   std::string rows;
-  bool priced = false, training = false;
+  bool priced = false, training = false, batches = false;  // several, or not the same
   int number = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     priced |= all[i]["ranked"][0]["price_per_billion_tokens_usd"].is_number();
     training |= !all[i]["training"].empty();
+    const Ref batch = all[i]["workload"]["global_batch"];
+    batches |= batch.size() > 1 || batch.json() != all[0]["workload"]["global_batch"].json();
   }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const Ref order = answer["order"][rank];
@@ -337,7 +363,7 @@ std::string SeveralSections(const Ref& answer) {
     bars.push_back({fmt::format("{}, {} node{}", name, best["nodes"].json().dump(),
                                 best["nodes"].number() == 1 ? "" : "s"),
                     best["breakdown"], best["step_time_s"]});
-    const std::vector<std::string> cells = BestCells(all[i], ++number, priced, training);
+    const std::vector<std::string> cells = BestCells(all[i], ++number, priced, training, batches);
     rows += fmt::format("<tr{}>", i == static_cast<std::size_t>(answer["best_index"].number())
                                       ? " class=best"
                                       : "");
@@ -348,13 +374,17 @@ std::string SeveralSections(const Ref& answer) {
   if (training) heads = RunHeads(std::move(heads));
   heads.insert(heads.end(), {"step (80 % interval)", "tokens/s"});
   if (priced) heads.push_back("per 1e9 tokens");
+  if (batches) heads.push_back("batch");
   heads.push_back("layout");
   const Ref told = all[static_cast<std::size_t>(answer["best_index"].number())];
   return Section(
              "ranking", "Topologies",
-             HtmlTable("The best layout on each", heads, rows) + WordsIn(answer["passed_over"])) +
-         DaysAndDollars(answer) + Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         BestPictures(told) +
+             HtmlTable("The best layout on each" +
+                           (training ? "; " + TokensWithLimits(told["training"]) : std::string()),
+                       heads, rows) +
+                 WordsIn(answer["passed_over"])) +
+         DaysAndDollars(answer) + RunOfTheBest(told) +
+         Section("breakdown", "Where the step goes", BreakdownBars(bars)) + BestPictures(told) +
          Section("assumptions", "What was assumed for the best", Assumptions(told));
 }
 

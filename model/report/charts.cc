@@ -133,19 +133,22 @@ std::string AxisLines(const Chart& chart, const Scale& x, const Scale& y) {
   return out;
 }
 
+std::string DataOf(const Ref& limit) { return limit.is_number() ? Data(limit) : ""; }
+
 std::string Limits(const Chart& chart, const Scale& x, const Scale& y) {
   std::string out;
   const double bottom = kHigh - kBottom;
   if (chart.x.limit > 0) {
     const double line = x.At(chart.x.limit);
-    constexpr double kWords = 80;  // room for them before the line, else they stand behind it
-    const bool behind = line - kWords < kLeft;
+    constexpr double kLetter = 8;  // no wider on average
+    // Without room before the line they stand behind it.
+    const bool behind = line - kLetter * static_cast<double>(chart.x.limit_words.size()) < kLeft;
     out += fmt::format(
         "<line class=limit x1={0:.1f} x2={0:.1f} y1={1} y2={2}></line><text class=halo x={3:.1f} "
         "y={4} "
-        "text-anchor={5}>{6}</text>",
+        "text-anchor={5}{7}>{6}</text>",
         line, kTop, bottom, behind ? line + 5 : line - 5, kTop + 15, behind ? "start" : "end",
-        Escape(chart.x.limit_words));
+        Escape(chart.x.limit_words), DataOf(chart.x.limit_at));
   }
   if (chart.y.limit > 0) {
     const double line = y.At(chart.y.limit);
@@ -153,9 +156,9 @@ std::string Limits(const Chart& chart, const Scale& x, const Scale& y) {
     // At the right end: of days against dollars the dear marks stand on the left.
     out += fmt::format(
         "<line class=limit x1={0} x2={1} y1={2:.1f} y2={2:.1f}></line><text class=halo x={3} "
-        "y={4:.1f} text-anchor=end>{5}</text>",
+        "y={4:.1f} text-anchor=end{6}>{5}</text>",
         kLeft, kWide - kRight, line, kWide - kRight - 6, above < kTop + 13 ? below : above,
-        Escape(chart.y.limit_words));
+        Escape(chart.y.limit_words), DataOf(chart.y.limit_at));
   }
   return out;
 }
@@ -238,20 +241,26 @@ std::string TickCount(double number) {
   return number >= 1000 ? Scaled(number) : fmt::format("{:g}", number);
 }
 
+namespace {
+
+ChartAxis LimitedAxis(const char* title, std::string (*words)(double), const char* limit,
+                      std::string (*given)(double), double unit, const Ref& at) {
+  ChartAxis axis{title, true, words};
+  axis.unit = unit;
+  axis.limit_at = at;
+  if (at.is_number()) axis.limit = std::max(0.0, at.number());
+  if (at.is_number()) axis.limit_words = fmt::format("{} {}", limit, given(at.number()));
+  return axis;
+}
+
+}  // namespace
+
 ChartAxis DaysAxis(const Ref& deadline_s) {
-  return {"days to train",
-          true,
-          TickDays,
-          deadline_s.is_number() ? std::max(0.0, deadline_s.number()) : 0,
-          "deadline",
-          false,
-          86400};
+  return LimitedAxis("days to train", TickDays, "deadline", GivenDaysOf, 86400, deadline_s);
 }
 
 ChartAxis DollarsAxis(const Ref& budget_usd) {
-  return {"cost",    true,
-          DollarsOf, budget_usd.is_number() ? std::max(0.0, budget_usd.number()) : 0,
-          "budget",  false};
+  return LimitedAxis("cost", DollarsOf, "budget", GivenDollarsOf, 1, budget_usd);
 }
 
 std::string DrawChart(const Chart& chart) {

@@ -55,7 +55,8 @@ struct ChartAxis {
   double limit = 0;                        // a dashed line there; 0: none
   std::string limit_words;
   bool from_zero = false;
-  double unit = 1;  // numbers of round ticks: 86400 for days of seconds
+  double unit = 1;             // numbers of round ticks: 86400 for days of seconds
+  Ref limit_at = Ref::None();  // where the limit stands in the answer
 };
 struct Chart {
   ChartAxis x, y;

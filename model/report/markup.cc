@@ -146,6 +146,10 @@ std::string NameCell(std::string_view text) {
   return fmt::format("<td class=name>{}</td>", Escape(text));
 }
 
+std::string LayoutCell(std::string_view text) {
+  return fmt::format("<td class=layout>{}</td>", Escape(text));
+}
+
 std::string WordsCell(const Ref& ref, const std::string& text) {
   return fmt::format("<td{}>{}</td>", Data(ref), Escape(text));
 }
@@ -162,6 +166,10 @@ std::string SecondsOf(const Ref& ref) {
 std::string BytesOf(const Ref& ref) { return ref.is_number() ? Format(Bytes(ref.number())) : "-"; }
 std::string NodesOf(const Ref& ref) {
   return fmt::format("{} node{}", ref.json().dump(), ref.number() == 1 ? "" : "s");
+}
+std::string EnergyOf(const Ref& run) {
+  const Ref energy = run["energy_kwh"];
+  return energy.is_number() ? Scaled(1000 * energy.number()) + "Wh" : "-";
 }
 std::string ScaledOf(const Ref& ref) { return ref.is_number() ? Scaled(ref.number()) : "-"; }
 std::string PercentOf(const Ref& ref) { return ref.is_number() ? Percent(ref.number()) : "-"; }

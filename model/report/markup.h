@@ -59,6 +59,8 @@ std::string NumberCell(const Ref& ref, const std::string& text);
 std::string TextCell(std::string_view text);
 // A short name, which takes little room on a phone.
 std::string NameCell(std::string_view text);
+// A layout, which needs some room.
+std::string LayoutCell(std::string_view text);
 // A number that `text` says in words, over several lines where it has to.
 std::string WordsCell(const Ref& ref, const std::string& text);
 // Both ends of [low, high]; "-" without them.
@@ -79,6 +81,7 @@ std::string DollarsSpanOf(const Ref& pair);  // "204 to 289 kUSD"
 std::string SecondsSpanOf(const Ref& pair);  // "1.02 s to 1.31 s"
 std::string RateOf(const Ref& ref);          // "4.52 MB/s"
 std::string NodesOf(const Ref& ref);         // "1 node"
+std::string EnergyOf(const Ref& run);        // "13.9 MWh": its energy_kwh
 
 // A table that scrolls sideways by itself on a narrow page. `rows`: "<tr>...</tr>" each. Heads stand
 // over numbers as the first row has them: to the right.

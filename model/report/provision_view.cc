@@ -58,10 +58,10 @@ std::string RowOf(const Ref& row, bool best, const std::string& more = "") {
          NumberCell(row["nodes"], row["nodes"].json().dump()) +
          NumberCell(row["spares"], row["spares"].json().dump()) + more +
          NumberCell(row["goodput"], PercentOf(row["goodput"])) +
-         NumberCell(row["energy_kwh"], Scaled(1000 * row["energy_kwh"].number()) + "Wh") +
+         NumberCell(row["energy_kwh"], EnergyOf(row)) +
          NumberCell(plan["global_batch"], plan["global_batch"].json().dump()) +
-         TextCell(plan["layout"].text() +
-                  (row["input"]["input_bound"].is_true() ? "; INPUT-BOUND" : "")) +
+         LayoutCell(plan["layout"].text() +
+                    (row["input"]["input_bound"].is_true() ? "; INPUT-BOUND" : "")) +
          "</tr>\n";
 }
 

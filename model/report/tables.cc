@@ -30,15 +30,14 @@ bool Differ(const Ref& rows, const char* key) {
   return false;
 }
 
-// "15, 16, 5, 4"
+}  // namespace
+
 std::string NumbersInARow(const Ref& numbers) {
   std::string out;
   for (std::size_t i = 0; i < numbers.size(); ++i)
     out += (out.empty() ? "" : ", ") + numbers[i].json().dump();
   return out;
 }
-
-}  // namespace
 
 std::string RankedTable(const Ref& ranked) {
   std::string rows;

@@ -14,10 +14,6 @@
 namespace orrery::report {
 namespace {
 
-std::string Counted(double number, const std::string& noun) {
-  return fmt::format("{:.0f} {}{}", number, noun, number == 1 ? "" : "s");
-}
-
 std::string Interval(const Ref& pair) {
   if (!pair[0].is_number() || !pair[1].is_number()) return "";
   return fmt::format(" (80 % of such runs: {} to {})", SecondsOf(pair[0]), SecondsOf(pair[1]));
@@ -25,20 +21,22 @@ std::string Interval(const Ref& pair) {
 
 std::string JobWords(const Ref& answer) {
   const Ref topology = answer["topology"];
-  std::string nodes;
-  for (std::size_t i = 0; i < topology["nodes"].size(); ++i)
-    nodes += (i == 0 ? "" : ", ") + topology["nodes"][i].json().dump();
+  const std::string nodes = NumbersInARow(topology["nodes"]);
   const Ref work = answer["workload"], mixed = topology["mixed"];
+  std::string batches;
+  for (std::size_t i = 0; i < work["global_batch"].size(); ++i)
+    batches += (i == 0 ? "" : " or ") + work["global_batch"][i].json().dump();
   std::string gpus = mixed.empty() ? topology["gpu"].text() : "";
   for (std::size_t i = 0; i < mixed.size(); ++i)
     gpus += fmt::format("{}{} ({})", i == 0 ? "" : " or ", mixed[i]["gpu"].text(),
                         mixed[i]["nodes"].json().dump());
   return fmt::format(
-      "{} ({} parameters) on {}: {} node{} with {} {} each. Sequences of {} tokens, {}, {}.",
+      "{} ({} parameters) on {}: {} node{} with {} {} each. Sequences of {} tokens{}, {}, {}.",
       answer["model"]["name"].text(), Count(answer["model"]["parameters"].number()),
       topology["name"].text(), nodes, nodes == "1" ? "" : "s",
       topology["gpus_per_node"].json().dump(), gpus, work["seq_len"].json().dump(),
-      work["precision"].text(), work["framework"].text());
+      batches.empty() ? "" : ", " + batches + " per step", work["precision"].text(),
+      work["framework"].text());
 }
 
 // `step`: of `layout`, in words.
@@ -53,10 +51,10 @@ std::string StepWords(const Ref& prediction) {
 }
 
 // A search finds or is given an order of ranks: the answer is the step in that order.
-std::string PlacedWords(const Ref& row) {
+std::string PlacedWords(const std::string& layout, const Ref& row) {
   const Ref placed = row["placement"];
   const double gain = placed["gain"].number();
-  return StepWords(fmt::format("{}, {}", row["layout"].text(), PlacementFlags(placed)), placed) +
+  return StepWords(fmt::format("{}, {}", layout, PlacementFlags(placed)), placed) +
          fmt::format(" In the default order of ranks it takes {}: {} {} {}, {}.",
                      SecondsOf(placed["default_step_time_s"]),
                      placed["given"].is_true() ? "the given order takes" : "placement saves",
@@ -130,8 +128,16 @@ std::string TokensWords(const Ref& training) {
   if (training["priced"].is_true())
     words += fmt::format(" and cost {} ({} to {})", DollarsOf(run["cost_usd"].number()),
                          DollarsOf(cost[0].number()), DollarsOf(cost[1].number()));
-  const std::string verdict = run["verdict"].text();
-  return words + (verdict.empty() ? "." : ": " + verdict + ".");
+  if (run["energy_kwh"].is_number()) words += fmt::format(", {} of energy", EnergyOf(run));
+  const std::string verdict = run["verdict"].text(), limits = LimitsOf(training);
+  return words + (verdict.empty() ? "." : ": " + verdict + ".") +
+         (limits.empty() ? "" : fmt::format(" The limits: {}.", limits));
+}
+
+// " by tokens per dollar"; "": an old answer does not say it.
+std::string AimWords(const Ref& answer) {
+  const std::string aim = answer["ranked_by"].text();
+  return aim.empty() ? "" : " by " + aim;
 }
 
 // `lead`: the first paragraph is the answer.
@@ -141,15 +147,16 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
   if (best.empty()) {
     std::string out = Paragraph("No layout fits.", lead) + Paragraph(JobWords(answer));
     if (!answer["closest"].empty())
-      out += Paragraph("Closest: " + answer["closest"]["layout"].text() + ": " +
+      out += Paragraph("Closest: " + FoundWords(answer, answer["closest"]) + ": " +
                        answer["closest"]["memory"]["verdict"].text() + ".");
     return out + Listed(TextsIn(answer["remedies"], "words"));
   }
   const bool moved = IsMoved(best["placement"]);
   const bool whole = lead && !answer["training"]["runs"].empty();  // all tokens were asked for
   std::string out = whole ? Paragraph(TokensWords(answer["training"]), true) : "";
-  out += Paragraph(fmt::format("Best of {} layouts: {}", Count(space),
-                               moved ? PlacedWords(best) : StepWords(best)),
+  const std::string found = FoundWords(answer, best);
+  out += Paragraph(fmt::format("Best of {} layouts{}: {}", Count(space), AimWords(answer),
+                               moved ? PlacedWords(found, best) : StepWords(found, best)),
                    lead && !whole);
   if (const std::string ranking = answer["placed"]["words"].text(); !ranking.empty())
     out += Paragraph(ranking + ".");
@@ -201,107 +208,12 @@ std::string SeveralWords(const Ref& answer) {
   const Ref all = answer["topologies"];
   const Ref best = all[static_cast<std::size_t>(answer["best_index"].number())];
   const Ref ranked = best["ranked"][0], training = best["training"];
-  std::string lead = fmt::format("Best of {}: {}", ChoicesWords(all), answer["best"].text());
+  std::string lead =
+      fmt::format("Best of {}{}: {}", ChoicesWords(all), AimWords(best), answer["best"].text());
   if (!ranked.empty()) lead += ", " + Counted(ranked["nodes"].number(), "node");
   lead += ".";
   if (!training.empty()) lead += " " + TokensWords(training);
   return Paragraph(lead, true) + LayoutsWords(best, false);
-}
-
-std::string OfferWords(const Ref& row) {
-  return fmt::format("{}, {}{}: {} (80 %: {} to {}), {} (80 %: {} to {})",
-                     row["offer"]["id"].text(), Counted(row["nodes"].number(), "node"),
-                     row["spares"].number() > 0 ? " and " + Counted(row["spares"].number(), "spare")
-                                                : std::string(),
-                     DaysOf(row["time_s"].number()), DaysOf(row["time_interval_s"][0].number()),
-                     DaysOf(row["time_interval_s"][1].number()),
-                     DollarsOf(row["cost_usd"].number()),
-                     DollarsOf(row["cost_interval_usd"][0].number()),
-                     DollarsOf(row["cost_interval_usd"][1].number())) +
-         (row["time_s"].number() > row["time_interval_s"][1].number()
-              ? ", the mean of many runs that lose little and a few that lose much"
-              : "") +
-         (row["offer"]["kind"].text() == "spot" ? ", if the capacity stays" : "") +
-         (row["finish_probability"].is_number()
-              ? fmt::format(", {:.0f} % likely in time", 100 * row["finish_probability"].number())
-              : std::string()) +
-         (row["input"]["input_bound"].is_true() ? ", INPUT-BOUND" : "");
-}
-
-// What would have to give way, where the limits cannot be kept.
-std::string RefusedWords(const Ref& answer) {
-  const Ref question = answer["question"], frontier = answer["frontier"];
-  const auto row = [&](std::size_t at) {
-    return answer["answers"][static_cast<std::size_t>(frontier[at].number())];
-  };
-  if (frontier.empty()) return "No offer can run this; below is why. ";
-  std::string words;
-  if (!answer["cheapest"].is_number())
-    words += fmt::format("None is done within {}. The fastest of all: {}. ",
-                         GivenDaysOf(question["deadline_s"].number()),
-                         OfferWords(row(frontier.size() - 1)));
-  const Ref enough = answer["enough"];
-  if (!answer["cheapest"].is_number() && enough["deadline_s"].is_number())
-    words += fmt::format(
-        "A deadline of {} (rounded up) would do{}. ", DaysOf(enough["deadline_s"].number()),
-        answer["fastest"].is_number() && question["budget_usd"].is_number() ? " with this budget"
-                                                                            : "");
-  if (!answer["fastest"].is_number())
-    words += fmt::format("None costs at most {}. The cheapest of all: {}. ",
-                         GivenDollarsOf(question["budget_usd"].number()), OfferWords(row(0)));
-  if (!answer["fastest"].is_number() && enough["budget_usd"].is_number())
-    words += fmt::format(
-        "A budget of {} (rounded up) would do{}. ", DollarsOf(enough["budget_usd"].number()),
-        answer["cheapest"].is_number() && question["deadline_s"].is_number() ? " with this deadline"
-                                                                             : "");
-  if (answer["enough"]["budget_usd"].is_number() && answer["cheapest"].is_number() &&
-      answer["fastest"].is_number())
-    words += fmt::format(
-        "Nothing keeps both the deadline and the budget: a budget of {} would do, or a deadline "
-        "of {} (rounded up). ",
-        DollarsOf(answer["enough"]["budget_usd"].number()),
-        DaysOf(answer["enough"]["deadline_s"].number()));
-  return words;
-}
-
-std::string ProvisionWords(const Ref& answer) {
-  const Ref question = answer["question"], rows = answer["answers"];
-  const auto row = [&](const char* which) {
-    return rows[static_cast<std::size_t>(answer[which].number())];
-  };
-  std::string lead = RefusedWords(answer), out;
-  const bool limits = question["deadline_s"].is_number() || question["budget_usd"].is_number();
-  // Without a limit of its own the other row is named as a refusal already.
-  if (answer["cheapest"].is_number() &&
-      (answer["fastest"].is_number() || question["deadline_s"].is_number()))
-    lead += fmt::format("Cheapest{}: {}. ", question["deadline_s"].is_number() ? " in time" : "",
-                        OfferWords(row("cheapest")));
-  if (answer["sure"].is_number() && answer["sure"].json() != answer["cheapest"].json())
-    lead += fmt::format("Cheapest that is 95 % likely in time: {}. ", OfferWords(row("sure")));
-  if (answer["fastest"].is_number() && answer["fastest"].json() == answer["cheapest"].json())
-    lead += fmt::format("It is also the fastest{}.", limits ? " within the limits" : "");
-  else if (answer["fastest"].is_number() &&
-           (answer["cheapest"].is_number() || question["budget_usd"].is_number()))
-    lead += fmt::format("Fastest{}: {}.",
-                        question["budget_usd"].is_number() ? " within the budget" : "",
-                        OfferWords(row("fastest")));
-  out += Paragraph(lead, true);
-  out += Paragraph(fmt::format(
-      "{} ({} parameters) trained on {} tokens{}{}. Failures: {} per 1,000 node-days; recovery: "
-      "{}; "
-      "checkpoints: {}.",
-      question["model"].text(), Count(question["parameters"].number()),
-      Count(question["tokens"].number()),
-      question["deadline_s"].is_number() ? " within " + GivenDaysOf(question["deadline_s"].number())
-                                         : "",
-      question["budget_usd"].is_number()
-          ? " for at most " + GivenDollarsOf(question["budget_usd"].number())
-          : "",
-      ThreeDigits(question["failures_per_1000_node_days"].number()), question["recovery"].text(),
-      question["checkpoint"].text()));
-  if (const std::string batch = question["batch_words"].text(); !batch.empty())
-    out += Paragraph("Batch: " + batch + ".");
-  return out;
 }
 
 // Steps differ in the third digit.
@@ -407,8 +319,20 @@ const Kind* KindOf(const Ref& answer) {
 
 }  // namespace
 
+std::string Counted(double number, const std::string& noun) {
+  return fmt::format("{:.0f} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
 std::string Paragraph(std::string_view text, bool lead) {
   return fmt::format("<p{}>{}</p>\n", lead ? " class=lead" : "", Escape(text));
+}
+
+std::string FoundWords(const Ref& answer, const Ref& row) {
+  const bool nodes = answer["topology"]["nodes"].size() > 1,
+             batch = answer["workload"]["global_batch"].size() > 1;
+  return (nodes ? NodesOf(row["nodes"]) + ", " : "") +
+         (batch ? fmt::format("batch {}, ", row["global_batch"].json().dump()) : "") +
+         row["layout"].text();
 }
 
 bool IsMoved(const Ref& placement) {
@@ -418,6 +342,15 @@ bool IsMoved(const Ref& placement) {
 std::string PlacementFlags(const Ref& placement) {
   std::string words = "--placement " + placement["placement"].text();
   if (!placement["layers"].empty()) words += ", layers " + placement["layers"].json().dump();
+  return words;
+}
+
+std::string LimitsOf(const Ref& asked) {
+  const Ref deadline = asked["deadline_s"], budget = asked["budget_usd"];
+  std::string words;
+  if (deadline.is_number()) words = "within " + GivenDaysOf(deadline.number());
+  if (budget.is_number())
+    words += (words.empty() ? "at most " : ", at most ") + GivenDollarsOf(budget.number());
   return words;
 }
 

@@ -173,10 +173,10 @@ Comparison Compare(const Candidate& winner, const Candidate& other, const Compar
 }
 
 Limit InputLimit(const Candidate& winner, double fed, double slowest) {
-  const double after = winner.time.total;
-  std::string words = LimitWords("an input as fast as the GPUs", fed * slowest, after * slowest);
+  const double before = slowest * fed, after = slowest * winner.time.total;
+  std::string words = LimitWords("an input as fast as the GPUs", before, after);
   if (slowest > 1) words += ", a step of the slowest node (--straggler)";
-  return {"input pipeline", after, 1 - after / fed, std::move(words)};
+  return {"input pipeline", after, 1 - after / before, std::move(words)};
 }
 
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,

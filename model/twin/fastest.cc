@@ -293,6 +293,16 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
   return rivals;
 }
 
+void FastestLayouts::MoveMoreLayers(Found* found, ShapeCache* shapes, double reader) const {
+  if (!request_.shares) return;
+  std::vector<Candidate> faster = Rivals(*found, found->seconds, reader, 1, shapes);
+  if (faster.empty()) return;
+  found->candidate = std::move(faster.front());
+  found->seconds =
+      std::max(ObjectiveValue(Objective::kTime, found->candidate.time.total, found->job),
+               Readers{reader}.Fed(found->job, found->candidate.strategy.data_parallel()));
+}
+
 double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader,
                               std::size_t most_rivals) const {
   const Job& job = found->job;

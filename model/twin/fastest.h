@@ -50,6 +50,10 @@ class FastestLayouts {
   double Settle(Found* found, ShapeCache* shapes, double reader = 0,
                 std::size_t most_rivals = kRivals) const;
 
+  // Puts the fastest layout of the same nodes and batch in the place of what was found, with layers moved between the stages of
+  // all that come near it, by the closed form: as a search does, in more time than Find() takes.
+  void MoveMoreLayers(Found* found, ShapeCache* shapes, double reader = 0) const;
+
   // No layout of any batch computes a sequence in fewer GPU seconds (step time x GPUs / sequences), by the layer tables of
   // `nodes` nodes with micro-batches of MicroBatchSizes(): communication between nodes, bubbles, recomputation and the
   // optimizer left out. Infinity: none is legal.

@@ -89,7 +89,7 @@ class Refiner {
     std::set<std::string> known;
     for (const Candidate& candidate : *pool) known.insert(NameOf(candidate));
     std::size_t left = kBeyond * rows;
-    bool fits = true;
+    bool fits = true, missed = false;  // the budget; what may win was left out
     for (const bool every : {true, false}) {
       const std::size_t place = every ? 1 : rows;
       for (bool any = true; any && fits && left > 0;) {
@@ -102,9 +102,14 @@ class Refiner {
         any = !batch.empty();
         left -= batch.size();
         fits = simulator_.Simulate(PointersTo(&batch));
+        const double first = ValueAt(1, *pool), shrunk = LeastRatio(*pool);
+        missed |= every && std::ranges::any_of(batch, [&](const Candidate& c) {
+                    return !c.settled() && ValueOf(c, shrunk * c.ClosedForm().total) < first;
+                  });
         Join(&batch, pool);
       }
-      if (every) refinement_.open = !fits || runner_.AnyBelow(ClosedFormThatReaches(1, *pool));
+      if (every)
+        refinement_.open = missed || runner_.AnyBelow(ValueAt(1, *pool), LeastRatio(*pool));
     }
   }
 
@@ -115,12 +120,19 @@ class Refiner {
   }
 
   // The objective by the closed form below which a layout may reach a place among the rows of the pool.
-  double ClosedFormThatReaches(std::size_t place, std::vector<Candidate> pool) const {
+  double ClosedFormThatReaches(std::size_t place, const std::vector<Candidate>& pool) const {
+    return ValueAt(place, pool) / LeastRatio(pool);
+  }
+  double ValueAt(std::size_t place, std::vector<Candidate> pool) const {
     Order(&pool);
+    return ValueOf(pool[std::min(place, pool.size()) - 1]);
+  }
+  // Of a simulated step to its closed form.
+  static double LeastRatio(const std::vector<Candidate>& pool) {
     double least = 1;
     for (const Candidate& candidate : pool)
       least = std::min(least, candidate.time.total / candidate.ClosedForm().total);
-    return ValueOf(pool[std::min(place, pool.size()) - 1]) / least;
+    return least;
   }
 
   double ValueOf(const Candidate& candidate, double seconds) const {

@@ -84,7 +84,8 @@ void Runner::MoveLayers(std::size_t rows) {
 }
 
 void Runner::MergeCounts() {
-  for (const SplitResult& result : results_) {
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    const SplitResult& result = results_[i];
     counts_.space += result.counts.space;
     counts_.illegal += result.counts.illegal;
     counts_.over_memory += result.counts.over_memory;
@@ -93,14 +94,14 @@ void Runner::MergeCounts() {
     for (const auto& [reason, tally] : result.refusals) {
       Tally& merged = refusals_[reason];
       merged.strategies += tally.strategies;
-      if (merged.example.empty()) merged.example = tally.example;
+      if (merged.example.empty()) merged.example = ChoiceOf(splits_[i].job) + tally.example;
     }
   }
 }
 
-const Entry* Runner::Head(std::size_t split) {
+const Entry* Runner::EntryAt(std::size_t split, std::size_t place) {
   SplitResult& result = results_[split];
-  if (next_[split] >= result.best.size() && result.truncated && !result.best.empty()) {
+  if (place >= result.best.size() && result.truncated && !result.best.empty()) {
     EvaluateOptions options;
     options.after = result.best.back().rank;
     const SplitResult more =
@@ -108,8 +109,10 @@ const Entry* Runner::Head(std::size_t split) {
     result.best.insert(result.best.end(), more.best.begin(), more.best.end());
     result.truncated = more.truncated;
   }
-  return next_[split] < result.best.size() ? &result.best[next_[split]] : nullptr;
+  return place < result.best.size() ? &result.best[place] : nullptr;
 }
+
+const Entry* Runner::Head(std::size_t split) { return EntryAt(split, next_[split]); }
 
 // `every`: splits that gave a candidate already, too.
 std::size_t Runner::FirstSplit(bool every) {
@@ -160,9 +163,26 @@ std::optional<Candidate> Runner::Next() {
   return NextBelow(std::numeric_limits<double>::infinity(), false);
 }
 
-bool Runner::AnyBelow(double value) {
-  std::size_t split = 0;
-  return Suited(value, true, &split).has_value();
+// A shorter step does not shorten the wait for its input, so a smaller objective by as much is a bound alone.
+bool Runner::AnyBelow(double value, double shrunk) {
+  const double margin = limits_.WithMargin().value;
+  const auto may = [&](std::size_t split, const Entry& entry) {
+    if (limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy)).value > margin)
+      return false;
+    if (ObjectiveValue(request_, shrunk * entry.seconds, jobs_[splits_[split].job],
+                       entry.strategy.data_parallel()) >= value)
+      return false;
+    const Candidate candidate = Complete(entry, true);
+    return candidate.memory->fits && !candidate.memory->nearly_full;
+  };
+  for (std::size_t i = 0; i < splits_.size(); ++i) {
+    for (std::size_t at = next_[i];; ++at) {
+      const Entry* entry = EntryAt(i, at);
+      if (entry == nullptr || shrunk * entry->rank.value >= value) break;
+      if (may(i, *entry)) return true;
+    }
+  }
+  return false;
 }
 
 std::optional<Candidate> Runner::BestNearlyFull(double value) {

@@ -30,8 +30,9 @@ class Runner {
   std::optional<Candidate> BestNearlyFull(double value);
   // The same while the objective is below `value`; `every`: of all strategies, splits that gave one included.
   std::optional<Candidate> NextBelow(double value, bool every);
-  // Whether NextBelow(value, true) would look at another strategy.
-  bool AnyBelow(double value);
+  // Whether a strategy is left, by exact memory as above, whose objective is below `value` if its step takes `shrunk` times
+  // its closed form.
+  bool AnyBelow(double value, double shrunk);
   // Lays out, on all threads, what Next() will give `rows` times and the best of `layouts` (tp, pp).
   void Prepare(std::size_t rows, std::size_t layouts);
   // The best that fits with the margin of each (tp, pp), best first.
@@ -62,10 +63,12 @@ class Runner {
   void OverSplits(const char* what, const std::function<void(Evaluator&, std::size_t)>& each);
   // The best strategy of a split that was not given yet; null: none is left.
   const Entry* Head(std::size_t split);
+  const Entry* EntryAt(std::size_t split, std::size_t place);  // from the best on; null: no more
   std::size_t FirstSplit(bool every);
   // Steps over strategies that do not fit with the margin; the best below `value` that does, still to be given.
   std::optional<Candidate> Suited(double value, bool every, std::size_t* split);
   std::vector<std::vector<const Entry*>> Layouts() const;
+  std::string ChoiceOf(int job) const;  // ChosenWords()
   std::string MemoryExample() const;
   BoundOfGpu MemoryBoundOf(const Entry& entry) const;
   Candidate Fill(const Entry& entry) const;

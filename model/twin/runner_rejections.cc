@@ -67,14 +67,18 @@ std::vector<Rejection> Runner::Rejections() const {
   return rejections;
 }
 
+std::string Runner::ChoiceOf(int job) const {
+  return ChosenWords(request_, jobs_[job].cluster.nodes, jobs_[job].work.global_batch);
+}
+
 std::string Runner::MemoryExample() const {
   auto entry = BestOf(&SplitResult::near_miss);
   if (!entry) entry = BestOf(&SplitResult::smallest);
   if (!entry) return "";
   const Split& split = splits_[entry->rank.split];
   const BoundOfGpu bound = MemoryBoundOf(*entry);
-  return fmt::format("needs at least {} of {} ({})", Format(bound.total), Format(bound.capacity),
-                     DescribeLayout(entry->strategy, split.micro_batches));
+  return fmt::format("needs at least {} of {} ({}{})", Format(bound.total), Format(bound.capacity),
+                     ChoiceOf(split.job), DescribeLayout(entry->strategy, split.micro_batches));
 }
 
 bool NothingIsLegal(const SearchResult& result) {

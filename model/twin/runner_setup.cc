@@ -171,7 +171,7 @@ void Runner::CountUndivided(const Split& degrees, int job) {
   example.pp = degrees.pp;
   example.cp = degrees.cp;
   example.dp = degrees.data;
-  tally.example = DescribeLayout(example);
+  tally.example = ChoiceOf(job) + DescribeLayout(example);
 }
 
 }  // namespace orrery

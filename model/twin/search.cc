@@ -2,6 +2,8 @@
 // A search from request to result.
 #include "model/twin/search.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -207,6 +209,13 @@ void CompareShares(const Runner& runner, std::vector<Candidate>* ranked) {
 }
 
 }  // namespace
+
+std::string ChosenWords(const SearchRequest& request, int64_t nodes, int64_t global_batch) {
+  std::string words;
+  if (request.nodes.size() > 1) words = fmt::format("{} node{}, ", nodes, nodes == 1 ? "" : "s");
+  if (request.global_batches.size() > 1) words += fmt::format("batch {}, ", global_batch);
+  return words;
+}
 
 Profiles LoadProfiles(const SearchRequest& request) {
   return LoadProfiles(request.topology, request.framework, request.flash_attention);

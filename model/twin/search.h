@@ -175,8 +175,8 @@ struct Comparison {
 // What would help the winner: its own step with one resource changed, by evaluation.
 struct Limit {
   std::string resource;     // "GPU memory", "arithmetic", "network between nodes", ...
-  double step_seconds = 0;  // with twice as much of it
-  double gain = 0;          // 1 - step / winner's step
+  double step_seconds = 0;  // with twice as much of it; of the input: of the slowest node
+  double gain = 0;          // 1 - step / winner's step, of the input: with its input
   std::string words;
 };
 
@@ -219,6 +219,9 @@ struct SearchResult {
 
   bool feasible() const { return !ranked.empty(); }
 };
+
+// "16 nodes, batch 1024, ", of what the request has several of; to stand before a layout.
+std::string ChosenWords(const SearchRequest& request, int64_t nodes, int64_t global_batch);
 
 // Throws InputError when the request contradicts itself (a fixed axis that the framework lacks, a
 // degree that does not divide, a cost objective without a price).

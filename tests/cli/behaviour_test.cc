@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "tests/cli/json_of.h"
 
@@ -181,7 +182,8 @@ TEST(Search, FixedAxesStay) {
 
 TEST(Search, ComparesBatches) {
   const json plan = JsonOf(With(kSearch, {"--json", "--global-batch", "2048..8192"}));
-  EXPECT_EQ(plan["workload"]["global_batch"], json({2048, 4096, 8192}));
+  EXPECT_THAT(plan["workload"]["global_batch"].get<std::vector<int>>(),
+              testing::IsSupersetOf({2048, 4096, 8192}));
 }
 
 TEST(Search, NothingFitsIsCodeThreeWithRemedies) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,60 @@ TEST(Tokens, BatchesRankByTheRun) {
     EXPECT_EQ(answer["ranked"][0]["global_batch"], 512) << objective;
   }
   EXPECT_EQ(JsonOf(With(words, {"--objective", "cost"}))["ranked"][0]["global_batch"], 64);
+}
+
+// One step on both sides of a gain, that of words: with its input and its slowest node.
+TEST(Tokens, WhatAFasterInputGainsIsOfTheStepsThatItsWordsSay) {
+  const json answer = JsonOf({"--model", "llama3-8b", "--topology", "dgx-b200", "--nodes", "8",
+                              "--node-price", "40USD/h", "--tokens", "150B", "--global-batch",
+                              "512", "--input", "6ktokens/s", "--straggler", "2", "--refine", "0"});
+  const json &limit = answer["limits"][0], &run = answer["training"]["runs"][0];
+  ASSERT_TRUE(run["input"]["input_bound"]);
+  const double now = run["step_time_s"].get<double>() * run["slowest_node"].get<double>(),
+               then = limit["step_time_s"];
+  EXPECT_NEAR(then, 2 * answer["ranked"][0]["step_time_s"].get<double>(), 1e-9 * then);
+  EXPECT_NEAR(limit["gain"].get<double>(), 1 - then / now, 1e-9);
+}
+
+// All layouts of so many replicas take the same step with their input, simulated or not.
+TEST(Tokens, NothingBeatsAnInputThatIsTheLimit) {
+  const json answer =
+      JsonOf({"--model", "bert-1.5b", "--topology", "dgx-h100", "--nodes", "32", "--node-price",
+              "36USD/h", "--tokens", "300B", "--global-batch", "8192", "--input", "2ktokens/s"});
+  ASSERT_TRUE(answer["training"]["runs"][0]["input"]["input_bound"]);
+  EXPECT_FALSE(answer["refinement"]["faster_ones_possible"]);
+}
+
+// Steps on other nodes are no measure: what is said beside plan 1 names its nodes and its rate per node.
+TEST(NodeCounts, WhatIsSaidOfMemoryNamesTheNodes) {
+  const json answer =
+      JsonOf({"--model", "llama2-70b", "--topology", "aws-p5", "--nodes", "8,16", "--global-batch",
+              "512", "--objective", "tokens-per-dollar", "--refine", "0"});
+  std::set<int64_t> nodes;
+  for (const json& miss : answer["near_misses"]) {
+    const std::string words = miss["words"], count = miss["nodes"].dump();
+    EXPECT_EQ(words.find("Near miss: " + count + " nodes, tp "), 0u) << words;
+    EXPECT_EQ(words.find(" tokens/s per node; plan 1: ") != std::string::npos,
+              miss["nodes"] != answer["ranked"][0]["nodes"])
+        << words;
+    nodes.insert(miss["nodes"].get<int64_t>());
+  }
+  EXPECT_GT(nodes.size(), 1u);
+  int examples = 0;
+  for (const json& rejection : answer["rejections"]) {
+    const std::string example = rejection["example"];
+    EXPECT_NE(example.find(" nodes, tp "), std::string::npos) << example;
+    ++examples;
+  }
+  EXPECT_GT(examples, 1);
+}
+
+// A range of batches is any of them, as for provision: 192 on 24 GPUs is neither 100, 200 nor between them by doubling.
+TEST(Batches, ARangeIsSearchedAsProvisionDoes) {
+  const json answer = JsonOf({"--model", "gpt2-xl", "--topology", "aws-p4d", "--nodes", "3",
+                              "--global-batch", "100..200", "--refine", "0"});
+  EXPECT_EQ(answer["workload"]["global_batch"], json({100, 192, 200}));
+  EXPECT_EQ(answer["ranked"][0]["global_batch"], 192);
 }
 
 }  // namespace

@@ -209,8 +209,10 @@ TEST(SeveralPage, HasItsRowsInTheOrderOfTheRanking) {
   ASSERT_EQ(order.size(), 4u);
   EXPECT_EQ(order[0], made.answer["best_index"]);
   EXPECT_NE(order, json({0, 1, 2, 3}));
-  EXPECT_THAT(made.html,
-              HasSubstr("Best of 2 clusters (aws-p4d, dgx-h100) with 2 node counts (1, 2): "));
+  EXPECT_THAT(
+      made.html,
+      HasSubstr(
+          "Best of 2 clusters (aws-p4d, dgx-h100) with 2 node counts (1, 2) by time of the run: "));
   std::size_t at = 0;
   for (const json& index : order) {
     const std::size_t next =
@@ -227,6 +229,45 @@ TEST(SeveralPage, NamesAFasterClusterThatHasNoPrice) {
   const std::string words = made.answer["passed_over"];
   EXPECT_THAT(words, HasSubstr("excluded: dgx-h100, 1 node, in "));
   EXPECT_THAT(made.html, HasSubstr(Escaped(words)));
+}
+
+// How the best of them runs, by what it is the best, and what was asked for: as the text says.
+TEST(SeveralPage, SaysWhatWasAskedForAndHowTheBestRuns) {
+  const AnswerPage made = OpenPage(
+      {"--model",    "gpt2-xl", "--topology",     "dgx-h100", "--nodes",      "1,2",
+       "--tokens",   "30B",     "--global-batch", "200..300", "--node-price", "36USD/h",
+       "--deadline", "12.05d",  "--budget",       "9.25kUSD", "--objective",  "tokens-per-dollar",
+       "--refine",   "0"});
+  const std::string place = "/topologies/" + made.answer["best_index"].dump();
+  const json& best = made.answer["topologies"][made.answer["best_index"].get<std::size_t>()];
+  EXPECT_THAT(made.html,
+              HasSubstr("Best of 2 node counts (1, 2) by tokens per dollar: dgx-h100, "));
+  EXPECT_THAT(made.html, HasSubstr("The limits: within 12.05 d, at most 9.25 kUSD."));
+  EXPECT_THAT(made.html, HasSubstr("layouts by tokens per dollar: batch " +
+                                   best["ranked"][0]["global_batch"].dump() + ", tp "));
+  EXPECT_THAT(made.html, HasSubstr("<section id=run"));
+  ASSERT_GE(best["training"]["first_run_words"].size(), 4u);
+  for (const json& line : best["training"]["first_run_words"])
+    EXPECT_THAT(made.html, HasSubstr("<li>" + Escaped(line) + "</li>"));
+  for (const char* key : {"/training/runs/0/energy_kwh", "/ranked/0/global_batch"})
+    EXPECT_TRUE(made.Shows(place + key)) << key;
+  const std::string first = "/topologies/" + made.answer["frontier"][0].dump() + "/training";
+  EXPECT_TRUE(made.Shows(first + "/deadline_s"));
+  EXPECT_TRUE(made.Shows(first + "/budget_usd"));
+}
+
+// Layers move between stages in the curve, too: without that its point is 2 % slower than the answer.
+TEST(SearchPage, NoPointOfTheCurveIsSlowerThanTheAnswer) {
+  const AnswerPage made = OpenPage({"--model", "llama2-13b", "--topology", "dgx-h100", "--nodes",
+                                    "8", "--global-batch", "1024", "--refine", "0"});
+  const json& best = made.answer["ranked"][0];
+  int compared = 0;
+  for (const json& point : made.answer["scaling"]) {
+    if (point["nodes"] != best["nodes"]) continue;
+    ++compared;
+    EXPECT_LE(point["step_time_s"].get<double>(), best["step_time_s"].get<double>() * (1 + 1e-9));
+  }
+  EXPECT_EQ(compared, 1);
 }
 
 }  // namespace

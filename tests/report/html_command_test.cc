@@ -250,9 +250,9 @@ TEST(Html, TopologiesForARunHaveTheirFrontier) {
   }
   EXPECT_EQ(marks, priced);
   EXPECT_EQ(drawn, expected);
-  // Their lines and names.
-  EXPECT_THAT(made.html, HasSubstr("deadline</text>"));
-  EXPECT_THAT(made.html, HasSubstr("budget</text>"));
+  // Their lines, names and figures.
+  EXPECT_THAT(made.html, HasSubstr(">deadline 20.0 d</text>"));
+  EXPECT_THAT(made.html, HasSubstr(">budget 9.00 kUSD</text>"));
 }
 
 // What --window asks for is what the page says first and draws.

@@ -151,8 +151,11 @@ TEST(Chart, WordsOfALimitStayInTheFrame) {
     chart.marks = {{ref["day"], ref["dollars"], "", 0, false, Ref::None(), Ref::None()},
                    {ref["second"], ref["dollars"], "", 0, false, Ref::None(), Ref::None()}};
     const std::string drawn = DrawChart(chart);
-    EXPECT_THAT(drawn, HasSubstr(deadline == std::string("second") ? "text-anchor=start>deadline"
-                                                                   : "text-anchor=end>deadline"));
+    const std::string words =
+        deadline == std::string("second")
+            ? "text-anchor=start data-p=\"/second\" data-v=\"1\">deadline 1.00 s"
+            : "text-anchor=end data-p=\"/day\" data-v=\"86400\">deadline 1.00 d";
+    EXPECT_THAT(drawn, HasSubstr(words));
   }
 }
 

@@ -42,16 +42,5 @@ TEST(BadStudy, IsNamedWithItsLineInOneMessage) {
   }
 }
 
-// It was CSV under that name.
-TEST(BadStudy, AParquetFileIsRefusedWithTheWayToIt) {
-  const std::string folder = ScratchFolder();
-  WriteText(folder + "/study.yaml",
-            "job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {tp: [1, 2]}\n");
-  const Outcome outcome =
-      RunPlan({"sweep", folder + "/study.yaml", "--out", folder + "/rows.parquet"});
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("to_parquet"));
-}
-
 }  // namespace
 }  // namespace orrery

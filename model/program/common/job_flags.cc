@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "model/program/common/names.h"
 
 namespace orrery::cli {
@@ -40,7 +43,7 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   if (batch_spans) {
     batch += "; the best of A..B (default: what published runs of so many tokens used)";
   } else {
-    if (several) batch += "; A..B compares A, 2 A, 4 A, ... and B";
+    if (several) batch += "; A..B compares A, 2 A, 4 A, ..., B and the fastest of all between";
     batch += default_batch ? " (default: the model file's, else about 4 M tokens)"
                            : " (default: the model file's)";
   }
@@ -122,6 +125,22 @@ void DeclareFrom(JobFlags* job, FlagSet* set) {
       "sbatch and PBS files, --json records of plan or a scenario; several files add up, flags "
       "win",
       Words::kFile);
+}
+
+std::vector<BatchSpan> BatchSpansOf(const Flag& flag, int64_t otherwise) {
+  if (!flag.given) return {{otherwise, otherwise}};
+  std::vector<BatchSpan> spans;
+  Diagnostics diagnostics;  // said when the job was made
+  for (std::size_t begin = 0; begin <= flag.text.size();) {
+    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
+    Flag one = flag;
+    one.text = flag.text.substr(begin, end - begin);
+    begin = end + 1;
+    if (const auto range = ReadRange(one, 1, std::numeric_limits<int64_t>::max(), &diagnostics))
+      spans.push_back({range->first, range->second});
+  }
+  std::ranges::sort(spans, {}, &BatchSpan::most);
+  return spans;
 }
 
 }  // namespace orrery::cli

@@ -10,6 +10,7 @@
 #include "model/program/common/flags.h"
 #include "model/program/common/job.h"
 #include "model/twin/placement.h"
+#include "model/twin/space.h"
 
 namespace orrery::cli {
 
@@ -27,7 +28,7 @@ struct JobFlags {
   std::vector<std::string> notes;                // of the answer's head
   std::optional<Diagnostic> no_model;  // of such files, where they name one that nobody knows
   bool cluster = true;        // declares the flags of the cluster, too; set before Declare()
-  bool batch_spans = false;   // a range of batches is searched, not doubled
+  bool batch_spans = false;   // a range of batches is one, without what is doubled
   bool default_batch = true;  // a global batch where neither a flag nor the model file names one
   std::vector<Flag*> All();
 
@@ -39,6 +40,9 @@ struct JobFlags {
   // The same around a plan text from a file: nodes default to what its ranks fill.
   report::Job Resolve(const ir::Plan& plan, const std::string& file) const;
 };
+
+// Of --global-batch "N,A..B": each range as one, ascending; `otherwise` where the flag is not given. For flags that were read.
+std::vector<BatchSpan> BatchSpansOf(const Flag& flag, int64_t otherwise);
 
 // Files of other programs, see import_flags.cc.
 // The model that the flag names, by its name or its file. Throws InputError.

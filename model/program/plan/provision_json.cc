@@ -48,7 +48,6 @@ Json RowJson(const ProvisionAnswer& answer, std::size_t index) {
                {"beyond_limits", BeyondLimits(answer, row).words},
                {"plan", CandidateJson(row.candidate)}};
   json.update(RunJson(run));
-  json["energy_kwh"] = run.energy_kwh ? Json(*run.energy_kwh) : Json();
   json["finish_probability"] =
       answer.run->deadline ? Json(run.ProbabilityWithin(*answer.run->deadline)) : Json();
   for (const auto& [of, ratio] : answer.margin_costs) {

@@ -75,23 +75,6 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags,
   return offers;
 }
 
-// "N,A..B": each range as one; else the default alone.
-std::vector<BatchSpan> SpansOf(const Flag& flag, int64_t otherwise) {
-  if (!flag.given) return {{otherwise, otherwise}};
-  std::vector<BatchSpan> spans;
-  Diagnostics diagnostics;  // said when the job was made
-  for (std::size_t begin = 0; begin <= flag.text.size();) {
-    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
-    Flag one = flag;
-    one.text = flag.text.substr(begin, end - begin);
-    begin = end + 1;
-    if (const auto range = ReadRange(one, 1, std::numeric_limits<int64_t>::max(), &diagnostics))
-      spans.push_back({range->first, range->second});
-  }
-  std::ranges::sort(spans, {}, &BatchSpan::most);
-  return spans;
-}
-
 // The GPU lacks a precision or a kernel that the flags want.
 bool MachineSpecific(const InputError& error) {
   const std::string& message = error.diagnostics().front().message;
@@ -213,7 +196,7 @@ void Market::AddQuote(const Quote& quote) {
       return;
     }
     if (job_.global_batch.given || resolved.model.spec.family != Family::kDecoder)
-      site.batches = SpansOf(job_.global_batch, resolved.request.work.global_batch);
+      site.batches = BatchSpansOf(job_.global_batch, resolved.request.work.global_batch);
     by_topology_[quote.offer.topology] = sites.size();
     site_of.push_back(sites.size());
     quotes.push_back(quote);

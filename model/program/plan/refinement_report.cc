@@ -39,13 +39,12 @@ void Order(const Refinement& refinement, Sentences* out) {
 }
 
 // Layouts that nobody simulated although they may win.
-void Open(const SearchResult& result, Sentences* out) {
+void Open(const SearchRequest& request, const SearchResult& result, Sentences* out) {
   if (!result.refinement->open) return;
   out->push_back(
-      fmt::format("Layouts that were not simulated might beat 1: their closed-form time is below "
-                  "its {}. --refine {} simulates more",
-                  Format(Seconds(result.ranked.front().time.total)),
-                  std::min(kMostRefined, 4 * result.refinement->asked)));
+      fmt::format("Layouts that were not simulated might beat 1: by {} in closed form, they are as "
+                  "good but for what the engines differ by. --refine {} simulates more",
+                  Aim(request), std::min(kMostRefined, 4 * result.refinement->asked)));
 }
 
 // Rows that keep the closed form, one line for each reason.
@@ -62,7 +61,7 @@ bool AnySimulated(const SearchResult& result) {
   return std::ranges::any_of(result.ranked, [](const Candidate& c) { return bool(c.simulated); });
 }
 
-Sentences Remarks(const SearchResult& result) {
+Sentences Remarks(const SearchRequest& request, const SearchResult& result) {
   const Refinement& refinement = *result.refinement;
   Sentences out;
   if (!AnySimulated(result)) {
@@ -78,13 +77,13 @@ Sentences Remarks(const SearchResult& result) {
         "Their step time is the closed form. Order is by step time: a simulated and a "
         "closed-form time tie (=) up to the difference of the engines");
   }
-  Open(result, &out);
+  Open(request, result, &out);
   return out;
 }
 
 }  // namespace
 
-std::string RefinementText(const SearchResult& result) {
+std::string RefinementText(const SearchRequest& request, const SearchResult& result) {
   if (!result.refinement) return "";
   const Refinement& refinement = *result.refinement;
   std::string text = "\nNot simulated\n";
@@ -95,12 +94,12 @@ std::string RefinementText(const SearchResult& result) {
                        refinement.simulated, refinement.simulated == 1 ? "" : "s", rows,
                        "all that might beat 1 or explain it");
   }
-  for (const std::string& remark : Remarks(result))
+  for (const std::string& remark : Remarks(request, result))
     text += fmt::format("  - {}\n", Fold(remark, 4));
   return text;
 }
 
-nlohmann::ordered_json RefinementJson(const SearchResult& result) {
+nlohmann::ordered_json RefinementJson(const SearchRequest& request, const SearchResult& result) {
   const Refinement& refinement = *result.refinement;
   nlohmann::ordered_json json = {{"engine", "event"},
                                  {"network", "fluid"},
@@ -110,7 +109,7 @@ nlohmann::ordered_json RefinementJson(const SearchResult& result) {
                                  {"faster_ones_possible", refinement.open},
                                  {"disagreement", refinement.disagreement},
                                  {"order_changes", refinement.changes},
-                                 {"remarks", Remarks(result)}};
+                                 {"remarks", Remarks(request, result)}};
   json["skipped"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const Candidate& candidate = result.ranked[i];

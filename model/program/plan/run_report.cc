@@ -350,6 +350,8 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
   json["billed_s"] = run.billed.value;
   json["cost_usd"] = run.cost.value;
   json["cost_interval_usd"] = {run.low_cost.value, run.high_cost.value};
+  json["energy_kwh"] =
+      run.energy_kwh ? nlohmann::ordered_json(*run.energy_kwh) : nlohmann::ordered_json();
   return json;
 }
 

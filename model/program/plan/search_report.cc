@@ -36,19 +36,6 @@ std::string Grouped(int64_t number) {
   return text;
 }
 
-const char* Aim(const SearchRequest& request) {
-  const bool run = request.run != nullptr;
-  switch (request.objective) {
-    case Objective::kTime:
-      return run ? "time of the run" : "time";
-    case Objective::kCost:
-      return run ? "cost of the run" : "cost of a step";
-    case Objective::kTokensPerDollar:
-      return "tokens per dollar";
-  }
-  return "";
-}
-
 // Seconds of a step with its input; empty: it does not wait for it.
 std::optional<Seconds> StepOfInput(const Job& job, const Candidate& row) {
   const InputRates& input = job.request.input;
@@ -58,7 +45,28 @@ std::optional<Seconds> StepOfInput(const Job& job, const Candidate& row) {
   return Seconds(fed * input.slowest);
 }
 
-// Where the margin of memory decides the ranking; "": it does not.
+// With its nodes and batch, where the search has several.
+std::string Named(const Job& job, const Candidate& candidate) {
+  return ChosenWords(job.request, candidate.nodes, candidate.global_batch) +
+         DescribeLayout(candidate.strategy, candidate.micro_batches);
+}
+
+// Of other nodes or another batch than plan 1 a step is no measure; "": of the same.
+std::string RateBeside(const SearchResult& result, const Candidate& other) {
+  if (!result.feasible()) return "";
+  const Candidate& first = result.ranked[0];
+  if (other.nodes == first.nodes && other.global_batch == first.global_batch) return "";
+  const auto of_node = [](const Candidate& c) {
+    return Scaled(c.tokens_per_second / static_cast<double>(c.nodes));
+  };
+  if (other.nodes == first.nodes)
+    return fmt::format(" ({} tokens/s; plan 1: {})", Scaled(other.tokens_per_second),
+                       Scaled(first.tokens_per_second));
+  return fmt::format(" ({} tokens/s per node; plan 1: {})", of_node(other), of_node(first));
+}
+
+}  // namespace
+
 std::string NearlyFull(const Job& job, const SearchResult& result) {
   const double limit = job.profiles.framework.memory_nearly_full;
   std::string rows;
@@ -74,24 +82,20 @@ std::string NearlyFull(const Job& job, const SearchResult& result) {
         rows, 100 * limit);
   }
   if (!result.nearly_full) return "";
-  const Candidate &other = *result.nearly_full, &first = result.ranked[0];
-  const std::string words = fmt::format(
-      "Nearly full, not ranked: {}{}, {} per step, needs {}",
-      other.nodes != first.nodes ? fmt::format("{} nodes, ", other.nodes) : std::string(),
-      DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(other.time.total)),
-      MemoryOfCapacity(*other.memory));
-  // Of other nodes a step is no measure of what the margin costs.
-  const auto of_node = [](const Candidate& c) {
-    return c.tokens_per_second / static_cast<double>(c.nodes);
-  };
-  if (other.nodes != first.nodes)
-    return words + fmt::format(", {} tokens/s per node; plan 1: {}.", Scaled(of_node(other)),
-                               Scaled(of_node(first)));
+  const Candidate& other = *result.nearly_full;
+  const std::string rate = RateBeside(result, other);
+  const std::string words =
+      fmt::format("Nearly full, not ranked: {}, {} per step{}, needs {}", Named(job, other),
+                  Format(Seconds(other.time.total)), rate, MemoryOfCapacity(*other.memory));
+  if (!rate.empty()) return words + ".";
   return words + fmt::format(
                      ". The margin of {:.0f} % of the memory costs {}: so much longer takes "
                      "plan 1.",
-                     100 * (1 - limit), Percent(first.time.total / other.time.total - 1));
+                     100 * (1 - limit),
+                     Percent(result.ranked[0].time.total / other.time.total - 1));
 }
+
+namespace {
 
 std::string Outside(const SearchResult& result) {
   const std::string& basis = result.ranked[0].interval_basis;
@@ -143,7 +147,7 @@ std::string Ranking(const Job& job, const SearchResult& result, const PlacedWord
   text += Outside(result);
   if (const std::string full = NearlyFull(job, result); !full.empty())
     text += fmt::format("  {}\n", Fold(full, 2));
-  return text + RefinementText(result) + NearestText(first);
+  return text + RefinementText(job.request, result) + NearestText(first);
 }
 
 // "Plans 1 to 3" or "Plans 1, 3 and 4".
@@ -154,7 +158,8 @@ std::string TiedPlans(const std::vector<std::size_t>& tied) {
   return fmt::format("Plans {} and {}", fmt::join(first, ", "), tied.back());
 }
 
-// "": nothing ties with plan 1.
+}  // namespace
+
 std::string Ties(const SearchResult& result) {
   std::vector<std::size_t> tied = {1};
   for (std::size_t i = 1; i < result.ranked.size(); ++i) {
@@ -169,6 +174,8 @@ std::string Ties(const SearchResult& result) {
       "published pairs).",
       TiedPlans(tied), 100 * std::expm1(first.difference), Grouped(first.difference_pairs));
 }
+
+namespace {
 
 std::string Why(const SearchResult& result) {
   std::string text;
@@ -205,17 +212,20 @@ std::string Shares(const Job& job, const SearchResult& result) {
              : fmt::format("\nLayers by {}\n", mixed ? "the GPUs of each stage" : "stage") + text;
 }
 
-std::string NearMiss(const Candidate& miss) {
-  return fmt::format("Near miss: {} would take {} but needs {}.",
-                     DescribeLayout(miss.strategy, miss.micro_batches),
-                     Format(Seconds(miss.time.total)),
+}  // namespace
+
+std::string NearMiss(const Job& job, const SearchResult& result, const Candidate& miss) {
+  return fmt::format("Near miss: {} would take {}{} but needs {}.", Named(job, miss),
+                     Format(Seconds(miss.time.total)), RateBeside(result, miss),
                      miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound));
 }
 
-std::string NextLimit(const SearchResult& result) {
+namespace {
+
+std::string NextLimit(const Job& job, const SearchResult& result) {
   std::string text;
   for (const Limit& limit : result.limits) text += Bullet(limit.words);
-  for (const Candidate& miss : result.near_misses) text += Bullet(NearMiss(miss));
+  for (const Candidate& miss : result.near_misses) text += Bullet(NearMiss(job, result, miss));
   return text.empty() ? text : "\nWhat limits it next\n" + text;
 }
 
@@ -271,8 +281,7 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
   std::string text = "\nNothing fits.\n";
   if (result.closest) {
     const Candidate& closest = *result.closest;
-    text += fmt::format("  closest: {}\n",
-                        Fold(DescribeLayout(closest.strategy, closest.micro_batches), 11));
+    text += fmt::format("  closest: {}\n", Fold(Named(job, closest), 11));
     if (closest.memory) {
       text += fmt::format("  {}\n\nWhat fills its memory: {}\n{}", Fold(closest.memory->verdict, 2),
                           MemoryOfCapacity(*closest.memory), MemoryText(*closest.memory));
@@ -294,36 +303,20 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
   return text;
 }
 
-// With the digest, which costs the text of the plan.
-nlohmann::ordered_json RecordOf(Candidate candidate) {
-  if (candidate.plan) candidate.digest = ir::Digest(*candidate.plan);
-  return CandidateJson(candidate);
-}
-
-nlohmann::ordered_json CountsJson(const SearchCounts& counts) {
-  return {{"space", counts.space},
-          {"illegal", counts.illegal},
-          {"over_memory", counts.over_memory},
-          {"bounded", counts.bounded},
-          {"evaluated", counts.evaluated},
-          {"exact_memory", counts.exact_memory},
-          {"exact_over_memory", counts.exact_over_memory},
-          {"layers_moved",
-           {{"layouts", counts.shares.moved},
-            {"steps_priced", counts.shares.priced},
-            {"faster", counts.shares.faster},
-            {"bounded", counts.shares.bounded},
-            {"too_long", counts.shares.too_long}}}};
-}
-
-template <class List, class One>
-nlohmann::ordered_json ArrayOf(const List& list, One one) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const auto& element : list) json.push_back(one(element));
-  return json;
-}
-
 }  // namespace
+
+const char* Aim(const SearchRequest& request) {
+  const bool run = request.run != nullptr;
+  switch (request.objective) {
+    case Objective::kTime:
+      return run ? "time of the run" : "time";
+    case Objective::kCost:
+      return run ? "cost of the run" : "cost of a step";
+    case Objective::kTokensPerDollar:
+      return "tokens per dollar";
+  }
+  return "";
+}
 
 std::string WaitingForInput(const Job& job, const SearchResult& result) {
   std::string rows;
@@ -377,64 +370,7 @@ std::string SearchText(const Job& job, const SearchResult& result, const PlacedW
   std::string text = JobHeader(job);
   if (!result.feasible()) return text + NothingFits(job, result) + Rejected(result);
   return text + Ranking(job, result, placed) + Shares(job, result) + Why(result) +
-         NextLimit(result) + Winner(job, result) + Rejected(result);
-}
-
-nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
-  nlohmann::ordered_json json = {{"schema", "orrery.plan/1"}, {"engine", "closed"}};
-  json.update(JobJson(job));
-  json["objective"] = Name(job.request.objective);
-  json["feasible"] = result.feasible();
-  json["complete"] = result.complete;
-  json["ranked"] = ArrayOf(result.ranked, [&](const Candidate& candidate) {
-    nlohmann::ordered_json one = RecordOf(candidate);
-    one["tie_with_first"] = candidate.tie_with_first;
-    if (candidate.equals)
-      one["equal_shares"] = {{"step_time_s", candidate.equals->seconds},
-                             {"fits", candidate.equals->fits},
-                             {"lower_bound_s", candidate.equals->bound},
-                             {"gain", 1 - candidate.time.total / candidate.equals->seconds}};
-    if (result.refinement) one.update(SimulatedJson(candidate));
-    return one;
-  });
-  if (result.refinement) json["refinement"] = RefinementJson(result);
-  json["comparisons"] = ArrayOf(result.comparisons, [](const Comparison& comparison) {
-    nlohmann::ordered_json one = {{"other", RecordOf(comparison.other)},
-                                  {"words", comparison.words}};
-    one["saved_s"] = nlohmann::ordered_json::object();
-    for (const TermDifference& term : comparison.terms) one["saved_s"][term.term] = term.seconds;
-    return one;
-  });
-  json["limits"] = ArrayOf(result.limits, [](const Limit& limit) -> nlohmann::ordered_json {
-    return {{"resource", limit.resource},
-            {"step_time_s", limit.step_seconds},
-            {"gain", limit.gain},
-            {"words", limit.words}};
-  });
-  json["unlimited"] = result.unlimited ? RecordOf(*result.unlimited) : nlohmann::ordered_json();
-  json["nearly_full"] =
-      result.nearly_full ? RecordOf(*result.nearly_full) : nlohmann::ordered_json();
-  json["near_misses"] = ArrayOf(result.near_misses, [](const Candidate& miss) {
-    nlohmann::ordered_json one = RecordOf(miss);
-    one["words"] = NearMiss(miss);
-    return one;
-  });
-  if (result.feasible())
-    json["remarks"] = {{"nearly_full", NearlyFull(job, result)}, {"ties", Ties(result)}};
-  json["rejections"] =
-      ArrayOf(result.rejections, [](const Rejection& rejection) -> nlohmann::ordered_json {
-        return {{"reason", rejection.reason},
-                {"strategies", rejection.strategies},
-                {"example", rejection.example}};
-      });
-  json["closest"] = result.closest ? RecordOf(*result.closest) : nlohmann::ordered_json();
-  json["remedies"] = ArrayOf(result.remedies, [](const Remedy& remedy) -> nlohmann::ordered_json {
-    return {{"change", remedy.change},
-            {"flag", remedy.flag},
-            {"candidate", RecordOf(remedy.candidate)}};
-  });
-  json["counts"] = CountsJson(result.counts);
-  return json;
+         NextLimit(job, result) + Winner(job, result) + Rejected(result);
 }
 
 }  // namespace orrery::report

@@ -146,6 +146,27 @@ void PrepareRun(const LongRun& run, bool batch_given, report::Job* job) {
                                         report::RangeWords(advised))});
 }
 
+// "A..B" of --global-batch is any batch of the range, here as for `plan provision`: to A, 2 A, 4 A, ... and B, which a search
+// compares, comes what is the fastest of all of them at each node count.
+void AddFastestOfRanges(const Flag& flag, report::Job* job) {
+  SearchRequest& request = job->request;
+  const std::vector<BatchSpan> spans = BatchSpansOf(flag, request.work.global_batch);
+  if (std::ranges::all_of(spans, [](const BatchSpan& s) { return s.least == s.most; })) return;
+  std::vector<int64_t> nodes = request.nodes;
+  if (nodes.empty()) nodes = {request.topology.nodes};
+  const FastestLayouts fastest(request, job->profiles);
+  ShapeCache shapes;
+  std::set<int64_t> batches(request.global_batches.begin(), request.global_batches.end());
+  for (const BatchSpan& span : spans) {
+    if (span.least == span.most) continue;
+    for (const int64_t count : nodes) {
+      const auto found = fastest.Find(count, span, &shapes, request.input.reader);
+      if (found) batches.insert(found->candidate.global_batch);
+    }
+  }
+  request.global_batches.assign(batches.begin(), batches.end());
+}
+
 // An order of nodes that is none is refused before the search, with the reason.
 void RequireNodeOrder(const LayoutFlags& layout, const report::Job& job) {
   const auto& given = job.request.fixed.placement;
@@ -183,6 +204,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
         {{settings.objective_flag.where, fmt::format("{} has no price", job.request.topology.name),
           "--node-price PRICE of a node, such as 20USD/h"}});
   }
+  AddFastestOfRanges(flags.global_batch, &job);
   if (run != nullptr)
     PrepareRun(*run, flags.global_batch.given || job.model.spec.family != Family::kDecoder, &job);
   job.request.top = settings.top;

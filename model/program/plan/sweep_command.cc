@@ -12,11 +12,13 @@
 
 #include "model/arch/data_root.h"
 #include "model/base/text.h"
+#include "model/base/write_file.h"
 #include "model/program/common/answer.h"
 #include "model/program/common/names.h"
 #include "model/program/common/terminal.h"
 #include "model/program/common/version.h"
 #include "model/program/plan/commands.h"
+#include "model/program/plan/study_parquet.h"
 #include "model/program/plan/study_progress.h"
 #include "model/program/plan/study_report.h"
 #include "model/program/plan/study_run.h"
@@ -33,10 +35,10 @@ struct SweepFlags {
       "Predicts every combination of the values that a study gives to flags of `plan "
       "predict`, one CSV row each. Runs on threads, and on many machines under mpirun or srun "
       "with a shared folder. Started again it goes on where it stopped. Prints the rows that "
-      "no other beats and what each flag changes. For Parquet: "
-      "pandas.read_csv('study.csv').to_parquet('study.parquet').",
+      "no other beats and what each flag changes.",
       {"plan sweep --template > study.yaml", "plan sweep study.yaml",
        "plan sweep study.yaml --out rows.csv --threads 8",
+       "plan sweep study.yaml --out rows.parquet",
        "mpirun -n 64 build/bin/plan sweep study.yaml --out /shared/rows.csv"}};
 
   SweepFlags() {
@@ -49,7 +51,7 @@ struct SweepFlags {
         Words::kFile);
     set.Value(&out, "--out", "FILE",
               "the rows (default: STUDY.csv in this folder); until all are there, those of each "
-              "process are in FILE.parts",
+              "process are in FILE.parts. rows.parquet: as Parquet, too, once all are in rows.csv",
               Words::kOutput);
     set.Value(&engine, "--engine", "NAME",
               "closed (closed form, the default), event (simulated with contention) or auto (as "
@@ -139,6 +141,17 @@ void AwaitOthers(const Study& study, StudyFiles* files, int processes, const Fla
   }
 }
 
+// --out rows.parquet: the flag becomes that of rows.csv. Throws InputError: it cannot be written.
+std::optional<Flag> TakeParquet(Flag* out) {
+  if (!out->given || !out->text.ends_with(".parquet")) return std::nullopt;
+  const Flag parquet = *out;
+  if (const std::string why = WhyNotWritable(parquet.text); !why.empty())
+    throw InputError({{out->where, fmt::format("cannot write '{}': {}", parquet.text, why),
+                       "--out names a file in a folder that exists"}});
+  out->text = CsvBeside(parquet.text);
+  return parquet;
+}
+
 std::vector<StudyPoint> PointsIn(const Study& study, const StudyFiles& files, Refusals* refusals) {
   std::vector<StudyPoint> points;
   files.ForEachRow(
@@ -167,9 +180,7 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   std::vector<std::size_t> front = ReadFront(flags.front, &diagnostics);
   diagnostics.ThrowIfAny();
   const Study study = AtFile(flags.study, "a study", [&] { return Study::Read(flags.study); });
-  if (flags.out.text.ends_with(".parquet"))
-    throw InputError({{flags.out.where, "--out: rows are written as CSV, not as Parquet",
-                       "--out study.csv, then pandas.read_csv('study.csv').to_parquet(...)"}});
+  const std::optional<Flag> parquet = TakeParquet(&flags.out);
   if (!flags.out.given) {
     flags.out.text = std::filesystem::path(flags.study.text).stem().string() + ".csv";
     flags.out.where = flags.study.where;
@@ -197,6 +208,7 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!files.Complete()) files.Merge();
+  if (parquet) WriteParquet(study, files, *parquet);
   Refusals refusals;
   const std::vector<StudyPoint> points = PointsIn(study, files, &refusals);
   const std::vector<std::size_t> own = DefaultFront(points);  // none: no row fits
@@ -209,6 +221,7 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
                                     static_cast<double>(predicted) / seconds * 60));
   if (predicted > 0 && predicted < study.rows())
     text += fmt::format("; {} were there", study.rows() - predicted);
+  if (parquet) text += fmt::format("; as Parquet: {}", parquet->text);
   if (options.engine == Engine::kClosed)
     text += "\nTimes are in closed form; --engine auto gives those of plan predict.";
   text += "\n" + StudyText(study, points, refusals, front);
