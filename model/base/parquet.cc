@@ -15,7 +15,7 @@ namespace {
 
 // Numbers of parquet.thrift.
 constexpr int kInt64 = 2, kDouble = 5, kByteArray = 6;  // Type
-constexpr int kOptional = 1;                            // FieldRepetitionType
+constexpr int kMayBeNull = 1;                           // FieldRepetitionType
 constexpr int kUtf8 = 0;                                // ConvertedType
 constexpr int kPlain = 0, kRle = 3;                     // Encoding
 constexpr int kUncompressed = 0;                        // CompressionCodec
@@ -133,7 +133,7 @@ ThriftStruct SchemaRoot(std::size_t columns) {
 ThriftStruct SchemaOf(const ParquetColumn& column) {
   ThriftStruct element;
   element.Int32(1, TypeOf(column.kind));
-  element.Int32(3, kOptional);
+  element.Int32(3, kMayBeNull);
   element.Text(4, column.name);
   if (column.kind != ParquetKind::kText) return element;
   element.Int32(6, kUtf8);
