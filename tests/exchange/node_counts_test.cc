@@ -234,6 +234,12 @@ TEST(NodeCounts, OfJsrunAreThoseOfItsResourceSets) {
   EXPECT_EQ(counts("#BSUB -nnodes 4\n#BSUB -W 60\njsrun -r 6 -a 1 -g 1"), "4 6 ");
   EXPECT_EQ(counts("#BSUB -nnodes 4\njsrun -r 1 -a 1 torchrun --nnodes 4 --nproc-per-node 6"),
             "4 6 ");
+  // The word behind an option with its number is a launcher.
+  EXPECT_EQ(counts("jsrun -n4 -r1 -a1 -g6 torchrun --nproc_per_node 6 --nnodes 4"), "4 6 ");
+  EXPECT_EQ(counts("jsrun -n4 -r1 -a1 -g6 torchrun --nproc_per_node gpu --nnodes 4"), "4 6 ");
+  EXPECT_EQ(counts("jsrun -n ALL_HOSTS -a 6 -g 6"), "- 6 ");
+  EXPECT_EQ(counts("#BSUB -nnodes 4\njsrun -n ALL_HOSTS -a 1 -g 6 torchrun --nproc-per-node=auto"),
+            "4 6 ");
 }
 
 // A script may use some GPUs of the cluster's nodes: its batches are those of the ranks that it starts.
