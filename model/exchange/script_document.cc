@@ -73,12 +73,6 @@ class ScriptReader {
       document_.notes.push_back(fmt::format(
           "{}: the script ends here: what stands behind is not read", Place(*script_.end)));
     if (!document_.target) NameScript();
-    // Their layout stands in the program, which is not run.
-    if (program_ && !Has(document_.files, {"script"}))
-      document_.notes.push_back(
-          fmt::format("{}: the program's own settings are in Python and not read: what no flag "
-                      "says is a default",
-                      Place(program_->where)));
     if (document_.settings.empty() && document_.counts.empty() && document_.files.empty()) {
       RefuseClusterFile(document_.source);
       if (script_.end)
@@ -91,6 +85,10 @@ class ScriptReader {
                          "or that holds #SBATCH or #PBS lines"}});
     }
     for (Setting& setting : document_.settings) ExplainUnset(script_, &setting);
+    // Their layout stands in the program, which is not run.
+    if (program_ && !Has(document_.files, {"script"}))
+      document_.files.push_back(
+          {"program", program_->text, program_->where, program_->unresolved, true});
     return std::move(document_);
   }
 
