@@ -54,6 +54,7 @@ void Follower::Command() {
     if (first && declares_) {
       if (std::string why = Declared(); !why.empty())
         script_.unsourced.push_back({"export", token.where, std::move(why)});
+      assigns = true;
       continue;
     }
     // Its words are expanded with the variables of the script.
@@ -75,7 +76,7 @@ void Follower::Command() {
 bool Follower::TakeKeyword(const std::string& word) {
   if (!branches_.Keyword(word)) return false;
   std::size_t end = 0;
-  const bool closes = word == "}" && EndsSubshell();
+  const bool closes = word == "}" && Subshells() > floor_ && EndsSubshell();
   if (word == "{" && IsForked(&end)) OpenSubshell(end);
   if (closes) CloseSubshell();
   piped_ = false;

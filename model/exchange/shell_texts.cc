@@ -115,6 +115,7 @@ bool Follower::Evals(const Words& words) {
     for (HereDocument& document : lexed.documents) document.where = where;
     const std::size_t end = lexed.tokens.size();
     RunText({std::make_shared<const Lexed>(std::move(lexed)), 0, end, false}, false);
+    if (frames_ == 0) returns_ = false;  // "return" of a text alone ends no more than that
   } catch (const InputError& error) {
     why = error.diagnostics().front().message;
   }

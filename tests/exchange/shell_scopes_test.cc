@@ -47,6 +47,7 @@ TEST(Subshells, ArePartsOfPipelinesAndOfTheBackground) {
   EXPECT_EQ(Tp("TP=2; echo | { TP=8; }"), "2");
   EXPECT_EQ(Tp("f() { TP=8; }\nTP=2; f | tee log"), "2");
   EXPECT_EQ(Tp("TP=2; eval TP=8 | tee log"), "2");
+  EXPECT_EQ(Tp("f() { { A=1; }; }\nTP=2; { f; TP=8; } | tee log"), "2");
   EXPECT_EQ(Tp("TP=2; { TP=8; } > log"), "8");
   EXPECT_EQ(Tp("TP=2; { TP=8; } && echo"), "8");
 }
@@ -106,6 +107,8 @@ TEST(Eval, RunsItsWords) {
   EXPECT_EQ(Tp("A=4; eval 'TP=$A'"), "4");
   EXPECT_EQ(Tp("f() { eval \"TP=$1\"; }\nf 4"), "4");
   EXPECT_EQ(Tp("TP=2; if [ -f x ]; then eval TP=4; fi"), "?");
+  EXPECT_EQ(Tp("f() { TP=4; }\neval 'return; TP=9'\nf"), "4");
+  EXPECT_EQ(Tp("f() { TP=4; eval return; TP=9; }\nf"), "4");
   const ShellScript script = Read("C=\"train --tp 4 --x $X\"\neval \"$C --y\"\n");
   ASSERT_EQ(script.commands.size(), 1u);
   EXPECT_EQ(script.commands[0].size(), 6u);
