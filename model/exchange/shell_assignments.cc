@@ -68,7 +68,11 @@ std::string ShellAssigner::Declared() {
 void ShellAssigner::EndAssignments() { declares_ = local_ = map_ = integer_ = reference_ = false; }
 
 void ShellAssigner::KeepLocal(const std::string& name) {
-  if (!local_ || locals_.contains(name)) return;
+  if (!local_ || branches_.Skips() || locals_.contains(name)) return;
+  if (branches_.Unknown()) {  // the function may set that of the script
+    locals_[name] = ShellVariable{{{"", Location(), name + " is local in a branch"}}, false};
+    return;
+  }
   const auto before = script_.variables.find(name);
   locals_[name] = before == script_.variables.end() ? std::optional<ShellVariable>()
                                                     : std::optional(before->second);
@@ -104,7 +108,7 @@ bool ShellAssigner::Assignment() {
     value.words = {Joined(rest)};
     ++at_;
   }
-  if (integer_) integers_.insert(variable);
+  if (integer_ && !branches_.Skips()) integers_.insert(variable);
   if (reference_) return StoreReference(variable, value.words, where), true;
   if (!list && integers_.contains(variable)) {
     const std::string sum = more ? variable + "+(" + value.words[0].text + ")" : "";

@@ -66,7 +66,8 @@ TEST(Modules, ProgramsOfAnExportAreReadWithTheirScript) {
   const std::vector<std::string> job = {"--model", "gpt2-xl", "--topology", "dgx-h100"};
   const auto script = [&](std::vector<std::string> words, Target target) {
     words.insert(words.end(), job.begin(), job.end());
-    const Bundle bundle = MakeBundle(CaseOf(Resolve(words)), target);
+    Bundle bundle = MakeBundle(CaseOf(Resolve(words)), target);
+    bundle.header = {"Predict again: plan predict --model gpt2-xl"};  // by which it is known
     for (const std::string& path : Write(FilesOf(bundle)))
       if (path.ends_with("train.sh")) return path;
     return std::string();

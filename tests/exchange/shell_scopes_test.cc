@@ -136,6 +136,8 @@ TEST(Declarations, TakeSeveralWords) {
   EXPECT_EQ(Tp("TP=2; f() { local PP TP; TP=8; }\nf"), "2");
   EXPECT_EQ(Tp("TP=2; f() { declare TP=8; }\nf"), "2");
   EXPECT_EQ(Tp("TP=2; f() { declare -g TP=8; }\nf"), "8");
+  EXPECT_EQ(Tp("TP=2; f() { if [ 1 = 2 ]; then local TP; fi; TP=8; }\nf"), "8");
+  EXPECT_EQ(Tp("TP=2; f() { if [ -f x ]; then local TP; fi; TP=8; }\nf"), "?");
   EXPECT_EQ(Tp("TP=2; declare -n R=TP; R=8"), "?");
   EXPECT_EQ(Read("export $(grep -v '#' .env)\n").unsourced.at(0).text, "export");
 }
