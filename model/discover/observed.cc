@@ -352,10 +352,11 @@ void ReadClusterFile(const SourcePtr& source, Observed* seen) {
     case ClusterFile::kHostfile:
       return ReadHostfile(source, seen);
   }
+  RefuseJobFile(source, "a file that describes a cluster");
   Refuse({source, 1, 1}, "nothing in this file describes a cluster in a way that is known",
          "readable are NCCL's XML and log, hwloc's XML, nvidia-smi topo -m, lspci -nn, -vmm, -tv, "
          "ibstat, hostfiles, Slurm's topology.conf and .yaml, scontrol show node, and AWS's "
-         "describe-instance-topology; a job's script or configuration: plan predict --from FILE");
+         "describe-instance-topology");
 }
 
 }  // namespace orrery::discover

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/bundle.h"
 #include "model/exchange/import.h"
 #include "model/exchange/spellings.h"
 #include "model/framework/presets.h"
@@ -351,6 +352,8 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
   job->no_model = imported.no_model;
   if (imported.no_nodes) CheckNodes(*imported.no_nodes, job);
   FlagFiller(imported, job, layout, translate, run).Fill();
+  for (std::string& note : job->notes)
+    note = exchange::OneLine(note);  // names of files hold what they like
 }
 
 }  // namespace orrery::cli
