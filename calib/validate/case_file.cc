@@ -50,8 +50,9 @@ std::vector<CaseRow> LoadCases(const std::string& path) {
   const SourcePtr source = ReadSource(path);
   const CsvTable table = CsvTable::Parse(source, CaseColumns(), &diagnostics);
   // Without a header: a note in a row may say what such a file does.
-  if (!diagnostics.ok() &&
-      source->text.substr(0, source->text.find('\n')).find(',') == std::string::npos)
+  const std::string header = source->text.substr(0, source->text.find('\n'));
+  const bool json = header.starts_with('{') || header.starts_with('[');
+  if (!diagnostics.ok() && (json || header.find(',') == std::string::npos))
     RefuseMachineFile(source, "a table of measured runs");
   CheckModels(table, &diagnostics);
   CheckSpelling(table, &diagnostics);

@@ -32,8 +32,10 @@ void SayType(std::string type, const Location& where, Observed* seen) {
     seen->unknown_gpu = Fact<std::string>{type, where};
 }
 
-// "gpu:h100:8(S:0-1)" or "gpu:8" -> type and number.
+// "gpu:h100:8(S:0-1)" or "gpu:8" -> type and number. Slices next to whole GPUs are left out.
 void ReadGres(std::string_view gres, const Location& where, Observed* seen) {
+  bool whole = false;
+  std::vector<std::pair<std::string, int64_t>> slices;
   while (!gres.empty()) {
     // Commas inside of parentheses belong to the sockets.
     std::size_t end = 0;
@@ -48,9 +50,23 @@ void ReadGres(std::string_view gres, const Location& where, Observed* seen) {
     const auto number = WholeOf(count);
     if (!number || *number < 1 || *number > 64)
       Refuse(where, fmt::format("Gres gpu of '{}'", count.substr(0, 32)), "1 to 64 GPUs in a node");
+    const std::string type(colon == std::string_view::npos ? "" : one.substr(0, colon));
+    if (IsSliceOfGpu(type.substr(0, type.find(':')))) {
+      slices.emplace_back(type, *number);
+      continue;
+    }
+    whole = true;
     seen->SayGpus(*number, where);
-    if (colon == std::string_view::npos) continue;
-    SayType(std::string(one.substr(0, colon)), where, seen);
+    if (!type.empty()) SayType(type, where, seen);
+  }
+  for (const auto& [type, number] : slices) {
+    if (!whole) SayType(type, where, seen);  // refused
+    std::string note =
+        fmt::format("ignored {} slices of GPUs (MIG) of type '{}' next to whole ones", number,
+                    type.substr(0, 32));
+    const auto said = [&](const std::string& one) { return one.starts_with(note); };
+    if (std::ranges::none_of(seen->notes, said))
+      seen->notes.push_back(fmt::format("{} ({})", note, PlaceText(where)));
   }
 }
 
@@ -94,7 +110,8 @@ bool IsOutOfService(const std::string& state) {
     const std::string plain = word.substr(0, word.find_first_of("*~#%!$@^-"));
     if (word.ends_with('*')) return true;
     for (const char* bad :
-         {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING"})
+         {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING",
+          "FUTURE", "UNKNOWN", "INVALID_REG", "MAINT", "MAINTENANCE"})
       if (plain == bad) return true;
     begin = end + 1;
   }

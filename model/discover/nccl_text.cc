@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL_DEBUG=INFO: hosts, ranks, NICs in use, the tree that NCCL_DEBUG_SUBSYS=GRAPH prints.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -143,16 +144,26 @@ class NcclText {
     const std::size_t end = text.find("OOB");
     int64_t nics = 0;
     std::string kind = text.starts_with("NET/Socket") ? "tcp" : "";
+    std::vector<std::string> infiniband, roce;
     for (const std::string& word : WordsOf(text.substr(0, end))) {
       const std::size_t close = word.find(']');
       if (word.empty() || word[0] != '[' || close == std::string::npos ||
           !WholeOf(std::string_view(word).substr(1, close - 1)))
         continue;
       ++nics;
-      if (word.find("/RoCE") != std::string::npos) kind = "roce";
-      if (word.find("/IB") != std::string::npos) kind = "infiniband";
+      const std::string name = word.substr(close + 1, word.find(':') - close - 1);
+      if (word.find("/RoCE") != std::string::npos) roce.push_back(name);
+      if (word.find("/IB") != std::string::npos) infiniband.push_back(name);
     }
     if (nics == 0 || nics > 64) return;
+    if (!infiniband.empty() || !roce.empty()) kind = roce.empty() ? "infiniband" : "roce";
+    if (!infiniband.empty() && !roce.empty()) {
+      // NCCL uses all of them. Without rates the network is that of more NICs, InfiniBand where there are as many.
+      if (infiniband.size() >= roce.size()) kind = "infiniband";
+      seen_->notes.push_back(fmt::format(
+          "NCCL uses {} of InfiniBand and {} of RoCE together, taken for {} NICs of {} ({})",
+          fmt::join(infiniband, ", "), fmt::join(roce, ", "), nics, kind, PlaceText(At(line))));
+    }
     if (!kind.empty()) seen_->SayNetwork(kind, At(line));
     UseNics(line, host, nics);
   }

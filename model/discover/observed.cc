@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -82,8 +84,10 @@ std::string WhyLeftOut(const PcieDevice& device, const std::vector<const PcieDev
     return fmt::format("{} next to {} NIC{} of {}", kind, nics.size(), nics.size() == 1 ? "" : "s",
                        network);
   }
-  return device.gpu_direct == false ? "without GPUDirect next to NICs with it"
-                                    : fmt::format("at {:.6g}Gbps", device.rate.value * 8 / 1e9);
+  if (device.gpu_direct == false) return "without GPUDirect next to NICs with it";
+  return device.rate.value > 0 && device.rate.value != nics.front()->rate.value
+             ? fmt::format("at {:.6g}Gbps", device.rate.value * 8 / 1e9)
+             : "on no PCIe switch with a GPU, as others are";
 }
 
 const char* CpuText(HostKind kind) {
@@ -185,13 +189,16 @@ void Observed::LeaveOut(LeftOut one) {
   if (!known) left_out.push_back(std::move(one));
 }
 
+std::string NameOf(const PcieDevice& device) {
+  if (!device.name.empty()) return device.name;
+  return device.bus.empty() ? "the NIC in " + PlaceText(device.where) : device.bus;
+}
+
 void Observed::LeaveOut(const PcieTree& made) {
   const std::vector<const PcieDevice*> nics = NicsOf(made);
   for (const PcieDevice& device : made.devices) {
     if (!device.nic || std::ranges::find(nics, &device) != nics.end()) continue;
-    std::string name = !device.name.empty() ? device.name : device.bus;
-    if (name.empty()) name = "the NIC in " + PlaceText(device.where);
-    LeaveOut({std::move(name), WhyLeftOut(device, nics), device.where});
+    LeaveOut({NameOf(device), WhyLeftOut(device, nics), device.where});
   }
 }
 
@@ -248,23 +255,72 @@ std::vector<const PcieDevice*> GpusOf(const PcieTree& tree) {
   return gpus;
 }
 
+namespace {
+
+// It lies on a PCIe switch with a GPU.
+bool IsNextToGpu(const PcieDevice& nic, const PcieTree& tree) {
+  return !nic.group.empty() && std::ranges::any_of(tree.devices, [&](const PcieDevice& one) {
+    return !one.nic && one.group == nic.group;
+  });
+}
+
+// NICs of one RDMA network: next to GPUs, their rates together (0: one of them has none), their number.
+struct Together {
+  bool next_to_gpus = false;
+  double rate = 0;
+  std::size_t nics = 0;
+  auto operator<=>(const Together&) const = default;
+};
+
+Together CountOf(const std::vector<const PcieDevice*>& nics, bool rated, const PcieTree& tree) {
+  Together all;
+  for (const PcieDevice* nic : nics) {
+    all.next_to_gpus |= IsNextToGpu(*nic, tree);
+    if (rated) all.rate += nic->rate.value;
+  }
+  all.nics = nics.size();
+  return all;
+}
+
+// Next to GPUs, a NIC for each of them at least: others are of storage, where nothing is known but places.
+void LeaveOutFarFromGpus(const PcieTree& tree, std::vector<const PcieDevice*>* nics) {
+  const auto named = [](const PcieDevice* nic) {
+    return !nic->network.empty() || nic->rate.value > 0;
+  };
+  if (std::ranges::any_of(*nics, named)) return;
+  const auto far = [&](const PcieDevice* nic) { return !IsNextToGpu(*nic, tree); };
+  const auto near = static_cast<std::size_t>(std::ranges::count_if(*nics, std::not_fn(far)));
+  const std::size_t gpus = GpusOf(tree).size();
+  if (gpus > 0 && near > 0 && near % gpus == 0) std::erase_if(*nics, far);
+}
+
+}  // namespace
+
 std::vector<const PcieDevice*> NicsOf(const PcieTree& tree) {
   std::map<std::string, std::vector<const PcieDevice*>> rdma;  // by network
   std::vector<const PcieDevice*> all;
+  bool rated = true;
   for (const PcieDevice& device : tree.devices) {
     if (!device.nic) continue;
     all.push_back(&device);
-    if (!device.network.empty() && device.network != "tcp") rdma[device.network].push_back(&device);
+    if (device.network.empty() || device.network == "tcp") continue;
+    rdma[device.network].push_back(&device);
+    rated = rated && device.rate.value > 0;
   }
   // NVLink switches of HGX B200 and B300 are managed through InfiniBand devices of their own, two next to
-  // the NICs of any network.
-  std::vector<const PcieDevice*> most =
-      rdma.empty() ? std::move(all) : std::ranges::max_element(rdma, {}, [](const auto& one) {
-                                        return one.second.size();
-                                      })->second;
+  // the NICs of any network; nodes with InfiniBand have Ethernet with RDMA for the rest.
+  std::vector<const PcieDevice*> most = std::move(all);
+  Together best;
+  for (const auto& [network, nics] : rdma) {
+    const Together together = CountOf(nics, rated, tree);
+    if (best >= together) continue;
+    best = together;
+    most = nics;
+  }
   const auto direct = [](const PcieDevice* nic) { return nic->gpu_direct == true; };
   if (std::ranges::any_of(most, direct))
     std::erase_if(most, [](const PcieDevice* nic) { return nic->gpu_direct == false; });
+  LeaveOutFarFromGpus(tree, &most);
   LeaveOutOfOtherRate(static_cast<int64_t>(GpusOf(tree).size()), &most);
   return most;
 }
@@ -296,10 +352,11 @@ void ReadClusterFile(const SourcePtr& source, Observed* seen) {
     case ClusterFile::kHostfile:
       return ReadHostfile(source, seen);
   }
+  RefuseJobFile(source, "a file that describes a cluster");
   Refuse({source, 1, 1}, "nothing in this file describes a cluster in a way that is known",
          "readable are NCCL's XML and log, hwloc's XML, nvidia-smi topo -m, lspci -nn, -vmm, -tv, "
          "ibstat, hostfiles, Slurm's topology.conf and .yaml, scontrol show node, and AWS's "
-         "describe-instance-topology; a job's script or configuration: plan predict --from FILE");
+         "describe-instance-topology");
 }
 
 }  // namespace orrery::discover

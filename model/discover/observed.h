@@ -50,6 +50,8 @@ struct PcieDevice {
   Location where;
 };
 
+std::string NameOf(const PcieDevice& device);  // its bus or place, where it has none
+
 struct PcieTree {
   std::vector<PcieDevice> devices;  // in the order of the source
   std::vector<std::string> hosts;   // in the order of the source
@@ -158,8 +160,9 @@ struct Observed {
   void AddPort(IbDevice port);                                   // with a note if it is down
 };
 
-// GPUs and NICs that training uses: RDMA before Ethernet, the RDMA network with most NICs; of those the ones with GPUDirect, if
-// others have none; and no NICs of another rate than most beyond a whole number for each GPU (of storage).
+// GPUs and NICs that training uses: RDMA before Ethernet, of RDMA networks the one next to GPUs, then that of the highest rate
+// of all its NICs, then of most; of those the ones with GPUDirect, if others have none; without NICs far from GPUs (of which
+// nothing else is known) or of another rate than most, beyond a whole number for each GPU (of storage).
 std::vector<const PcieDevice*> GpusOf(const PcieTree& tree);
 std::vector<const PcieDevice*> NicsOf(const PcieTree& tree);
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "model/hardware/catalog.h"
 
@@ -137,54 +136,6 @@ void Sheet::LeaveOutHosts() {
                     "discover for such nodes separately",
                     left_out == 1 ? "a node" : fmt::format("{} nodes", left_out), one, gpus));
   }
-}
-
-// Of NICs whose source shows slots alone: a bond of Ethernet ports next to InfiniBand is none of training.
-void Sheet::NameNetworks() {
-  if (!seen_.tree) return;
-  for (PcieDevice& device : seen_.tree->value.devices) {
-    const auto port = std::ranges::find_if(seen_.ib, [&](const IbDevice& one) {
-      return device.nic && !one.network.empty() && one.name == device.name;
-    });
-    if (device.network.empty() && port != seen_.ib.end()) device.network = port->network;
-  }
-  seen_.LeaveOut(seen_.tree->value);
-}
-
-// Where no tree shows NICs: of the network of most of those that are up.
-std::vector<const IbDevice*> Sheet::PortsOfTraining() {
-  if (seen_.ib.empty()) return {};
-  std::map<std::string, int64_t> active;
-  for (const IbDevice& one : seen_.ib) active[one.network] += one.active() ? 1 : 0;
-  const auto most =
-      std::ranges::max_element(active, {}, [](const auto& row) { return row.second; });
-  std::vector<const IbDevice*> ports;
-  for (const IbDevice& one : seen_.ib) {
-    if (one.network == most->first || one.network.empty() || most->first.empty()) {
-      ports.push_back(&one);
-    } else if (one.active()) {
-      seen_.LeaveOut({one.name,
-                      fmt::format("{} next to {} NIC{} of {}", one.network, most->second,
-                                  most->second == 1 ? "" : "s", most->first),
-                      one.where});
-    }
-  }
-  return ports;
-}
-
-// A NIC whose ports are all down is in its slot and carries nothing.
-void Sheet::LeaveOutPorts() {
-  if (seen_.ib.empty()) return;
-  const bool several = seen_.hosts.size() > 1 || (seen_.nodes && seen_.nodes->value > 1);
-  if (several && std::ranges::none_of(seen_.ib, &IbDevice::active))
-    Refuse(seen_.ib.front().where, "no port here is active, and the cluster has several nodes",
-           "bring the links up and print the list again, or leave this file out");
-  std::set<std::string> up, down;
-  for (const IbDevice& one : seen_.ib) (one.active() ? up : down).insert(one.name);
-  if (!seen_.tree) return;
-  std::erase_if(seen_.tree->value.devices, [&](const PcieDevice& device) {
-    return device.nic && down.contains(device.name) && !up.contains(device.name);
-  });
 }
 
 // Machines with the same GPUs differ in their network: only the vendor's name of the machine, or
@@ -336,21 +287,8 @@ void Sheet::FindNodes() {
 }
 
 void Sheet::FindNics() {
-  std::map<std::string, const IbDevice*> by_name;
-  for (const IbDevice& one : seen_.ib) {
-    const IbDevice*& port = by_name[one.name];
-    if (port == nullptr || !port->active()) port = &one;
-  }
-  std::size_t in_tree = 0;
-  std::vector<const IbDevice*> used;
-  if (seen_.tree) {
-    for (const PcieDevice* nic : NicsOf(seen_.tree->value)) {
-      ++in_tree;
-      if (const auto known = by_name.find(nic->name); known != by_name.end())
-        used.push_back(known->second);
-    }
-  }
-  if (used.empty()) used = PortsOfTraining();
+  const std::size_t in_tree = seen_.tree ? NicsOf(seen_.tree->value).size() : 0;
+  const std::vector<const IbDevice*> used = PortsOfTraining();
   FindNicRate(used);
   if (in_tree > 0) {
     nics_ = {static_cast<int64_t>(in_tree), PlaceText(seen_.tree->where), false};
@@ -396,7 +334,8 @@ void Sheet::FindNicRate(const std::vector<const IbDevice*>& used) {
     nic_rate_ = {BytesPerSecond(most->first), PlaceText((*first)->where), false};
     for (const IbDevice* one : used) {
       if (one->active() && one->rate.value != most->first)
-        notes_.push_back(fmt::format("{} runs at {}, most at {} ({})", one->name, Gbps(one->rate),
+        notes_.push_back(fmt::format("{} runs at {}, {} at {} ({})", one->name, Gbps(one->rate),
+                                     counts[one->rate.value] < most->second ? "most" : "others",
                                      Gbps(nic_rate_.value), PlaceText(one->where)));
     }
   } else if (seen_.nic_rate) {

@@ -46,6 +46,8 @@ Document ReadPython(const SourcePtr& source);
 
 // Of plan export, around the script with the layout.
 bool IsAroundTrainScript(const Source& source);
+// A program of plan export, whose constants are its settings.
+bool IsOwnProgram(const Source& source);
 // Throws the InputError that names that script.
 [[noreturn]] void RefuseAroundTrainScript(const SourcePtr& source);
 

@@ -117,8 +117,8 @@ class Importer {
     std::vector<std::pair<Setting, Target>> missing;
     for (std::size_t i = 0; i < files_.size() && i < kMostFiles; ++i) {
       const Setting file = files_[i];
-      if (file.key == "script") {
-        TakeScript(file, sources, open);
+      if (file.key == "script" || file.key == "program") {
+        file.key == "script" ? TakeScript(file, sources, open) : TakeProgram(file, sources, open);
         continue;
       }
       const Target target = TargetOfNamed(file.key);
@@ -151,13 +151,16 @@ class Importer {
     }
   }
 
+  static bool IsGiven(const std::vector<SourcePtr>& sources, const std::string& name) {
+    return std::ranges::any_of(sources, [&](const SourcePtr& source) {
+      return source->name.substr(source->name.rfind('/') + 1) == name;
+    });
+  }
+
   // The script that another one starts.
   void TakeScript(const Setting& file, std::vector<SourcePtr>* sources, const OpenNamed& open) {
     const std::string name = file.value.substr(file.value.rfind('/') + 1);
-    const bool given = std::ranges::any_of(*sources, [&](const SourcePtr& source) {
-      return source->name.substr(source->name.rfind('/') + 1) == name;
-    });
-    if (given || !targets_.empty()) return;
+    if (IsGiven(*sources, name) || !targets_.empty()) return;
     if (const SourcePtr found = open ? open(file) : nullptr) {
       out_.notes.push_back(fmt::format("{} starts {}", Place(file.where), found->name));
       sources->push_back(found);
@@ -168,6 +171,22 @@ class Importer {
       out_.notes.push_back(fmt::format("{}: starts {}, which is not found: add --from {}",
                                        Place(file.where), file.value, name));
     }
+  }
+
+  // The Python program that a script starts: its settings stand as literals in those of plan export.
+  void TakeProgram(const Setting& file, std::vector<SourcePtr>* sources, const OpenNamed& open) {
+    if (IsGiven(*sources, file.value.substr(file.value.rfind('/') + 1))) return;
+    const bool sought = open && file.unresolved.empty() && targets_.empty();
+    if (const SourcePtr found = sought ? open(file) : nullptr;
+        found && IsOwnProgram(*found) && LooksLikePython(found->text)) {
+      out_.notes.push_back(fmt::format("{} starts {}", Place(file.where), found->name));
+      sources->push_back(found);
+      return Sort(ReadDocument(found));
+    }
+    out_.notes.push_back(
+        fmt::format("{}: the program's own settings are in Python and not read: what no flag says "
+                    "is a default",
+                    Place(file.where)));
   }
 
   // It may be any: what prepares a job holds none.

@@ -300,8 +300,11 @@ void TakeWorld(Target target, const SettingIndex& index, const Values& given, Va
   const Location where = named->where;
   const auto dp = *world / ModelRanks(*values);
   values->insert_or_assign("dp", Value{Text(dp), where, "world_size"});
-  // The cluster's nodes, used whole where there are several.
-  const int64_t gpus = NumberOf(given, "gpus_per_node", 0);
+  // The cluster's nodes, used whole where there are several; a flag, then the files, then the cluster say how many GPUs.
+  const auto flag = given.find("gpus_per_node");
+  const bool said = flag != given.end() && !flag->second.key.empty();
+  const int64_t of_cluster = NumberOf(given, "gpus_per_node", 0);
+  const int64_t gpus = said ? of_cluster : NumberOf(*values, "gpus_per_node", of_cluster);
   if (gpus == 0 || given.contains("nodes") || (*world > gpus && *world % gpus != 0)) {
     notes->push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
                                  Place(where), *world));

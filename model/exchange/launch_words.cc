@@ -74,8 +74,13 @@ bool IsSwitch(const std::string& option) {
   const std::string key = KeyOf(option);
   return std::ranges::any_of(kSwitches, [&](const char* name) { return key == name; });
 }
+// "-N4": its value stands in it.
+bool HoldsNumber(const std::string& option) {
+  return option.size() > 2 && option[1] != '-' && IsWhole(option.substr(2));
+}
 bool TakesValue(const std::string& option) {
-  return IsOption(option) && option.find('=') == std::string::npos && !IsSwitch(option);
+  return IsOption(option) && option.find('=') == std::string::npos && !IsSwitch(option) &&
+         !HoldsNumber(option);
 }
 bool IsModule(const std::string& option) { return option == "-m" || option == "--module"; }
 
@@ -95,8 +100,8 @@ std::vector<Option> OptionsIn(std::span<const Word> words) {
     if (const std::size_t equals = option.key.find('='); equals != std::string::npos) {
       option.value = option.key.substr(equals + 1);
       option.key.resize(equals);
-    } else if (text[1] != '-' && option.key.size() > 1 && IsWhole(option.key.substr(1))) {
-      option.value = option.key.substr(1);  // -N4
+    } else if (HoldsNumber(text)) {
+      option.value = option.key.substr(1);
       option.key.resize(1);
     } else if (i + 1 < words.size() && TakesValue(text) && !IsOption(words[i + 1].text)) {
       option.value = words[++i].text;
@@ -150,6 +155,8 @@ constexpr KeyRow kKeys[] = {
     {Kind::kJsrun, "p", "ALL_TASKS"},
     {Kind::kJsrun, "tasks-per-rs", "TASKS_OF_SET"},
     {Kind::kJsrun, "a", "TASKS_OF_SET"},
+    {Kind::kJsrun, "gpu-per-rs", "GPUS_OF_SET"},
+    {Kind::kJsrun, "g", "GPUS_OF_SET"},
     {Kind::kJsrun, "rs-per-host", "TASKS_PER_NODE"},
     {Kind::kJsrun, "r", "TASKS_PER_NODE"},
     // Of a launcher that a variable names, by whatever name is its alone.
@@ -216,6 +223,7 @@ class LaunchReader {
     each_.reset();
     hostfile_.reset();
     of_set_.reset();
+    gpus_of_set_.reset();
     spread_ = false;
     Location where;
     for (const Option& option : OptionsIn(words)) {
@@ -257,8 +265,10 @@ class LaunchReader {
     const auto has = [&](const char* key) {
       return std::ranges::find(says_.settings, key, &Setting::key) != says_.settings.end();
     };
-    for (Setting& setting : says_.settings) {
-      if (setting.key == "RANKS") setting.key = has("GPUS_PER_NODE") ? "" : "GPUS_PER_NODE";
+    // Ranks of a node have a GPU each; agents find those of their sets.
+    for (const char* ranks : {"RANKS", "SET_GPUS"}) {
+      for (Setting& setting : says_.settings)
+        if (setting.key == ranks) setting.key = has("GPUS_PER_NODE") ? "" : "GPUS_PER_NODE";
     }
     std::erase_if(says_.settings, [](const Setting& setting) { return setting.key.empty(); });
     return std::move(says_);
@@ -283,6 +293,8 @@ class LaunchReader {
       each_->value = option.value.substr(4, option.value.size() - 9);
     } else if (key == "TASKS_OF_SET") {
       of_set_ = option;
+    } else if (key == "GPUS_OF_SET") {
+      gpus_of_set_ = option;
     } else if (key == "TASKS" || (key == "ALL_TASKS" && !tasks_)) {
       tasks_ = option;
       all_tasks_ = key == "ALL_TASKS";
@@ -309,18 +321,26 @@ class LaunchReader {
     says_.settings.push_back(std::move(setting));
   }
 
-  // jsrun counts sets of cores and GPUs, each with so many tasks (1 unless it is told).
+  // jsrun counts sets of cores and GPUs, each with so many tasks (1 unless it is told). "-n ALL_HOSTS" is a set on each host.
   void CountSets() {
-    int64_t each = 1;
-    if (of_set_ && !Counted(of_set_, &each)) {  // nobody knows it, and no product either
-      for (std::optional<Option>* sets : {all_tasks_ ? nullptr : &tasks_, &each_})
-        if (sets != nullptr && *sets) (*sets)->unresolved = of_set_->unresolved;
+    int64_t tasks = 1, gpus = 0, sets = 0;
+    if (tasks_ && tasks_->value == "ALL_HOSTS" && !all_tasks_) {
+      if (!each_) each_ = Option{"", "1", tasks_->where, ""};
+      tasks_.reset();
+    }
+    std::optional<Option>* const counts[] = {all_tasks_ ? nullptr : &tasks_, &each_};
+    if (Counted(gpus_of_set_, &gpus) && Counted(each_, &sets) && gpus < kMostTasks &&
+        sets < kMostTasks)
+      Add("SET_GPUS", std::to_string(gpus * sets), *gpus_of_set_);
+    if (of_set_ && !Counted(of_set_, &tasks)) {  // nobody knows it, and no product either
+      for (std::optional<Option>* all : counts)
+        if (all != nullptr && *all) (*all)->unresolved = of_set_->unresolved;
       return;
     }
-    for (std::optional<Option>* sets : {all_tasks_ ? nullptr : &tasks_, &each_}) {
+    for (std::optional<Option>* all : counts) {
       int64_t count = 0;
-      if (sets != nullptr && Counted(*sets, &count) && count < kMostTasks && each < kMostTasks)
-        (*sets)->value = std::to_string(count * each);
+      if (all != nullptr && Counted(*all, &count) && count < kMostTasks && tasks < kMostTasks)
+        (*all)->value = std::to_string(count * tasks);
     }
   }
 
@@ -351,7 +371,7 @@ class LaunchReader {
   }
 
   LaunchSays says_;
-  std::optional<Option> tasks_, each_, hostfile_, of_set_;
+  std::optional<Option> tasks_, each_, hostfile_, of_set_, gpus_of_set_;
   bool spread_ = false, all_tasks_ = false;
 };
 

@@ -292,7 +292,12 @@ Values FromSettings(const SettingIndex& settings, Target target, const Values& g
       if (flag == given.end())
         wrong.insert(wrong.end(), error.diagnostics().begin(), error.diagnostics().end());
     }
-    if (flag != given.end()) all.insert_or_assign(field.name, flag->second);
+    if (flag == given.end()) continue;
+    // What no flag says but the cluster (it has no name of a flag) goes behind what the files say.
+    if (flag->second.key.empty())
+      all.emplace(field.name, flag->second);
+    else
+      all.insert_or_assign(field.name, flag->second);
   }
   if (!wrong.empty()) throw InputError(std::move(wrong));
   if (known != nullptr) *known = std::move(all);

@@ -102,8 +102,8 @@ struct Export {
 Export ToSettings(const Case& c, Target target);
 
 // The values that settings of a target give to fields. Throws InputError: a value that a setting cannot have, settings that
-// contradict each other. `given`: values of flags, which other fields follow in the place of the files'; what is wrong with
-// a setting that a flag replaces is no error. `known`: the values with those of the flags in their place.
+// contradict each other. `given`: values of flags, which other fields follow in the place of the files' (those without a key
+// are the cluster's, and stand behind the files'); what is wrong with a setting that a flag replaces is no error. `known`: the values with those of the flags in their place.
 Values FromSettings(const SettingIndex& settings, Target target, const Values& given = {},
                     Values* known = nullptr);
 

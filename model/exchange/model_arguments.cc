@@ -10,6 +10,7 @@
 
 #include "model/arch/enum_names.h"
 #include "model/base/plain_text.h"
+#include "model/exchange/bundle.h"
 #include "model/exchange/rules.h"
 
 namespace orrery::exchange {
@@ -357,7 +358,9 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
         fmt::format("{} has the dimensions of {}", Place(first->where), known->spec.name));
     return known;
   }
-  spec.name = fmt::format("model of {}", first->where.source ? first->where.source->name : "file");
+  // Names of files hold what they like.
+  spec.name =
+      OneLine(fmt::format("model of {}", first->where.source ? first->where.source->name : "file"));
   model.origin = Place(first->where);
   return model;
 }

@@ -211,7 +211,12 @@ Document ReadByContent(const SourcePtr& source, const OpenNamed& open) {
 
 }  // namespace
 
-// A file of `plan export` around train.sh, by the line that all of them have.
+// By the line that all files of `plan export` have.
+bool IsOwnProgram(const Source& source) {
+  return source.text.find("# Predict again: plan predict ") != std::string::npos &&
+         source.name.ends_with(".py");
+}
+
 bool IsAroundTrainScript(const Source& source) {
   return source.text.find("# Predict again: plan predict ") != std::string::npos &&
          !source.name.ends_with("train.sh");

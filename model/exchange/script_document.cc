@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <span>
 
@@ -19,16 +20,6 @@ namespace orrery::exchange {
 namespace {
 
 constexpr std::size_t kMostHosts = 65536;
-
-constexpr std::pair<const char*, const char*> kLaunchVariables[] = {
-    {"NNODES", "NNODES"},
-    {"NUM_NODES", "NNODES"},
-    {"N_NODES", "NNODES"},
-    {"GPUS_PER_NODE", "GPUS_PER_NODE"},
-    {"NPROC_PER_NODE", "GPUS_PER_NODE"},
-    {"NUM_GPUS_PER_NODE", "GPUS_PER_NODE"},
-    {"NGPU", "GPUS_PER_NODE"},
-};
 
 // Files that a training command reads its settings from.
 constexpr const char* kConfigurations[] = {"config_file",
@@ -48,7 +39,7 @@ class ScriptReader {
   }
 
   Document Read() {
-    SaySourced();
+    document_.notes = SourcedNotes(script_);
     FindCommand();
     for (const Word& comment : script_.comments) Directive(comment);
     CountHosts();
@@ -57,7 +48,8 @@ class ScriptReader {
     // As many tasks as GPUs, where nothing else counts those.
     if (tasks_ && !Has(document_.settings, {"GPUS_PER_NODE", "num_processes"}))
       Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
-    for (const auto& [name, key] : kLaunchVariables) Variable(name, key);
+    for (const char* name : kCountVariables)
+      Variable(name, std::string_view(name).ends_with("NODES") ? "NNODES" : "GPUS_PER_NODE");
     // torchrun and deepspeed start one node unless they are told otherwise.
     if (one_ && Has(document_.settings, {"GPUS_PER_NODE"}) &&
         !Has(document_.settings, {"NNODES", "num_machines"}) && !unknown_.contains("NNODES"))
@@ -81,12 +73,6 @@ class ScriptReader {
       document_.notes.push_back(fmt::format(
           "{}: the script ends here: what stands behind is not read", Place(*script_.end)));
     if (!document_.target) NameScript();
-    // Their layout stands in the program, which is not run.
-    if (program_ && !Has(document_.files, {"script"}))
-      document_.notes.push_back(
-          fmt::format("{}: the program's own settings are in Python and not read: what no flag "
-                      "says is a default",
-                      Place(program_->where)));
     if (document_.settings.empty() && document_.counts.empty() && document_.files.empty()) {
       RefuseClusterFile(document_.source);
       if (script_.end)
@@ -98,6 +84,11 @@ class ScriptReader {
                          "a script that starts pretrain_gpt.py, torchrun, accelerate or deepspeed, "
                          "or that holds #SBATCH or #PBS lines"}});
     }
+    for (Setting& setting : document_.settings) ExplainUnset(script_, &setting);
+    // Their layout stands in the program, which is not run.
+    if (program_ && !Has(document_.files, {"script"}))
+      document_.files.push_back(
+          {"program", program_->text, program_->where, program_->unresolved, true});
     return std::move(document_);
   }
 
@@ -108,28 +99,29 @@ class ScriptReader {
       return open({"source", file.text, file.where, file.unresolved, true});
     };
   }
-  void SaySourced() {
-    for (const Word& file : script_.sourced)
-      document_.notes.push_back(fmt::format("{}: takes in {}", Place(file.where), file.text));
-    for (const auto& [name, where, why] : script_.unsourced)
-      document_.notes.push_back(
-          fmt::format("{}: {} is not read ({}): variables that it sets are taken as empty",
-                      Place(where), name.empty() ? "a file" : name, why));
+  // The last script that is started, which may hold the training command; null: none is.
+  const Word* Started() {
+    const std::string& own = document_.source->name;
+    for (std::size_t i = script_.commands.size(); i-- > 0;) {
+      const Words& command = script_.commands[i];
+      if (command.front().text == "source" || command.front().text == ".") continue;
+      const auto script = std::ranges::find_if(command, [&](const Word& word) {
+        return word.unresolved.empty() && word.text.ends_with(".sh") && word.text != own &&
+               !IsOption(word.text);
+      });
+      if (script == command.end()) continue;
+      command_ = i;
+      return &*script;
+    }
+    return nullptr;
   }
 
   // Without a training command: the script that this one starts, which may hold it.
   void NameScript() {
     if (program_ && program_->text.ends_with(".py")) return;
-    const std::string& own = document_.source->name;
-    for (auto command = script_.commands.rbegin(); command != script_.commands.rend(); ++command) {
-      if (command->front().text == "source" || command->front().text == ".") continue;
-      for (const Word& word : *command) {
-        if (!word.unresolved.empty() || !word.text.ends_with(".sh") || word.text == own ||
-            IsOption(word.text))
-          continue;
-        document_.files.push_back({"script", word.text, word.where, "", true});
-        return;
-      }
+    if (const Word* script = Started()) {
+      document_.files.push_back({"script", script->text, script->where, "", true});
+      return;
     }
     // Those of plan export that hand the folder's other files on.
     if (IsAroundTrainScript(*document_.source))
@@ -155,7 +147,7 @@ class ScriptReader {
       most = std::move(settings);
       lost = std::move(unknown);
     }
-    if (best == nullptr) return;
+    if (best == nullptr) return (void)Started();  // it finds variables
     if (others > 1)
       document_.notes.push_back(
           fmt::format("{}: of {} training commands this one is read, which says most",
@@ -183,7 +175,9 @@ class ScriptReader {
   // A variable that surely holds words, nobody knows which. What a branch alone sets may be empty.
   static bool Decides(const std::string& reason) {
     return reason.ends_with("in a loop") || reason.ends_with("is set by read") ||
-           reason.ends_with("is set in a branch after another value");
+           reason.ends_with("is set in a branch after another value") ||
+           reason.ends_with("after a value") || reason.find(" is set through ") != reason.npos ||
+           reason.ends_with("is set by printf");
   }
 
   // What only a shell knows, and what that means here. Each once. `options`: the word may hold options.
@@ -240,7 +234,14 @@ class ScriptReader {
         if (file.unresolved.empty()) file.value += ".py";
       }
     }
-    for (std::size_t i = 0; i < document_.files.size(); ++i) TakeWritten(&document_.files[i]);
+    const auto folder = script_.folders.find(command_);
+    for (Setting& file : document_.files) {
+      const bool here = !file.value.starts_with("./") &&
+                        !file.value.starts_with(FolderOf(document_.source->name) + "/");
+      if (folder != script_.folders.end() && file.unresolved.empty() && here)
+        file.value = (std::filesystem::path(folder->second) / file.value).string();
+      TakeWritten(&file);
+    }
   }
 
   // What the script writes is what runs, not what lies there from a run before. Its text keeps its lines.
@@ -271,9 +272,9 @@ class ScriptReader {
   }
 
   void Variable(const char* name, const char* key) {
-    const auto at = script_.variables.find(name);
-    if (at == script_.variables.end() || at->second.words.size() != 1) return;
-    const Word& word = at->second.words[0];
+    const ShellVariable* variable = VariableAt(script_, command_, name);
+    if (variable == nullptr || variable->words.size() != 1) return;
+    const Word& word = variable->words[0];
     if (Has(document_.settings, {key})) return;
     if (!word.unresolved.empty()) {
       unknown_.emplace(key, Setting{key, "", word.where, word.unresolved});

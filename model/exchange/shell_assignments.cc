@@ -17,61 +17,69 @@ Token TokenOf(const Token& of, std::vector<Piece> pieces) {
   return {std::move(pieces), "", of.where, -1};
 }
 
-Token Sign(const char* op, const Location& where) { return {{}, op, where, -1}; }
-Token Brace(const char* text, const Location& where) {
-  return {{{text, Piece::kNone}}, "", where, -1};
-}
+constexpr std::string_view kDeclarers[] = {"export", "declare", "local", "readonly", "typeset"};
 
 }  // namespace
 
-bool ShellAssigner::Declares() {
-  bool integer = false;
-  for (++at_; at_ < tokens_.size() && tokens_[at_].word(); ++at_) {
-    const std::string option = tokens_[at_].Plain();
+bool ShellAssigner::Declares(const std::string& name, bool in_function) {
+  if (std::ranges::find(kDeclarers, name) == std::end(kDeclarers)) return false;
+  declares_ = true;
+  local_ = in_function && name != "export" && name != "readonly";
+  for (++at_; at_ < tokens().size() && tokens()[at_].word(); ++at_) {
+    const std::string option = tokens()[at_].Plain();
     if (!option.starts_with('-') && !option.starts_with('+')) break;
-    integer |= option.starts_with('-') && option.find('i') != std::string::npos;
-    map_ |= option.starts_with('-') && option.find('A') != std::string::npos;
+    const auto has = [&](char letter) {
+      return option.starts_with('-') && option.find(letter) != std::string::npos;
+    };
+    integer_ |= has('i');
+    map_ |= has('A');
+    reference_ |= has('n') && name != "export";
+    local_ = local_ && !has('g');
   }
-  return integer;
-}
-
-bool ShellAssigner::DeclaresMap(const std::string& name) {
-  if (!map_ || NameLength(name) != name.size() || name.empty()) return false;
-  ++at_;
-  if (branches_.Skips()) return true;
-  KeepLocal(name);
-  ShellVariable& variable = script_.variables[name];
-  variable.map = variable.array = true;
   return true;
 }
 
-void ShellAssigner::EndAssignments() { local_ = map_ = false; }
-
-std::size_t ShellAssigner::Insert(Lexed lexed, const Location& where) {
-  const auto first = static_cast<int>(documents_.size());
-  for (Token& token : lexed.tokens) {
-    if (token.document >= 0) token.document += first;
+std::string ShellAssigner::Declared() {
+  const Token& token = tokens()[at_++];
+  if (branches_.Skips()) return "";
+  const Word word = Joined(token);
+  const std::size_t length = NameLength(word.text);
+  const std::string name = word.text.substr(0, length);
+  const std::string_view rest = std::string_view(word.text).substr(length);
+  if (length == 0 || (!rest.empty() && rest[0] != '=' && !rest.starts_with("+=")))
+    return word.unresolved;  // export $(cat .env)
+  KeepLocal(name);
+  if (!rest.empty()) {  // "NAME=..."
+    const bool more = rest[0] == '+';
+    Word value = word;
+    value.text = rest.substr(more ? 2 : 1);
+    Store(name, {{std::move(value)}, false}, more, token.where);
+  } else if (map_) {
+    ShellVariable& variable = script_.variables[name];
+    variable.map = variable.array = true;
+  } else if (integer_) {
+    integers_.insert(name);
+  } else if (local_) {
+    script_.variables.erase(name);
   }
-  std::ranges::move(lexed.documents, std::back_inserter(documents_));
-  std::vector<Token> block = {Brace("{", where), Sign("\n", where)};
-  std::ranges::move(lexed.tokens, std::back_inserter(block));
-  block.push_back(Sign("\n", where));
-  block.push_back(Brace("}", where));
-  const std::size_t count = block.size();
-  tokens_.insert(tokens_.begin() + static_cast<std::ptrdiff_t>(at_),
-                 std::make_move_iterator(block.begin()), std::make_move_iterator(block.end()));
-  return count;
+  return "";
 }
 
+void ShellAssigner::EndAssignments() { declares_ = local_ = map_ = integer_ = reference_ = false; }
+
 void ShellAssigner::KeepLocal(const std::string& name) {
-  if (!local_ || locals_.contains(name)) return;
+  if (!local_ || branches_.Skips() || locals_.contains(name)) return;
+  if (branches_.Unknown()) {  // the function may set that of the script
+    locals_[name] = ShellVariable{{{"", Location(), name + " is local in a branch"}}, false};
+    return;
+  }
   const auto before = script_.variables.find(name);
   locals_[name] = before == script_.variables.end() ? std::optional<ShellVariable>()
                                                     : std::optional(before->second);
 }
 
-bool ShellAssigner::Assignment(bool integer) {
-  const Token& token = tokens_[at_];
+bool ShellAssigner::Assignment() {
+  const Token& token = tokens()[at_];
   if (token.pieces.empty() || token.pieces[0].quote != Piece::kNone) return false;
   const std::string_view text = token.pieces[0].text;
   const std::size_t name = NameLength(text);
@@ -81,8 +89,8 @@ bool ShellAssigner::Assignment(bool integer) {
   const bool more = text.substr(name).starts_with("+=");
   if (!more && text[name] != '=') return false;
   const std::size_t behind = name + (more ? 2 : 1);
-  const bool list = token.pieces.size() == 1 && behind == text.size() && at_ + 1 < tokens_.size() &&
-                    tokens_[at_ + 1].op == "(";
+  const bool list = token.pieces.size() == 1 && behind == text.size() &&
+                    at_ + 1 < tokens().size() && tokens()[at_ + 1].op == "(";
   const Location where = token.where;
   const auto known = script_.variables.find(variable);
   KeepLocal(variable);
@@ -100,7 +108,8 @@ bool ShellAssigner::Assignment(bool integer) {
     value.words = {Joined(rest)};
     ++at_;
   }
-  if (integer) integers_.insert(variable);
+  if (integer_ && !branches_.Skips()) integers_.insert(variable);
+  if (reference_) return StoreReference(variable, value.words, where), true;
   if (!list && integers_.contains(variable)) {
     const std::string sum = more ? variable + "+(" + value.words[0].text + ")" : "";
     Evaluate(variable + "=" + (more ? sum : value.words[0].text), where);
@@ -108,6 +117,18 @@ bool ShellAssigner::Assignment(bool integer) {
     Store(variable, std::move(value), more, where);
   }
   return true;
+}
+
+// declare -n NAME=TARGET: what is given to NAME later is TARGET's.
+void ShellAssigner::StoreReference(const std::string& name, const Words& target,
+                                   const Location& where) {
+  Words names = target;
+  names.push_back({name, where, ""});
+  for (const Word& one : names) {
+    if (one.unresolved.empty() && !one.text.empty())
+      Store(one.text, {{{"", where, fmt::format("{} is set through {}", one.text, name)}}, false},
+            false, where);
+  }
 }
 
 std::optional<ShellAssigner::Element> ShellAssigner::ElementIn(const Token& token,
@@ -185,8 +206,8 @@ void ShellAssigner::StoreElement(const std::string& name, const Element& element
 void ShellAssigner::AssignMap(const std::string& name, bool more, const Location& where) {
   std::vector<Element> elements;
   bool whole = true;
-  for (at_ += 2; at_ < tokens_.size() && tokens_[at_].op != ")"; ++at_) {
-    const Token& token = tokens_[at_];
+  for (at_ += 2; at_ < tokens().size() && tokens()[at_].op != ")"; ++at_) {
+    const Token& token = tokens()[at_];
     if (!token.word()) continue;
     const bool bracket = !token.pieces.empty() && token.pieces[0].quote == Piece::kNone &&
                          token.pieces[0].text.starts_with('[');
@@ -195,8 +216,8 @@ void ShellAssigner::AssignMap(const std::string& name, bool more, const Location
     whole = whole && element;
     if (element) elements.push_back(std::move(*element));
   }
-  if (at_ >= tokens_.size())
-    throw InputError({{tokens_.back().where, "a list of words is never closed", ""}});
+  if (at_ >= tokens().size())
+    throw InputError({{tokens().back().where, "a list of words is never closed", ""}});
   ++at_;
   if (branches_.Skips()) return;
   ShellVariable value{{}, true, true, {}};
@@ -218,13 +239,13 @@ void ShellAssigner::AssignMap(const std::string& name, bool more, const Location
 Words ShellAssigner::List() {
   Words words;
   int depth = 1;
-  for (at_ += 2; at_ < tokens_.size() && depth > 0; ++at_) {
-    if (tokens_[at_].op == "(") ++depth;
-    if (tokens_[at_].op == ")") --depth;
-    if (!tokens_[at_].word()) continue;
-    for (Word& word : Expand(tokens_[at_])) words.push_back(std::move(word));
+  for (at_ += 2; at_ < tokens().size() && depth > 0; ++at_) {
+    if (tokens()[at_].op == "(") ++depth;
+    if (tokens()[at_].op == ")") --depth;
+    if (!tokens()[at_].word()) continue;
+    for (Word& word : Expand(tokens()[at_])) words.push_back(std::move(word));
   }
-  if (depth > 0) throw InputError({{tokens_.back().where, "a list of words is never closed", ""}});
+  if (depth > 0) throw InputError({{tokens().back().where, "a list of words is never closed", ""}});
   return words;
 }
 

@@ -83,8 +83,13 @@ void ShellBranches::Arm(std::optional<bool> matches) {
   block.now = block.taken || matches == false ? Is::kNo
               : block.doubt || !matches       ? Is::kUnknown
                                               : Is::kYes;
-  block.taken |= matches == true && !block.doubt;
-  block.doubt |= !matches.has_value();
+  if (block.falls == Is::kYes || (block.falls == Is::kUnknown && block.now == Is::kNo))
+    block.now = block.falls;
+  block.falls = Is::kNo;
+  block.was_taken = block.taken;
+  block.was_doubt = block.doubt;
+  block.taken |= block.now == Is::kYes;
+  block.doubt |= block.now == Is::kUnknown;
   run_ = result_ = Is::kYes;
 }
 
@@ -134,6 +139,13 @@ void ShellBranches::Ran(const Words& words, bool assigns) {
     test.push_back(word.text);
   }
   std::optional<bool> holds = known ? Holds(test) : std::nullopt;
+  if (known && test.front() == "[[" && any_case != false) {
+    for (std::string& word : test)
+      std::ranges::transform(word, word.begin(),
+                             [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    const std::optional<bool> either = Holds(test);
+    holds = any_case || holds == either ? either : std::nullopt;
+  }
   if (AsksForDefault(words)) holds = true;
   if (holds && negated_) holds = !*holds;
   negated_ = false;
@@ -158,13 +170,19 @@ void ShellBranches::Operator(const std::string& op) {
     run_ = !tested_ || result_ == Is::kUnknown ? Is::kUnknown
            : result_ == Is::kYes               ? Is::kNo
                                                : Is::kYes;
-  } else if (op == ";" || op == "\n" || op == "&" || op == ";;") {
+  } else if (op == "\n" || op == "&" || op.starts_with(';')) {
     run_ = result_ = Is::kYes;
     tested_ = want_ = false;
   }
-  if (op == ";;" && !blocks_.empty() && blocks_.back().choice) {
-    blocks_.back().awaits = true;
-    blocks_.back().now = Is::kNo;
+  if (op.starts_with(';') && op != ";" && !blocks_.empty() && blocks_.back().choice) {
+    Block& block = blocks_.back();
+    if (op == ";&") block.falls = block.now;
+    if (op != ";;") {  // the next pattern is tried whether this arm was taken or not
+      block.taken = block.was_taken;
+      block.doubt = block.was_doubt;
+    }
+    block.awaits = true;
+    block.now = Is::kNo;
   }
 }
 

@@ -36,6 +36,8 @@ class ShellBranches {
   bool InLoop() const;      // it may be run several times
   bool InFunction() const;  // it runs where the function is called
 
+  std::optional<bool> any_case = false;  // shopt nocasematch; nullopt: nobody knows
+
  private:
   enum class Is : unsigned char { kYes, kNo, kUnknown };
   struct Block {
@@ -45,13 +47,15 @@ class ShellBranches {
     bool awaits = false;  // a pattern of it is next
     Word chosen = {};
     bool function = false;
-    bool condition = false;  // one of them is read
-    Is now = Is::kUnknown;   // whether this arm runs
-    bool taken = false;      // an arm before it ran
-    bool doubt = false;      // an arm before it may have run
-    bool want = false;       // it runs where a word is empty
-    int commands = 0;        // in the condition
-    Is held = Is::kUnknown;  // the last of them
+    bool condition = false;                     // one of them is read
+    Is now = Is::kUnknown;                      // whether this arm runs
+    bool taken = false;                         // an arm before it ran
+    bool doubt = false;                         // an arm before it may have run
+    bool was_taken = false, was_doubt = false;  // likewise, in front of this arm
+    Is falls = Is::kNo;                         // the arm before it goes on into this one (";&")
+    bool want = false;                          // it runs where a word is empty
+    int commands = 0;                           // in the condition
+    Is held = Is::kUnknown;                     // the last of them
   };
 
   void Condition(Block* block);

@@ -188,27 +188,31 @@ std::size_t ShellOfInput(const Words& words) {
 }
 
 std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at) {
-  bool first = true;  // of a command
+  constexpr std::string_view kOthers[] = {"source", ".", "export", "declare", "unset", ":"};
+  bool first = true;   // of a command
+  bool takes = false;  // other words
   int depth = 0;
   for (; at < tokens.size(); ++at) {
     const Token& token = tokens[at];
     if (token.op == "(") ++depth;
     if (token.op == ")") --depth;
-    if (depth > 0 || token.op == ")") continue;
+    if (depth > 0 || token.op == ")" || (takes && token.redirect())) continue;
     if (!token.word() && token.op != ";" && token.op != "\n") return 0;
     if (!token.word()) {
       first = true;
+      takes = false;
       continue;
     }
     const std::string plain = token.Plain();
     if (first && plain == "done") return at;
-    if (first && plain == "do") continue;
+    if ((first && plain == "do") || takes) continue;
     const std::size_t length = token.pieces.empty() || token.pieces[0].quote != Piece::kNone
                                    ? 0
                                    : NameLength(token.pieces[0].text);
     const std::string_view rest =
         length == 0 ? std::string_view() : std::string_view(token.pieces[0].text).substr(length);
-    if (!first || !(rest.starts_with('=') || rest.starts_with("+="))) return 0;
+    takes = first && std::ranges::find(kOthers, plain) != std::end(kOthers);
+    if (!takes && (!first || !(rest.starts_with('=') || rest.starts_with("+=")))) return 0;
     first = false;
   }
   return 0;
@@ -243,7 +247,12 @@ std::optional<std::string> PatternOf(const Token& token) {
 
 }  // namespace
 
-std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& word) {
+std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& word,
+                                   std::optional<bool> any_case) {
+  if (!any_case) {
+    const auto exact = MatchesPattern(patterns, word, false);
+    return exact == MatchesPattern(patterns, word, true) ? exact : std::nullopt;
+  }
   std::optional<bool> matches = false;
   if (std::ranges::find(patterns, "(", &Token::op) != patterns.end())
     return std::nullopt;  // @(a|b), of extglob
@@ -253,7 +262,7 @@ std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& 
     if (pattern == "*") return true;
     if (!pattern || !word.unresolved.empty())
       matches = std::nullopt;
-    else if (fnmatch(pattern->c_str(), word.text.c_str(), 0) == 0)
+    else if (fnmatch(pattern->c_str(), word.text.c_str(), *any_case ? FNM_CASEFOLD : 0) == 0)
       return true;
   }
   return matches;

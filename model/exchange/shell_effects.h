@@ -49,14 +49,17 @@ bool RunsOnHost(const Words& words, const Token& next);
 // words.size(): it does not.
 std::size_t ShellOfInput(const Words& words);
 
-// Of "; do NAME=...; done" from there: where "done" stands; 0: the loop holds other commands.
+// Of "; do NAME=...; done" from there: where "done" stands; 0: the loop holds other commands than assignments, source and those
+// that set variables.
 std::size_t EndOfAssignments(const std::vector<Token>& tokens, std::size_t at);
 
 // Whether anything but the ends of blocks stands from there on.
 bool CommandsFollow(const std::vector<Token>& tokens, std::size_t at);
 
-// Whether a word is one of the patterns of an arm of "case": "a | b", "*". nullopt: other patterns, or nobody knows the word.
-std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& word);
+// Whether a word is one of the patterns of an arm of "case": "a | b", "*". `any_case`: of capitals, too (nullopt: nobody knows).
+// nullopt: other patterns, or nobody knows the word.
+std::optional<bool> MatchesPattern(std::span<const Token> patterns, const Word& word,
+                                   std::optional<bool> any_case);
 
 // Where the block that begins there ends: its "}"; 0: nowhere.
 std::size_t EndOfBlock(const std::vector<Token>& tokens, std::size_t at);

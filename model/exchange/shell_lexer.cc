@@ -114,6 +114,10 @@ class Lexer {
       token.op += Here();
       Next();
     }
+    if (c == ';' && token.op.size() < 3 && Here() == '&') {  // ";&" and ";;&" of "case"
+      token.op += Here();
+      Next();
+    }
     const bool document = token.op == "<<" || token.op == "<<-";
     out_.tokens.push_back(std::move(token));
     if (!document) return;

@@ -2,6 +2,8 @@
 // Tells files of other programs apart by their first lines.
 #include "model/hardware/cluster_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
@@ -130,8 +132,54 @@ const char* Name(ClusterFile kind) {
   return "";
 }
 
+namespace {
+
+// "torchrun", "srun" and the like in front of a line.
+bool StartsJob(std::string_view line) {
+  for (const char* word : {"torchrun", "srun", "mpirun", "mpiexec", "jsrun", "deepspeed",
+                           "accelerate", "python", "python3", "exec"}) {
+    if (line.starts_with(word) && line.substr(std::string_view(word).size()).starts_with(' '))
+      return true;
+  }
+  return false;
+}
+
+// A script, or a configuration of training, by its content; "": neither.
+std::string JobIn(const Source& source) {
+  std::string_view text = WithoutByteOrderMark(source.text).substr(0, kLookedAt);
+  const std::string_view begin =
+      text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  if (begin.starts_with('{')) {
+    for (const char* key : {"\"train_batch_size\"", "\"train_micro_batch_size_per_gpu\"",
+                            "\"zero_optimization\"", "\"per_device_train_batch_size\""})
+      if (Has(text, key)) return "a configuration of training";
+    return Has(text, "\"orrery.export/") ? "a record of plan export" : "";
+  }
+  if (begin.starts_with("#!")) return "a script";
+  for (int count = 0; !text.empty() && count < kMostLines; ++count) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = Trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.starts_with("#SBATCH ") || line.starts_with("#PBS ") || line.starts_with("#BSUB ") ||
+        StartsJob(line))
+      return "a job's script";
+  }
+  return "";
+}
+
+}  // namespace
+
+void RefuseJobFile(const SourcePtr& source, const std::string& wanted) {
+  const std::string job = JobIn(*source);
+  if (job.empty()) return;
+  throw InputError({{{source, 1, 1},
+                     fmt::format("this is {}, not {}", job, wanted),
+                     "plan predict --from " + source->name + " reads the job that it starts"}});
+}
+
 void RefuseMachineFile(const SourcePtr& source, const std::string& wanted) {
   const ClusterFile kind = KindOfClusterFile(*source);
+  if (kind == ClusterFile::kNone) RefuseJobFile(source, wanted);
   // A single word of YAML reads as a host.
   const std::string& text = source->text;
   const bool one = text.find("slots=") == std::string::npos &&

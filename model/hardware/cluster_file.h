@@ -26,7 +26,10 @@ enum class ClusterFile {
 ClusterFile KindOfClusterFile(const Source& source);
 const char* Name(ClusterFile kind);  // "a topology dump of NCCL"
 
-// Throws InputError if the source is one of them where `wanted` ("a model") was expected: it names the command that reads it.
+// Throws InputError if the source is a script or a configuration of training where `wanted` was expected: it names --from.
+void RefuseJobFile(const SourcePtr& source, const std::string& wanted);
+// Throws InputError if the source is one of them, or such a file, where `wanted` ("a model") was expected: it names the command
+// that reads it.
 void RefuseMachineFile(const SourcePtr& source, const std::string& wanted);
 // The same of a file behind a path that could not be read as `wanted`; no such file: nothing.
 void RefuseMachineFile(const std::string& path, const std::string& wanted);

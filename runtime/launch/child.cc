@@ -37,7 +37,10 @@ bool Drain(int end, std::string* text) {
   }
 }
 
+// The last line that is an error, else the last: a message goes on with the words that it is about.
 std::string LastLine(std::string text) {
+  const std::size_t error = text.rfind("error: ");
+  if (error != std::string::npos) text.resize(std::min(text.find('\n', error), text.size()));
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   const std::size_t begin = text.rfind('\n');
   return begin == std::string::npos ? text : text.substr(begin + 1);

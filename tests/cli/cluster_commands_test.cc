@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_plan.h"
@@ -78,8 +79,49 @@ TEST_F(ClusterCommands, AFileOfAClusterGivenToAnotherCommandNamesDiscover) {
           << words[0] << " " << words[1] << " " << sample;
     }
   }
+  // By a bare name, and on one line.
+  for (const char* words :
+       {"provision --model gpt2-small --tokens 1e9 --offers nodes.txt", "validate aws.json"}) {
+    const std::string here = Path("bare");
+    const Outcome outcome = RunShell(
+        "mkdir -p " + here + "; cd " + here + "; cp " + Sample("nodes.txt") + " .; tr -d '\\n' < " +
+        Sample("aws-topology.json") + " > aws.json; \"$PLAN\" " + words + " 2>&1");
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("this is "), HasSubstr("plan discover "))) << words;
+  }
+}
+
+TEST_F(ClusterCommands, AJobGivenToAnotherCommandNamesFrom) {
   WriteText(Path("job.sh"), "#!/bin/bash\ntorchrun pretrain_gpt.py --num-layers 24\n");
-  EXPECT_THAT(RunPlan({"discover", Path("job.sh")}).err, HasSubstr("plan predict --from FILE"));
+  WriteText(Path("job.sbatch"), "#SBATCH -N 4\nmodule load cuda\n");
+  WriteText(Path("plain.sh"), "TP=4\n  srun python pretrain_gpt.py --num-layers 24\n");
+  WriteText(Path("ds.json"), R"({"train_batch_size": 8, "zero_optimization": {"stage": 1}})");
+  WriteText(Path("plan.json"), "{\n  \"schema\": \"orrery.export/1\"\n}\n");
+  for (const char* name : {"job.sh", "job.sbatch", "plain.sh", "ds.json", "plan.json"}) {
+    const std::string file = Path(name);
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"discover", file},
+          {"topo", file},
+          {"predict", "--model", "gpt2-small", "--topology", file}}) {
+      const Outcome outcome = RunPlan(words);
+      EXPECT_EQ(outcome.code, 2) << words[0] << " " << name;
+      EXPECT_THAT(outcome.err, HasSubstr("plan predict --from " + file)) << words[0] << " " << name;
+    }
+  }
+}
+
+TEST_F(ClusterCommands, NotesDoNotHoldControlCharactersOfPaths) {
+  const std::string folder = Path("out-a\x1b]0;pwn\x07");
+  std::filesystem::create_directories(folder);
+  WriteText(folder + "/train.sh",
+            "torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --hidden-size "
+            "1024 --num-attention-heads 16 --seq-length 1024 --micro-batch-size 1 "
+            "--global-batch-size 8 $MORE\n");
+  const Outcome outcome =
+      RunPlan({"predict", "--topology", "aws-p5", "--from", folder + "/train.sh"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("$MORE"));
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
+  EXPECT_EQ(outcome.out.find('\x07'), std::string::npos);
 }
 
 // In every program, and before it looks at anything else that is wrong.

@@ -213,5 +213,104 @@ TEST(DiscoverNics, ANodeThatUsesFewerNicsIsNamed) {
   EXPECT_THAT(made.notes, Contains(HasSubstr("b uses 1 NICs (log:3), another node 2 (log:1)")));
 }
 
+std::string Ports(const std::vector<std::tuple<const char*, int, const char*>>& ports) {
+  std::string text;
+  for (const auto& [name, rate, layer] : ports)
+    text += fmt::format(
+        "CA '{}'\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: {}\n"
+        "\t\tLink layer: {}\n",
+        name, rate, layer);
+  return text;
+}
+std::string NicsText(const Discovered& made) {
+  return fmt::format("{} x {:.0f} Gbps of {}", made.spec.node.nics.size(),
+                     made.spec.node.nic_rate.value * 8 / 1e9, made.spec.fabric_profile);
+}
+const Choices kFourH100 = {"", "h100-sxm5-80gb", 4};
+
+// One port of 400G and an Ethernet card with two of 25G: the majority of ports had won, 8 times too slow.
+TEST(DiscoverNics, TheGroupThatCarriesMostIsThatOfTraining) {
+  const SourcePtr ports = Made("ib.txt", Ports({{"mlx5_0", 400, "InfiniBand"},
+                                                {"mlx5_2", 25, "Ethernet"},
+                                                {"mlx5_3", 25, "Ethernet"}}));
+  const Discovered alone = Discover({ports}, kFourH100);
+  EXPECT_EQ(NicsText(alone), "1 x 400 Gbps of infiniband");
+  EXPECT_THAT(alone.notes, Contains("ignored mlx5_2: roce next to 1 NIC of infiniband, not one of "
+                                    "training (ib.txt:11)"));
+  EXPECT_EQ(alone.left_out.size(), 2u);
+
+  const std::string topo =
+      "\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\n"
+      "GPU0\t X \tNV18\tPIX\tSYS\tSYS\t0-7\t0\n"
+      "GPU1\tNV18\t X \tSYS\tSYS\tSYS\t8-15\t1\n"
+      "NIC0\tPIX\tSYS\t X \tSYS\tSYS\n"
+      "NIC1\tSYS\tSYS\tSYS\t X \tPIX\n"
+      "NIC2\tSYS\tSYS\tSYS\tPIX\t X \n"
+      "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_2\n  NIC2: mlx5_3\n";
+  const Discovered next = Discover({Made("topo.txt", topo), ports}, kFourH100);
+  EXPECT_EQ(NicsText(next), "1 x 400 Gbps of infiniband");
+  EXPECT_THAT(next.left_out, testing::SizeIs(2));
+  for (const LeftOut& one : next.left_out) EXPECT_NE(one.name, "mlx5_0");
+  // What lies next to a GPU wins against more rate elsewhere.
+  const Discovered near =
+      Discover({Made("topo.txt", topo), Made("ib.txt", Ports({{"mlx5_0", 100, "Ethernet"},
+                                                              {"mlx5_2", 200, "InfiniBand"},
+                                                              {"mlx5_3", 200, "InfiniBand"}}))},
+               kFourH100);
+  EXPECT_EQ(NicsText(near), "1 x 100 Gbps of roce");
+
+  const SourcePtr slots =
+      Made("lspci.txt",
+           "17:00.0 3D controller [0302]: NVIDIA Corporation H100 [10de:2330]\n"
+           "18:00.0 Infiniband controller [0207]: Mellanox Technologies ConnectX-7 [15b3:1021]\n"
+           "2a:00.0 Ethernet controller [0200]: Mellanox Technologies ConnectX-4 Lx [15b3:1015]\n"
+           "2a:00.1 Ethernet controller [0200]: Mellanox Technologies ConnectX-4 Lx [15b3:1015]\n");
+  const Discovered both = Discover({slots, ports}, kFourH100);
+  EXPECT_EQ(NicsText(both), "1 x 400 Gbps of infiniband");
+  EXPECT_THAT(both.notes, Not(Contains(HasSubstr("ignored mlx5_0"))));
+}
+
+TEST(DiscoverNics, OfUnequalPortsTheFasterOnesAreTaken) {
+  const Discovered made =
+      Discover({Made("ib.txt", Ports({{"mlx5_0", 100, "Ethernet"}, {"mlx5_1", 200, "Ethernet"}}))},
+               kFourH100);
+  EXPECT_EQ(NicsText(made), "1 x 200 Gbps of roce");
+  EXPECT_THAT(made.notes, Contains("ignored mlx5_0: at 100Gbps next to 1 NIC at 200Gbps, not one "
+                                   "of training (ib.txt:5)"));
+  const Discovered tie = Discover(
+      {Made("ib.txt", Ports({{"mlx5_0", 100, "Ethernet"}, {"mlx5_1", 100, "InfiniBand"}}))},
+      kFourH100);
+  EXPECT_EQ(NicsText(tie), "1 x 100 Gbps of infiniband");
+  EXPECT_THAT(tie.notes, Contains(HasSubstr("ignored mlx5_0: roce next to 1 NIC of infiniband, as "
+                                            "fast as these")));
+}
+
+// NICs of storage on no switch with a GPU, of which topo -m alone says no rate.
+TEST(DiscoverNics, ThoseFarFromGpusAreNotOfTrainingWhereEachGpuHasItsOwn) {
+  const Discovered made = Discover({Made("topo.txt",
+                                         "\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\n"
+                                         "GPU0\t X \tNV18\tPIX\tSYS\tSYS\n"
+                                         "GPU1\tNV18\t X \tSYS\tPIX\tSYS\n"
+                                         "NIC0\tPIX\tSYS\t X \tSYS\tSYS\n"
+                                         "NIC1\tSYS\tPIX\tSYS\t X \tSYS\n"
+                                         "NIC2\tSYS\tSYS\tSYS\tSYS\t X \n")},
+                                   kFourH100);
+  EXPECT_EQ(made.spec.node.nics.size(), 2u);
+  EXPECT_THAT(made.notes, Contains(HasSubstr("ignored NIC2: on no PCIe switch with a GPU")));
+}
+
+TEST(DiscoverNics, ALogWithTwoNetworksNamesBoth) {
+  const Discovered made =
+      Discover({Made("log",
+                     "a:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE "
+                     "[2]mlx5_2:1/RoCE [RO]; OOB eth0:10.0.0.1<0>\n"
+                     "a:1:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 cudaDev 0 busId 7000 - Init\n")},
+               {"", "h100-sxm5-80gb", std::nullopt});
+  EXPECT_EQ(made.spec.fabric_profile, "roce");
+  EXPECT_THAT(made.notes,
+              Contains("NCCL uses mlx5_0 of InfiniBand and mlx5_1, mlx5_2 of RoCE together, taken "
+                       "for 3 NICs of roce (log:1)"));
+}
+
 }  // namespace
 }  // namespace orrery::discover::nics

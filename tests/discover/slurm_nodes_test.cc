@@ -55,6 +55,14 @@ TEST(Discover, DecidesAShortNameByOtherSources) {
   EXPECT_THAT(ErrorOf({SlurmNodes("gpu:a100_1g.5gb:7")}), HasSubstr("slices of GPUs (MIG)"));
 }
 
+TEST(Discover, LeavesOutSlicesNextToWholeGpus) {
+  for (const char* gres : {"gpu:a100:4,gpu:1g.10gb:7,shard:8", "gpu:a100_1g.10gb:7,gpu:a100:4"}) {
+    const Discovered made = Discover({SlurmNodes(gres)});
+    EXPECT_EQ(made.spec.node.gpus, 4) << gres;
+    EXPECT_THAT(made.notes, Contains(HasSubstr("ignored 7 slices of GPUs (MIG) of type '")));
+  }
+}
+
 TEST(Discover, LeavesOutNodesWithoutGpus) {
   const Discovered made =
       Discover({Made("t.conf",
@@ -104,6 +112,17 @@ TEST(Discover, LeavesOutNodesWhereSlurmStartsNoJob) {
                    "(nodes.txt:3)",
                    "ignored a4, where Slurm starts no job: DOWN*: Not responding (nodes.txt:8)",
                    "ignored a5, where Slurm starts no job: MIXED* (nodes.txt:11)"}));
+  for (const char* state :
+       {"FUTURE", "UNKNOWN", "INVALID_REG", "IDLE+INVALID_REG", "IDLE+MAINT+RESERVED"}) {
+    const Discovered other =
+        Discover({Made("nodes.txt",
+                       "NodeName=a1 Gres=gpu:h100:8 State=IDLE\nNodeName=a[2-5] Gres=gpu:h100:8 "
+                       "State=" +
+                           std::string(state) + "\n")});
+    EXPECT_EQ(other.spec.nodes, 1) << state;
+    EXPECT_THAT(other.notes, Contains(HasSubstr("ignored a2, where Slurm starts no job: " +
+                                                std::string(state))));
+  }
   // A hostfile is what the job gets; a cluster that is all drained is still that cluster.
   const Discovered listed =
       Discover({Made("hosts", "a1 slots=8\na2 slots=8\n"), Made("nodes.txt", text)});

@@ -44,7 +44,7 @@ Resolved Predict(const std::vector<Named>& files, std::vector<std::string> words
 Values Flags(const std::vector<std::pair<const char*, const char*>>& flags) {
   Values values;
   for (const auto& [field, text] : flags)
-    values.emplace(field, Value{text, {SourceOf("command line", text), 1, 1}, ""});
+    values.emplace(field, Value{text, {SourceOf("command line", text), 1, 1}, field});
   return values;
 }
 

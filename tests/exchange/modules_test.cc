@@ -61,6 +61,39 @@ TEST(Modules, TorchtitanIsPredictedWithItsModule) {
   EXPECT_THAT(theirs.job.notes, Contains(HasSubstr("settings are in Python and not read")));
 }
 
+// Another job was predicted of train.sh than of the train.py that it starts.
+TEST(Modules, ProgramsOfAnExportAreReadWithTheirScript) {
+  const std::vector<std::string> job = {"--model", "gpt2-xl", "--topology", "dgx-h100"};
+  const auto script = [&](std::vector<std::string> words, Target target) {
+    words.insert(words.end(), job.begin(), job.end());
+    Bundle bundle = MakeBundle(CaseOf(Resolve(words)), target);
+    bundle.header = {"Predict again: plan predict --model gpt2-xl"};  // by which it is known
+    for (const std::string& path : Write(FilesOf(bundle)))
+      if (path.ends_with("train.sh")) return path;
+    return std::string();
+  };
+  const auto predict = [&](const std::string& path) {
+    std::vector<std::string> words = job;
+    words.insert(words.end(), {"--from", path});
+    return Resolve(words);
+  };
+  const Resolved fsdp =
+      predict(script({"--nodes", "2", "--framework", "fsdp", "--zero", "2", "--dp-outer", "2",
+                      "--micro-batch", "2", "--global-batch", "32"},
+                     kFsdp));
+  EXPECT_EQ(fsdp.strategy.zero, 2);
+  EXPECT_EQ(fsdp.strategy.dp_outer, 2);
+  EXPECT_EQ(fsdp.strategy.micro_batch, 2);
+  EXPECT_EQ(fsdp.job.request.work.global_batch, 32);
+  EXPECT_THAT(fsdp.job.notes, Contains(HasSubstr("train.py")));
+  EXPECT_THAT(fsdp.job.notes, Not(Contains(HasSubstr("settings are in Python and not read"))));
+  const Resolved ddp = predict(script({"--nodes", "2", "--framework", "ddp", "--zero", "0",
+                                       "--micro-batch", "2", "--global-batch", "64"},
+                                      kDdp));
+  EXPECT_EQ(ddp.strategy.micro_batch, 2);
+  EXPECT_EQ(ddp.job.request.work.global_batch, 64);
+}
+
 TEST(Modules, ConstantsOfAProgramAreItsValues) {
   const auto read = [](const std::string& constants, const std::string& batch) {
     return Read("train.py", "from transformers import TrainingArguments\n" + constants +

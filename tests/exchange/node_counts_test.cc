@@ -234,6 +234,47 @@ TEST(NodeCounts, OfJsrunAreThoseOfItsResourceSets) {
   EXPECT_EQ(counts("#BSUB -nnodes 4\n#BSUB -W 60\njsrun -r 6 -a 1 -g 1"), "4 6 ");
   EXPECT_EQ(counts("#BSUB -nnodes 4\njsrun -r 1 -a 1 torchrun --nnodes 4 --nproc-per-node 6"),
             "4 6 ");
+  // The word behind an option with its number is a launcher.
+  EXPECT_EQ(counts("jsrun -n4 -r1 -a1 -g6 torchrun --nproc_per_node 6 --nnodes 4"), "4 6 ");
+  EXPECT_EQ(counts("jsrun -n4 -r1 -a1 -g6 torchrun --nproc_per_node gpu --nnodes 4"), "4 6 ");
+  EXPECT_EQ(counts("jsrun -n ALL_HOSTS -a 6 -g 6"), "- 6 ");
+  EXPECT_EQ(counts("#BSUB -nnodes 4\njsrun -n ALL_HOSTS -a 1 -g 6 torchrun --nproc-per-node=auto"),
+            "4 6 ");
+}
+
+// A script may use some GPUs of the cluster's nodes: its batches are those of the ranks that it starts.
+TEST(NodeCounts, BatchesAreOfTheGpusOfTheScript) {
+  const auto gpt = [](int tp, int micro, int batch) {
+    return fmt::format(
+        "pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length "
+        "2048 --max-position-embeddings 2048 --tensor-model-parallel-size {} --micro-batch-size "
+        "{} --global-batch-size {}\n",
+        tp, micro, batch);
+  };
+  const auto ranks = [](const std::string& script) {
+    const Resolved r = Predict(script);
+    return fmt::format("{} x {}", r.job.cluster.nodes, r.job.cluster.ranks() / r.job.cluster.nodes);
+  };
+  EXPECT_EQ(ranks("torchrun --nnodes 1 --nproc-per-node 4 " + gpt(1, 1, 4)), "1 x 4");
+  EXPECT_EQ(ranks("#SBATCH -N 2\n#SBATCH --gpus-per-node=4\n#SBATCH --ntasks-per-node=4\nsrun " +
+                  gpt(1, 1, 8)),
+            "2 x 4");
+  EXPECT_EQ(ranks("jsrun -n 24 -r 6 -a 1 -g 1 python " + gpt(2, 4, 96)), "4 x 6");
+  EXPECT_EQ(ranks("#SBATCH --gpus-per-node=4\nmpirun -np 8 python " + gpt(1, 1, 8)), "2 x 4");
+  EXPECT_THAT(Error("torchrun --nnodes 1 --nproc-per-node 4 " + gpt(1, 1, 6)),
+              HasSubstr("micro-batch 1 x 4 data-parallel ranks"));
+  // A flag goes before both.
+  const std::string six = "torchrun --nnodes 1 --nproc-per-node 4 " + gpt(1, 1, 6);
+  EXPECT_EQ(Predict(six, {"--gpus-per-node", "6"}).job.cluster.ranks(), 6);
+
+  const std::string config = testing::TempDir() + "/counts-some.json";
+  std::ofstream(config) << R"({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 3,
+ "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})";
+  const Resolved r =
+      Predict("deepspeed --num_gpus 4 --num_nodes 1 train.py --deepspeed_config counts-some.json\n",
+              {"--model", "gpt2-small"});
+  EXPECT_EQ(r.job.cluster.ranks(), 4);
+  EXPECT_EQ(r.strategy.micro_batch, 3);
 }
 
 }  // namespace

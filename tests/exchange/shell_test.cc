@@ -273,7 +273,7 @@ TEST(Shell, FollowsTheArmOfAKnownWord) {
 TEST(Shell, FollowsTheScriptOfAnInnerShell) {
   const ShellScript script = ReadShell(SourceOf(
       "x.sh",
-      "export C=\"a.py --tp 2\"\nclear; srun bash -c 'X=1  python $C --x $X' 2>&1 | tee log"));
+      "export C=\"a.py --tp 2\"\nclear; srun bash -c 'X=1; python $C --x $X' 2>&1 | tee log"));
   EXPECT_THAT(Texts(script.commands[1]),
               ElementsAre("srun", "python", "a.py", "--tp", "2", "--x", "1"));
   EXPECT_EQ(script.commands[1][0].where.line, 2);

@@ -98,9 +98,61 @@ TEST(Sourced, ThatAreNotReadSayWhy) {
   EXPECT_EQ(why("source env.sh\n", {}), "not found");
   EXPECT_THAT(why("source $CONF/env.sh\n", {}), HasSubstr("$CONF"));
   EXPECT_THAT(why("source env.sh\n", {{"env.sh", "A=\"x\n"}}), HasSubstr("never closed"));
-  EXPECT_THAT(why("f() { source env.sh; }\nf\n", {{"env.sh", "A=1\n"}}), HasSubstr("function"));
-  // One that takes itself in has an end.
-  EXPECT_EQ(why("source env.sh\n", {{"env.sh", "A=1\nsource env.sh\n"}}), "too many files");
+  // One that takes itself in has an end, and is named once.
+  const ShellScript itself = Read("source env.sh\n", {{"env.sh", "A=1\nsource env.sh\n"}});
+  ASSERT_EQ(itself.unsourced.size(), 1u);
+  EXPECT_EQ(itself.unsourced[0].unresolved, "it takes itself in");
+  EXPECT_EQ(itself.sourced.size(), 1u);
+}
+
+TEST(Sourced, ArgumentsAreThoseOfTheCommand) {
+  const Files files = {{"conf.sh", "TP=$1\nPP=${2:-1}\n"}};
+  EXPECT_THAT(Last("source conf.sh 4\nrun $TP $PP", files), ElementsAre("run", "4", "1"));
+  EXPECT_THAT(Last("set -- 8 2\n. conf.sh\nrun $TP $PP $1", files),
+              ElementsAre("run", "8", "2", "8"));
+  EXPECT_THAT(Last("f() { source conf.sh $2; }\nf 1 4\nrun $TP", files), ElementsAre("run", "4"));
+}
+
+TEST(Sourced, ALoopOverThemIsFollowed) {
+  const Files files = {{"a.sh", "TP=4\n"}, {"b.sh", "PP=$((TP/2))\n"}};
+  EXPECT_THAT(Last("for f in a.sh b.sh; do\n  source $f > log\ndone\nrun $TP $PP", files),
+              ElementsAre("run", "4", "2"));
+  // Another loop is named with its reason.
+  const ShellScript other = Read("for f in a.sh b.sh; do echo; source $f; done\n", files);
+  ASSERT_EQ(other.unsourced.size(), 1u);
+  EXPECT_EQ(other.unsourced[0].unresolved, "f takes a.sh, b.sh in a loop");
+}
+
+TEST(Sourced, LieInTheFolderOfTheCommand) {
+  const Files files = {{"conf.sh", "TP=8\n"}, {"sub/conf.sh", "TP=4\n"}};
+  const auto tp = [&](const std::string& text) { return Last(text + "\nrun $TP", files).back(); };
+  EXPECT_EQ(tp("cd sub; source conf.sh"), "4");
+  EXPECT_EQ(tp("cd sub || exit 1\n. ./conf.sh"), "4");
+  EXPECT_EQ(tp("pushd sub\npopd\nsource conf.sh"), "8");
+  EXPECT_EQ(tp("(cd sub)\nsource conf.sh"), "8");
+  EXPECT_EQ(tp("cd sub; cd ..; source conf.sh"), "8");
+  EXPECT_EQ(tp("cd sub; source $(dirname $0)/conf.sh"), "8");
+  EXPECT_EQ(tp("cd $(dirname $0)\nsource conf.sh"), "8");
+}
+
+// The file on the disk was taken.
+TEST(Sourced, ThatTheScriptWritesAreRead) {
+  const Files files = {{"conf.sh", "TP=8\n"}};
+  const std::string write = "cat > conf.sh <<X\nTP=2\nPP=$N\nX\n";
+  EXPECT_THAT(Last("N=4\n" + write + "source conf.sh\nrun $TP $PP", files),
+              ElementsAre("run", "2", "4"));
+  const ShellScript script = Read("N=4\n" + write + "source conf.sh\nrun $TP", files);
+  EXPECT_EQ(script.commands.back()[1].where.line, 3);
+  EXPECT_THAT(Last("source conf.sh\n" + write + "run $TP", files), ElementsAre("run", "8"));
+  EXPECT_THAT(Last("cd sub\ncat > conf.sh <<X\nTP=2\nX\ncd ..\nsource conf.sh\nrun $TP", files),
+              ElementsAre("run", "8"));
+}
+
+TEST(Sourced, WhatACommandPrintsIsNamed) {
+  const ShellScript script = Read("TP=2\nsource <(echo TP=4)\nrun $TP", {});
+  ASSERT_EQ(script.unsourced.size(), 1u);
+  EXPECT_EQ(script.unsourced[0].unresolved, "a command prints it");
+  EXPECT_EQ(script.unsourced[0].where.line, 2);
 }
 
 constexpr const char* kTrain =
@@ -133,10 +185,10 @@ TEST(Sourced, AFileThatIsMissingIsNamed) {
             std::string(kTrain),
         false}});
   const Resolved read = Resolve({"--from", paths[0], "--topology", "dgx-h100"});
-  EXPECT_THAT(read.job.notes,
-              testing::IsSupersetOf(
-                  {HasSubstr("x.sh:1: conf/env.sh is not read (not found): variables that it sets"),
-                   HasSubstr("x.sh:2: /etc/hostname is not read (not found)")}));
+  EXPECT_THAT(
+      read.job.notes,
+      testing::IsSupersetOf({HasSubstr("x.sh:1: conf/env.sh is not read (not found): what it sets"),
+                             HasSubstr("x.sh:2: /etc/hostname is not read (not found)")}));
 }
 
 TEST(Sourced, WhatIsWrongInItNamesItsLine) {
@@ -147,6 +199,27 @@ TEST(Sourced, WhatIsWrongInItNamesItsLine) {
                 Resolve({"--from", paths[0], "--topology", "dgx-h100"});
               }),
               HasSubstr("env.sh:3:"));
+}
+
+TEST(Sourced, AnErrorNamesTheFileThatWasNotRead) {
+  const std::vector<std::string> paths =
+      Write({{"x.sh",
+              "source <(cat env)\ntorchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py "
+              "--tensor-model-parallel-size $TP --num-layers 12\n",
+              false}});
+  EXPECT_THAT(ErrorOf([&] {
+                Resolve({"--from", paths[0], "--topology", "dgx-h100"});
+              }),
+              HasSubstr("x.sh:1: a file is not read (a command prints it), and $TP is not set"));
+}
+
+// conf.sh next to the script was taken for sub/conf.sh.
+TEST(Sourced, AFolderIsNoOther) {
+  const std::string text = std::string("cd sub\nsource conf.sh\nNODES=1\nGPUS=8\n") + kTrain;
+  const std::vector<std::string> paths =
+      Write({{"x.sh", text, false}, {"conf.sh", "MODEL=\"--num-layers 24\"\n", false}});
+  const Resolved r = Resolve({"--from", paths[0], "--topology", "dgx-h100", "--model", "gpt2-xl"});
+  EXPECT_THAT(r.job.notes, Contains(HasSubstr("x.sh:2: conf.sh is not read (not found)")));
 }
 
 }  // namespace

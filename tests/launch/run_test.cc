@@ -161,6 +161,7 @@ TEST(Launch, WhatCannotBeMeantIsRefused) {
       {{}, with({{"MASTER_ADDR", "10.0.0.1"}}), "need a secret"},
       {{"--main", "no such host"}, node, "'no such host' is no address"},
       {{"--compute", "1GFLOP/s"}, node, "--compute needs --check"},
+      {{"--check", "--disk", "/no/such/folder", "--nodes", "1"}, {}, "no folder '/no/such/folder'"},
       {{"--start", "rank"}, node, "--start needs a command"},
       {{"--start", "everywhere"}, node, "everywhere"},
       {{"--deadline", "0s"}, node, "--deadline is no time"},

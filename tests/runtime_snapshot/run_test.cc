@@ -102,6 +102,13 @@ TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
   const Outcome done = Plan(job + "--resume " + where);
   EXPECT_EQ(done.code, 0);
   EXPECT_THAT(done.out, HasSubstr("no steps remain"));
+  // A file of the user's is not replaced.
+  fs::create_directory(folder / "other");
+  train::WriteBytes(folder / "other/step-00000002", "mine");
+  const Outcome file = Plan(job + "--save " + (folder / "other"));
+  EXPECT_EQ(file.code, 2);
+  EXPECT_THAT(file.err, HasSubstr("step-00000002' has the name of a snapshot and is no folder"));
+  EXPECT_EQ(ReadWhole(folder / "other/step-00000002"), "mine");
 }
 
 // Two runs that begin together see an empty folder; the second waits for the lock of the first.

@@ -73,5 +73,35 @@ TEST(Saving, RanksMeetForTheShardsAlone) {
   EXPECT_EQ(StepsIn(folder / "s").size(), 1u);
 }
 
+// Its manifest was removed through the link, and the user's file without a word.
+TEST(Pruning, LeavesLinksAndFilesOfOthers) {
+  namespace fs = std::filesystem;
+  const train::Folder folder;
+  const auto make = [&](const std::string& name) {
+    fs::create_directories(folder / name);
+    train::WriteBytes(folder / (name + "/" + kManifestName), "x");
+  };
+  for (const int step : {10, 20, 30, 40}) make("s/" + StepFolder(step));
+  make("elsewhere");
+  fs::remove_all(folder / ("s/" + StepFolder(10)));
+  fs::create_directory_symlink(folder / "elsewhere", folder / ("s/" + StepFolder(10)));
+  train::WriteBytes(folder / ("s/" + StepFolder(70)), "mine");
+  fs::create_directories(folder / ("s/" + StepFolder(80)));  // unfinished
+  EXPECT_EQ(StepFileIn(folder / "s"), folder / ("s/" + StepFolder(70)));
+  Prune(folder / "s", 2);
+  EXPECT_EQ(StepsIn(folder / "s"), (std::vector<int64_t>{40, 30, 10}));
+  EXPECT_TRUE(fs::exists(folder / (std::string("elsewhere/") + kManifestName)));
+  EXPECT_EQ(ReadWhole(folder / ("s/" + StepFolder(70))), "mine");
+  EXPECT_FALSE(fs::exists(folder / ("s/" + StepFolder(80))));
+  // A step that is written again takes the place of the link alone.
+  RemoveStep(folder / "s", 10);
+  EXPECT_EQ(StepsIn(folder / "s"), (std::vector<int64_t>{40, 30}));
+  EXPECT_TRUE(fs::exists(folder / (std::string("elsewhere/") + kManifestName)));
+  RemoveStep(folder / "s", 70);
+  EXPECT_EQ(ReadWhole(folder / ("s/" + StepFolder(70))), "mine");
+  fs::remove(folder / ("s/" + StepFolder(70)));
+  EXPECT_EQ(StepFileIn(folder / "s"), "");
+}
+
 }  // namespace
 }  // namespace orrery::snapshot

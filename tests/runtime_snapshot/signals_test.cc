@@ -296,6 +296,23 @@ TEST(Listening, RanksOfARunNameTheRequestThatCame) {
   }
 }
 
+// It kills its ranks, also in the middle of a step: whoever starts them so is told what to send instead.
+TEST(Listening, RanksOfSomebodysMpirunSayWhatItDoes) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const char* const said = "mpirun kills its ranks 2 s after Ctrl-C or SIGTERM";
+  const Folder folder, own;
+  Group theirs(SomebodysMpirun(folder), folder / "output");
+  ASSERT_TRUE(theirs.Await("step  ")) << theirs.output();
+  EXPECT_THAT(theirs.output(), testing::HasSubstr(said));
+  kill(theirs.child(), SIGUSR1);
+  EXPECT_EQ(theirs.End(40), 85) << theirs.output();
+  Group ours(RunWords("--ranks 2 --comm mpi", own), own / "output");
+  ASSERT_TRUE(ours.Await("step  ")) << ours.output();
+  EXPECT_THAT(ours.output(), testing::Not(testing::HasSubstr(said)));
+  kill(ours.child(), SIGUSR1);
+  EXPECT_EQ(ours.End(40), 85) << ours.output();
+}
+
 // Nothing came to the run that started it.
 TEST(Listening, ARankBesideTheFirstNamesTheRequestThatCameToIt) {
   if (!HasMpi()) GTEST_SKIP() << "no MPI";

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/bundle.h"
 #include "model/exchange/import.h"
 #include "model/exchange/spellings.h"
 #include "model/framework/presets.h"
@@ -271,14 +272,16 @@ bool IsScenario(const Source& source) {
 }
 
 // A configuration by the path that a file names it by, seen from that file or from here, or by its name next to that file.
+// `source ./FILE` means that place alone.
 SourcePtr FileBeside(const exchange::Setting& names) {
   namespace fs = std::filesystem;
   const fs::path named = names.value, folder = fs::path(names.where.source->name).parent_path();
   // What a script takes in from elsewhere is of another machine.
   const bool elsewhere = names.key == "source" && named.is_absolute() &&
                          !names.value.starts_with(folder.string() + "/");
+  const bool exact = names.key == "source" && names.value.starts_with("./");
   for (const fs::path& path : {folder / named, named, folder / named.filename()}) {
-    if (elsewhere && path == named) continue;
+    if ((elsewhere && path == named) || (exact && path == folder / named.filename())) continue;
     std::error_code ignored;
     if (fs::is_regular_file(path, ignored))
       return ReadSource(path.lexically_normal().string(), kMostImported);
@@ -349,6 +352,8 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
   job->no_model = imported.no_model;
   if (imported.no_nodes) CheckNodes(*imported.no_nodes, job);
   FlagFiller(imported, job, layout, translate, run).Fill();
+  for (std::string& note : job->notes)
+    note = exchange::OneLine(note);  // names of files hold what they like
 }
 
 }  // namespace orrery::cli

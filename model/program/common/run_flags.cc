@@ -81,7 +81,9 @@ RunFlags::RunFlags()
   set.Value(
       &time_limit, "--time-limit", "TIME",
       "end after the step in which TIME is over, as after SIGTERM, SIGUSR1 or SIGINT (Ctrl-C; a "
-      "second one ends it at once): with a snapshot and exit code 85");
+      "second one ends it at once): with a snapshot and exit code 85. An mpirun of your own kills "
+      "its "
+      "ranks 2 s after Ctrl-C or SIGTERM, also in the middle of a step: send SIGUSR1 to it");
   set.Switch(
       &supervise, "--supervise",
       "start the ranks again after a failure, from the newest complete snapshot of --save, on "

@@ -16,6 +16,7 @@
 #include "model/arch/data_root.h"
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
+#include "model/hardware/cluster_file.h"
 #include "model/program/common/names.h"
 #include "model/provision/choices.h"
 
@@ -57,6 +58,7 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags,
       if (taken.insert(Canonical(offer.file)).second) offers.push_back(offer);
     }
     if (known.contains(flag.text)) continue;
+    AtFlag(flag, [&] { RefuseMachineFile(flag.text, "an offer"); });
     const std::string near = SuggestName(flag.text, names);
     diagnostics.Error(
         flag.where, fmt::format("no offer or vendor '{}'", flag.text),

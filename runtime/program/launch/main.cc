@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <initializer_list>
 #include <set>
@@ -145,6 +146,12 @@ void ReadTests(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* d
   settings->check = flags.check.given;
   settings->test = flags.test.text;
   settings->disk = flags.disk.text;
+  // Of one node the flag is wrong, of several the node may be.
+  std::error_code ignored;
+  if (flags.disk.given && flags.check.given && settings->place.nodes == 1 &&
+      !std::filesystem::is_directory(settings->disk, ignored))
+    diagnostics->Error(flags.disk.where, fmt::format("there is no folder '{}'", settings->disk),
+                       "");
   if (flags.tolerance.given) {
     char* end = nullptr;
     const double share = std::strtod(flags.tolerance.text.c_str(), &end);

@@ -207,6 +207,16 @@ ExitCode FailureOf(const Outcome& outcome) {
   return outcome.peer_failed ? ExitCode{launch::kPeerFailedCode} : ExitCode::kFailure;
 }
 
+// Of an mpirun that somebody else has started: it does not wait for what its ranks save.
+std::string MpirunNote(const launch::Place& place, const RunJob& job) {
+  if (job.save.empty() || place.size == 0 || place.launcher != launch::Launcher::kMpi ||
+      std::getenv(launch::kOwnMpirun) != nullptr || std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr)
+    return "";
+  return "mpirun kills its ranks 2 s after Ctrl-C or SIGTERM and ends with 1: a longer step ends "
+         "without a snapshot; kill -USR1 of mpirun ends the run after its step, with a snapshot "
+         "and exit code 85";
+}
+
 Answer RunCommand(const CommandLine& line) {
   RunFlags flags;
   if (flags.set.Parse(line, kBehindRun, false)) return {ExitCode::kOk, DescribeRun().help};
@@ -222,6 +232,8 @@ Answer RunCommand(const CommandLine& line) {
          &flags.lr_steps, &flags.lr_end, &flags.warmup, &flags.weight_decay, &flags.clip_norm});
     job = ReadRunJob(&flags, place);
     job.notes.insert(job.notes.begin(), flags.job.notes.begin(), flags.job.notes.end());
+    if (std::string note = MpirunNote(place, job); !note.empty())
+      job.notes.push_back(std::move(note));
     if (place.rank == 0) {
       CheckHtml(flags.html, flags.json);
       CheckOutputs(flags);

@@ -132,6 +132,11 @@ void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
 
 void CheckSaveFolder(const RunFlags& flags, const RunJob& job) {
   std::error_code ignored;
+  if (const std::string file = job.save.empty() ? "" : snapshot::StepFileIn(job.save);
+      !file.empty())
+    Fail(flags.save.given ? flags.save : flags.resume,
+         fmt::format("'{}' has the name of a snapshot and is no folder", file),
+         "move it away: a run does not replace it");
   const bool same = std::filesystem::equivalent(job.save, job.resume, ignored);
   // A supervisor goes on by itself.
   if (job.save.empty() || same || flags.supervise.given || snapshot::StepsIn(job.save).empty())

@@ -265,6 +265,16 @@ int64_t LastSaved(const std::string& folder) {
   return steps.empty() ? -1 : steps.front();
 }
 
+std::string StepFileIn(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (StepOf(it->path().filename()) >= 0 && !fs::is_directory(it->path(), ignored))
+      return it->path().string();
+  }
+  return "";
+}
+
 std::string WithoutManifest(const std::string& folder) {
   const int64_t latest = LatestOf(folder);
   if (latest < 0) return "";
@@ -274,9 +284,21 @@ std::string WithoutManifest(const std::string& folder) {
                                                                                    : "";
 }
 
+namespace {
+
+// A folder of a run, and no link to one that somebody has moved elsewhere.
+bool IsOwnFolder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
+}
+
+}  // namespace
+
 void RemoveStep(const std::string& folder, int64_t step) {
   const fs::path path = fs::path(folder) / StepFolder(step);
   std::error_code ignored;  // what cannot be removed does no harm
+  if (fs::is_symlink(path, ignored)) fs::remove(path, ignored);  // what it points to stays
+  if (!IsOwnFolder(path)) return;
   fs::remove(path / kManifestName, ignored);
   fs::remove_all(path, ignored);
 }
@@ -286,12 +308,14 @@ void Prune(const std::string& folder, std::size_t keep, const std::vector<int64_
   std::size_t usable = 0;
   for (const int64_t step : steps) {
     if (std::ranges::find(refused, step) != refused.end()) continue;
-    if (++usable > keep) RemoveStep(folder, step);
+    if (++usable > keep && IsOwnFolder(fs::path(folder) / StepFolder(step)))
+      RemoveStep(folder, step);
   }
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const int64_t step = StepOf(it->path().filename());
-    const bool unfinished = step >= 0 && std::ranges::find(steps, step) == steps.end();
+    const bool unfinished =
+        step >= 0 && std::ranges::find(steps, step) == steps.end() && IsOwnFolder(it->path());
     if (unfinished) RemoveStep(folder, step);
   }
 }

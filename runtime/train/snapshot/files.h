@@ -84,9 +84,12 @@ int64_t LastSaved(const std::string& folder);
 // The folder that LATEST names, if it is there and has lost its manifest; else "". A run writes LATEST last: somebody has
 // deleted the manifest since.
 std::string WithoutManifest(const std::string& folder);
+// What has the name of a snapshot and is no folder, in which one could be written; "": nothing.
+std::string StepFileIn(const std::string& folder);
 // Leaves the newest `keep` snapshots, and those of the steps `refused`, which do not count: they may be torn, or somebody
-// else's. Manifests go first: what is half removed is no snapshot.
+// else's; and links to folders elsewhere. Manifests go first: what is half removed is no snapshot.
 void Prune(const std::string& folder, std::size_t keep, const std::vector<int64_t>& refused = {});
+// Of a link the link alone; no file that is none of a run.
 void RemoveStep(const std::string& folder, int64_t step);
 
 }  // namespace orrery::snapshot
