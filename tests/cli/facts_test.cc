@@ -100,17 +100,22 @@ TEST(Facts, ARecipeIsThatOfTheReleaseThatIsPriced) {
 
 // Papers print MFU with whole attention; at 131,072 tokens half of most FLOPs is masked.
 TEST(Facts, MfuSaysWhatItCounts) {
-  const auto predict = [](const char* length, bool json) {
-    std::vector<std::string> words = {"predict",  "--model",     "llama3-8b", "--topology",
+  const auto answer = [](const char* command, const char* length, bool json) {
+    std::vector<std::string> words = {command,    "--model",     "llama3-8b", "--topology",
                                       "dgx-h100", "--nodes",     "1",         "--tp",
                                       "8",        "--seq-len",   length,      "--global-batch",
                                       "8",        "--recompute", "full"};
     if (json) words.emplace_back("--json");
     return RunPlan(words).out;
   };
+  const auto predict = [&](const char* length, bool json) {
+    return answer("predict", length, json);
+  };
   const char* const note = "without what the causal mask leaves out";
   EXPECT_NE(Folded(predict("131072", false)).find(note), std::string::npos);
   EXPECT_EQ(Folded(predict("2048", false)).find(note), std::string::npos);
+  EXPECT_NE(Folded(answer("simulate", "131072", false)).find(note), std::string::npos);
+  EXPECT_EQ(Folded(answer("simulate", "2048", false)).find(note), std::string::npos);
   const auto record = nlohmann::json::parse(predict("131072", true))["prediction"];
   const double whole = record["mfu"], rest = record["mfu_without_masked"];
   EXPECT_LT(rest, 0.62 * whole);
