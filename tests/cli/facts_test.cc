@@ -77,6 +77,19 @@ TEST(Facts, ZeroOffloadKeepsGradientsOnTheHost) {
   EXPECT_FALSE(here["fits"]);
 }
 
+// What a near miss of a zero-bubble schedule keeps, as sail-sg's fork of Megatron-LM does.
+TEST(Facts, ZeroBubbleSaysWhatItKeeps) {
+  const auto search = [](const char* schedule) {
+    return Folded(
+        RunPlan({"--model", "llama2-70b", "--topology", "dgx-h100", "--nodes", "6", "--tp", "2",
+                 "--framework", "orrery", "--schedule", schedule, "--global-batch", "64"})
+            .out);
+  };
+  const char* const note = "gradients that tensor ranks gathered stay until weight gradients";
+  EXPECT_NE(search("zero-bubble").find(note), std::string::npos);
+  EXPECT_EQ(search("1f1b").find(note), std::string::npos);
+}
+
 // Without flash attention Megatron is priced as its release before TransformerEngine.
 TEST(Facts, ARecipeIsThatOfTheReleaseThatIsPriced) {
   const auto predict = [](const std::string& topology, const std::string& recipe,

@@ -206,10 +206,14 @@ std::string Shares(const Job& job, const SearchResult& result) {
 }
 
 std::string NearMiss(const Candidate& miss) {
-  return fmt::format("Near miss: {} would take {} but needs {}.",
-                     DescribeLayout(miss.strategy, miss.micro_batches),
-                     Format(Seconds(miss.time.total)),
-                     miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound));
+  const Strategy& s = miss.strategy;
+  const bool waits = SplitsBackward(s.schedule) && s.sequence_parallel && s.tp > 1;
+  return fmt::format("Near miss: {} would take {} but needs {}{}.",
+                     DescribeLayout(s, miss.micro_batches), Format(Seconds(miss.time.total)),
+                     miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound),
+                     waits ? "; gradients that tensor ranks gathered stay until weight gradients "
+                             "are computed"
+                           : "");
 }
 
 std::string NextLimit(const SearchResult& result) {
