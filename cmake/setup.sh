@@ -24,13 +24,13 @@ wait_for_lock() {
   [ ! -t 2 ] || printf '\r                \r' >&2
 }
 
-# show_counter N/M: in place on a terminal, else a line for each tenth of the way.
+# show_counter N/M: in place on a terminal, else a whole line for each tenth of the way.
 show_counter() {
   if [ -t 2 ]; then
     printf '\r  [%s] ' "$1" >&2
   elif [ $((10 * ${1%/*} / ${1#*/})) -gt "${said:-0}" ]; then
     said=$((10 * ${1%/*} / ${1#*/}))
-    say "  [$1]"
+    say "compiled ${1%/*} of ${1#*/} files"
   fi
 }
 
