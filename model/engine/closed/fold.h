@@ -379,6 +379,7 @@ class Fold : private LayerPrices {
     double hidden = 0;                             // copies and the CPU beside kernels and gathers
     double seconds() const { return kernels + offload + gathers; }
   };
+  bool StreamsUnit(const Stage& stage, std::size_t unit, std::size_t units) const;
   HostUpdate UpdateOnHost(const Stage& stage, double kernels, double gathers) const;
   double UpdateThroughHost(double parameters, double gathers, StepTime* time) const;
   struct MovingLayer {

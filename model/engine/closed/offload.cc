@@ -55,6 +55,12 @@ Beside Fold::EndScatter(double parameters, bool summed) const {
   return scatter;
 }
 
+// Of a stage's units, one whose gradients go to the host in the passes: those of a table that stages add up together stay.
+bool Fold::StreamsUnit(const Stage& stage, std::size_t unit, std::size_t units) const {
+  const bool table = stage.first ? unit == 0 : stage.last && unit + 1 == units;
+  return outline_.gradients_on_host && !(outline_.ties_stages && table);
+}
+
 // `kernels`: of the whole update, were all states on the device; `gathers`: seconds of gathers behind it that the stage waits
 // for. Both run beside what goes through the host.
 Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double gathers) const {
@@ -68,12 +74,6 @@ Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double g
     const double last = ToHost(table_.TrainedOfLayer()) + (stage.first ? down_embedding_ : 0.0);
     queues.front() = {last, last, 0};
   }
-  const auto streams = [&](std::size_t u) {
-    const bool tied =
-        outline_.ties_stages &&
-        ((stage.first && u == 0) || (stage.last && !stage.first && u + 1 == units.size()));
-    return outline_.gradients_on_host && !tied;
-  };
   for (std::size_t u = 0; u < units.size(); ++u)
     if (on_host[u] != 0) moved += units[u];
   update.kernels = kernels * (1 - moved / parameters);
@@ -90,7 +90,8 @@ Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double g
       continue;
     }
     const std::array<double, 4> steps{
-        streams(u) ? 0.0 : share * outline_.gradient_bytes * form_.host.copy,
+        StreamsUnit(stage, u, units.size()) ? 0.0
+                                            : share * outline_.gradient_bytes * form_.host.copy,
         share * form_.host.update,
         outline_.weights_on_host ? 0.0 : share * outline_.weight_bytes * form_.host.copy, gather};
     Chain before;
