@@ -306,7 +306,10 @@ void StageBuilder::PlaceStates() {
     unit.on_host = on_host[i] != 0;
     // What stages add up together stays for that.
     unit.streams = unit.on_host && ctx_.streams_gradients() && !unit.tied;
-    if (ctx_.streams_gradients()) DeclareGradients(index);
+    if (ctx_.streams_gradients()) {
+      DeclareGradients(index);
+      DeclareTail(index);
+    }
     if (!unit.on_host) continue;
     if (unit.master < 0 && !ctx_.strategy.offload.weights)
       unit.master = Make("M." + program_.units[trained[i]].name, unit.shard, ctx_.state,

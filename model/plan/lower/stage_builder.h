@@ -439,6 +439,7 @@ class StageBuilder {
   ir::ViewId DeclareOfUnit(int unit, const char* prefix, ir::BufferClass cls, ir::Dtype dtype,
                            bool shard);
   void DeclareGradients(int unit);
+  void DeclareTail(int unit);
   // Each backward pass leaves its gradient in a buffer of its own.
   bool Transient(const UnitState& unit) const {
     return ctx_.scatters() || (unit.streams && !ctx_.sharded());

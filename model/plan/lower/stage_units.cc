@@ -131,6 +131,7 @@ void StageBuilder::DeclareUnitBuffers(int index) {
     if (!UsesMuon(state))
       state.second_moment = declare("v.", BufferClass::kOptimizer, moment, zero > 0);
   }
+  DeclareTail(index);
 }
 
 ViewId StageBuilder::DeclareOfUnit(int index, const char* prefix, BufferClass cls, ir::Dtype dtype,
@@ -152,6 +153,10 @@ void StageBuilder::DeclareGradients(int index) {
     state.grad = DeclareOfUnit(index, "G.", BufferClass::kGrad, ctx_.gradient, false);
   if (ctx_.scatters() || (ctx_.sharded() && ctx_.strategy.reduce_in_backward))
     state.grad_shard = DeclareOfUnit(index, "Gs.", BufferClass::kGrad, ctx_.gradient, true);
+}
+
+void StageBuilder::DeclareTail(int index) {
+  UnitState& state = units_[index];
   if (state.grad < 0 || !state.partial_tail) return;
   state.tail =
       Sub(state.grad, "rep", state.tail_from, program_.units[index].elements - state.tail_from);
