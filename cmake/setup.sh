@@ -28,13 +28,13 @@ wait_for_lock() {
 # How far ninja is, N/M; nothing at first.
 counter_of_log() { sed -n 's/^\[\([0-9]*\/[0-9]*\)\].*/\1/p' "$log" 2>/dev/null | tail -n 1; }
 
-# show_counter N/M [SECONDS]: in place on a terminal, else a line for each tenth of the way.
+# show_counter N/M [SECONDS]: in place on a terminal, else a whole line for each tenth of the way.
 show_counter() {
   if [ -t 2 ]; then
     printf '\r  [%s]%s ' "$1" "${2:+ $2 s}" >&2
   elif [ $((10 * ${1%/*} / ${1#*/})) -gt "${said:-0}" ]; then
     said=$((10 * ${1%/*} / ${1#*/}))
-    say "  [$1]"
+    say "compiled ${1%/*} of ${1#*/} files"
   fi
 }
 

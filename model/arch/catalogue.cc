@@ -26,12 +26,12 @@ bool LooksLikeFile(const std::string& text) {
   return text.find('/') != std::string::npos || IsYaml(path) || path.extension() == ".json";
 }
 
-// HuggingFace files are named config.json in a folder named after the model.
+// HuggingFace files are named config.json in a folder named after the model. "": the caller named no such folder, and the one
+// that they are in has a name of its own.
 std::string HfName(const fs::path& path) {
-  std::error_code error;
-  const fs::path full = fs::absolute(path, error).lexically_normal();
-  const std::string folder = full.parent_path().filename().string();
-  return path.filename() == "config.json" && !folder.empty() ? folder : path.stem().string();
+  if (path.filename() != "config.json") return path.stem().string();
+  const std::string folder = path.lexically_normal().parent_path().filename().string();
+  return folder == "." || folder == ".." ? "" : folder;
 }
 
 bool StartsAsJson(const Source& source) {

@@ -2,6 +2,7 @@
 // Reads HuggingFace config.json files by the rules of their family.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <set>
 
 #include "model/arch/enum_names.h"
@@ -119,6 +120,23 @@ void NoteHead(const Node& file, std::vector<std::string>* notes) {
   }
 }
 
+// What a file says of itself: where it was loaded from, else its class.
+std::string OwnName(const Node& file) {
+  if (const auto from = file.Find("_name_or_path"); from && from->IsScalar()) {
+    const std::string name = (std::filesystem::path(from->AsString()) / "")
+                                 .lexically_normal()
+                                 .parent_path()
+                                 .filename()
+                                 .string();
+    if (!name.empty() && name != "." && name != "..") return name;
+  }
+  if (const auto classes = file.Find("architectures"); classes && classes->IsSequence()) {
+    for (const Node& name : classes->Elements())
+      if (name.IsScalar()) return name.AsString();
+  }
+  return "config.json";
+}
+
 }  // namespace
 
 LoadedModel ReadHfConfig(SourcePtr source, const std::string& name) {
@@ -127,7 +145,7 @@ LoadedModel ReadHfConfig(SourcePtr source, const std::string& name) {
   diagnostics.ThrowIfAny();
   LoadedModel model;
   model.origin = source->name;
-  model.spec.name = name;
+  model.spec.name = name.empty() ? OwnName(file) : name;
   const auto family = FindHfFamily(file, &model.notes);
   diagnostics.ThrowIfAny();
   model.hf_family = family->name();

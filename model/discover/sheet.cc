@@ -280,8 +280,8 @@ void Sheet::FindNodes() {
   max_nodes_ = nodes_;
   if (choices_.nodes) {
     if (!nodes_.assumed && *choices_.nodes > nodes_.value)
-      throw InputError(
-          fmt::format("--nodes {}, but {} nodes were found", *choices_.nodes, nodes_.value));
+      throw InputError(fmt::format("--nodes {}, but {} node{} found", *choices_.nodes, nodes_.value,
+                                   nodes_.value == 1 ? " was" : "s were"));
     nodes_ = {*choices_.nodes, "--nodes", false};
   }
 }
@@ -307,7 +307,7 @@ void Sheet::FindNics() {
     nics_ = {static_cast<int64_t>(nearest_->node.nics.size()), AsNearest(), true};
   } else if (seen_.cut) {
     nics_ = {1, "the log is cut before NICs: add ibstat or lspci -nn of a node", true};
-  } else if (max_nodes_.value > 1) {
+  } else if (std::max(max_nodes_.value, nodes_.value) > 1) {
     nics_ = {1, "no source shows NICs: add ibstat or lspci -nn of a node", true};
   }
   if (in_tree > 0 && seen_.nics_used && seen_.nics_used->value > nics_.value)

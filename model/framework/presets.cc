@@ -167,6 +167,7 @@ Strategy FrameworkPreset::Complete(const Strategy& chosen, Precision precision) 
   if (s.zero < 2) s.reduce_once = false;  // nothing else there
   if (s.pp > 1 && s.zero >= 2 && reduce_once_in_pipelines) s.reduce_once = true;
   if (s.pp > 1 && whole_head_in_pipelines) s.whole_head = true;
+  s.gradients_on_host = offload_gradients && s.offload.optimizer > 0;
   s.adapter_gathers = s.adapter_split != AdapterSplit::kRows && tp_overlap;
   if (s.zero >= 2)
     s.reduce_in_backward = s.reduce_once;  // else their reductions are in the backward pass anyway

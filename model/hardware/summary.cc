@@ -95,9 +95,13 @@ int ClusterSummary::RelayedRings(int n) const { return RingsAt(relayed_rings, n)
 void CheckCounts(const TopologySpec& spec, int64_t nodes, int gpus_per_node) {
   if (nodes < 1 || nodes > spec.max_nodes) {
     throw InputError(
-        fmt::format("{} nodes of topology '{}', which has 1 to {}", nodes, spec.name,
-                    spec.max_nodes),
-        nodes < 1 ? "ask for at least one node" : "max_nodes in its file sets the limit");
+        spec.max_nodes == 1
+            ? fmt::format("{} nodes of topology '{}', which has one", nodes, spec.name)
+            : fmt::format("{} nodes of topology '{}', which has 1 to {}", nodes, spec.name,
+                          spec.max_nodes),
+        nodes < 1 ? "ask for at least one node"
+                  : "max_nodes in its file sets the limit; `plan discover --nodes N` writes a file "
+                    "for more machines like one");
   }
   if (gpus_per_node < 0 || gpus_per_node > spec.node.gpus) {
     throw InputError(fmt::format("{} GPUs per node of topology '{}', which has {}", gpus_per_node,

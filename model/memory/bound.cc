@@ -348,7 +348,7 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
           static_cast<int>(s.context.method),
           s.context.inner,
           s.context.zigzag,
-          s.offload.optimizer > 0,
+          static_cast<int>(s.offload.optimizer > 0) + static_cast<int>(s.gradients_on_host),
           s.offload.activations,
           s.offload.weights,
           s.reduce_once,

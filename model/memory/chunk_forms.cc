@@ -296,6 +296,7 @@ bool NeedsStageForms(const ModelSpec& model) {
 
 Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
   Strategy s = strategy;
+  s.gradients_on_host = StreamsGradients(strategy);
   const bool alone = s.shards() == 1;
   if (alone && !s.offload.weights) s.zero = 0;
   s.dp = s.zero > 0 && !alone ? kSmallDp : 1;

@@ -91,8 +91,6 @@ StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const
   memory.stage = program.stage;
   memory.arena = Bytes(static_cast<double>(layout.arena_bytes));
   memory.host = Bytes(static_cast<double>(layout.host_bytes));
-  for (const ir::BufferId id : GradientsOnHost(program, limits.allocation.holding))
-    memory.host += Bytes(static_cast<double>(ir::BufferBytes(program.buffers[id])));
   memory.need =
       PeakOf(DemandOf(plan, program, layout, limits.allocation.holding), limits.allocation);
   const StepPlace at = memory.need.at;

@@ -113,7 +113,6 @@ Holding HoldingOf(const FrameworkProfile& framework) {
     holding.eager_norm = holding.eager && !framework.preset->fused_norm;
     holding.gathers_stay = framework.preset->reduce_once_in_pipelines;
     holding.rotated_apart = !framework.preset->defaults.split_products;
-    holding.gradients_on_host = framework.preset->offload_gradients;
   }
   return holding;
 }
@@ -134,28 +133,7 @@ std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holdin
   if (!holding.static_layout) {
     for (const ir::BufferId id : ir::SharedGradients(program)) bytes[id] = 0;
   }
-  for (const ir::BufferId id : GradientsOnHost(program, holding)) bytes[id] = 0;
   return bytes;
-}
-
-std::vector<ir::BufferId> GradientsOnHost(const ir::Program& program, const Holding& holding) {
-  std::vector<ir::BufferId> copied;
-  if (!holding.gradients_on_host) return copied;
-  std::set<ir::BufferId> whole;  // that all ranks add up where they are
-  for (const ir::Block& block : program.blocks) {
-    for (const ir::Op& op : block.ops) {
-      if (op.kind != ir::OpKind::kAllReduce && op.kind != ir::OpKind::kCopy) continue;
-      const ir::BufferId id = program.views[op.in.front()].buffer;
-      const ir::Buffer& buffer = program.buffers[id];
-      if (buffer.cls != ir::BufferClass::kGrad || buffer.life != ir::Life::kStep ||
-          ir::OnHost(buffer))
-        continue;
-      if (op.kind == ir::OpKind::kCopy) copied.push_back(id);
-      if (op.kind == ir::OpKind::kAllReduce && buffer.unit_shard_axis < 0) whole.insert(id);
-    }
-  }
-  std::erase_if(copied, [&](ir::BufferId id) { return whole.contains(id); });
-  return copied;
 }
 
 // PyTorch's torch/distributed/pipelining/stage.py, backward_maybe_with_nosync: set_reshard_after_backward(False) of all

@@ -12,8 +12,6 @@
 //   compile off            autograd keeps what lies between the operations of a chain: silu(x) of a gated layer, and with
 //                          fused_norm off what an RMS norm multiplies by its gain (in fp32 under autocast; else also its
 //                          input in fp32)
-//   offload_gradients      the shard of a gradient that the host updates with goes there behind each reduction, where it
-//                          is reduced in the passes, and does not stay on the device
 //   split_products off     values are a part of the product that also made queries and keys: it stays whole beside the
 //                          queries and keys that rotary positions write anew
 // calib/DERIVATIONS.md, section 6, counts these bytes over PyTorch's operations.
@@ -38,17 +36,12 @@ struct Holding {
   bool eager_norm = false;
   bool gathers_stay = false;
   bool rotated_apart = false;
-  bool gradients_on_host = false;
   auto operator<=>(const Holding&) const = default;
 };
 Holding HoldingOf(const FrameworkProfile& framework);
 
 // By buffer of the program; 0: it has none of its own on the device (it lies on the host, shares those of another).
 std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holding);
-
-// Gradients that the host holds instead of the device: shards (of one rank, the whole) that live through the step and are
-// copied to the host in it.
-std::vector<ir::BufferId> GradientsOnHost(const ir::Program& program, const Holding& holding);
 
 // Which ops of each block use a buffer: up to the last one that finds it held.
 ir::Usage HeldUsage(const ir::Program& program, const Holding& holding);

@@ -2,6 +2,7 @@
 // mpirun as a child process, its error output read line by line.
 #include "runtime/launch/mpirun.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -104,6 +105,8 @@ class ErrorLines {
   ForgetSignals();
   setpgid(0, 0);  // a SIGTERM to the group of the run ends it by way of its ranks
   dup2(error_end, STDERR_FILENO);
+  // Ranks read nothing: mpirun would take the caller's input for the first of them.
+  if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   setenv("OMP_NUM_THREADS", "1", 1);

@@ -138,6 +138,28 @@ TEST_F(CatalogueFiles, FolderWithConfigJsonIsAModel) {
   EXPECT_EQ(LoadModel(folder_.string() + "/").spec.name, model.spec.name);
 }
 
+// In the working folder, whose name is no model's, a file names itself.
+TEST_F(CatalogueFiles, ConfigJsonWithoutAFolderNamesItself) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const auto named = [&](const std::string& more) {
+    Write("config.json", R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2,
+                             "vocab_size": 16, "n_positions": 4)" +
+                             more + "}");
+    std::filesystem::current_path(folder_);
+    std::vector<std::string> names;
+    for (const char* path : {"config.json", "./config.json", "."})
+      names.push_back(LoadModel(path).spec.name);
+    std::filesystem::current_path(before);
+    EXPECT_EQ(names[1], names[0]);
+    EXPECT_EQ(names[2], names[0]);
+    return names[0];
+  };
+  EXPECT_EQ(named(R"(, "_name_or_path": "lab/tiny-gpt2/")"), "tiny-gpt2");
+  EXPECT_EQ(named(R"(, "_name_or_path": "./", "architectures": ["GPT2LMHeadModel"])"),
+            "GPT2LMHeadModel");
+  EXPECT_EQ(named(""), "config.json");
+}
+
 TEST_F(CatalogueFiles, FolderWithoutConfigJsonIsRefused) {
   EXPECT_THAT(ErrorOf([&] { LoadModel(folder_.string()); }), HasSubstr("no config.json"));
 }

@@ -53,6 +53,14 @@ TEST(SharedSequences, InFp32NeedFlashAttentionByName) {
   }
 }
 
+// As a configuration file that asks for it is.
+TEST(UnknownFlag, NamesAnAxisThatIsNotModelled) {
+  const Outcome outcome = RunPlan({"--model", "llama3-8b", "--ep", "2"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("expert parallelism is not modelled"),
+                                 Not(HasSubstr("unknown flag"))));
+}
+
 // The same word is the value of other flags.
 TEST(UnknownFlag, IsTheOnlyErrorBesideItsValue) {
   for (const auto& [words, said] :

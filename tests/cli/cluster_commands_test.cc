@@ -164,6 +164,26 @@ TEST_F(ClusterCommands, AFolderThatIsMissingIsNamedBeforeTheWork) {
                                 "aws-p4d", "--nodes", "1", "--out", Path("new/job")});
   EXPECT_EQ(made.code, 0) << made.err;
   EXPECT_THAT(ReadText(Path("new/job/train.sh")), HasSubstr("torchrun"));
+  EXPECT_THAT(made.out, AllOf(HasSubstr("Layout: tp 1, pp 1, dp 8"), HasSubstr("step time ")));
+}
+
+// One machine stands for as many as there are; an answer for more of them says how.
+TEST_F(ClusterCommands, OneMachineStandsForMoreLikeIt) {
+  WriteText(Path("topo.txt"),
+            "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"
+            "GPU0\t X \tNV18\t0-63\t0\nGPU1\tNV18\t X \t0-63\t0\n");
+  const auto plan_on = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"discover",       Path("topo.txt"), "--gpu",
+                                      "h100-sxm5-80gb", "--out",          Path("mine.yaml")};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(RunPlan(words).code, 0);
+    return RunPlan({"predict", "--model", "gpt2-medium", "--topology", Path("mine.yaml"), "--nodes",
+                    "4", "--global-batch", "64"});
+  };
+  const Outcome one = plan_on({});
+  EXPECT_EQ(one.code, 2);
+  EXPECT_THAT(one.err, AllOf(HasSubstr("which has one"), HasSubstr("plan discover --nodes N")));
+  EXPECT_EQ(plan_on({"--nodes", "4"}).code, 0);
 }
 
 TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {

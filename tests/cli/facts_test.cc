@@ -76,6 +76,19 @@ TEST(Facts, ZeroOffloadKeepsGradientsOnTheHost) {
   EXPECT_FALSE(here["fits"]);
 }
 
+// What a near miss of a zero-bubble schedule keeps, as sail-sg's fork of Megatron-LM does.
+TEST(Facts, ZeroBubbleSaysWhatItKeeps) {
+  const auto search = [](const char* schedule) {
+    return Folded(
+        RunPlan({"--model", "llama2-70b", "--topology", "dgx-h100", "--nodes", "6", "--tp", "2",
+                 "--framework", "orrery", "--schedule", schedule, "--global-batch", "64"})
+            .out);
+  };
+  const char* const note = "gradients that tensor ranks gathered stay until weight gradients";
+  EXPECT_NE(search("zero-bubble").find(note), std::string::npos);
+  EXPECT_EQ(search("1f1b").find(note), std::string::npos);
+}
+
 // Without flash attention Megatron is priced as its release before TransformerEngine.
 TEST(Facts, ARecipeIsThatOfTheReleaseThatIsPriced) {
   const auto predict = [](const std::string& topology, const std::string& recipe,
@@ -99,17 +112,22 @@ TEST(Facts, ARecipeIsThatOfTheReleaseThatIsPriced) {
 
 // Papers print MFU with whole attention; at 131,072 tokens half of most FLOPs is masked.
 TEST(Facts, MfuSaysWhatItCounts) {
-  const auto predict = [](const char* length, bool json) {
-    std::vector<std::string> words = {"predict",  "--model",     "llama3-8b", "--topology",
+  const auto answer = [](const char* command, const char* length, bool json) {
+    std::vector<std::string> words = {command,    "--model",     "llama3-8b", "--topology",
                                       "dgx-h100", "--nodes",     "1",         "--tp",
                                       "8",        "--seq-len",   length,      "--global-batch",
                                       "8",        "--recompute", "full"};
     if (json) words.emplace_back("--json");
     return RunPlan(words).out;
   };
+  const auto predict = [&](const char* length, bool json) {
+    return answer("predict", length, json);
+  };
   const char* const note = "without what the causal mask leaves out";
   EXPECT_NE(Folded(predict("131072", false)).find(note), std::string::npos);
   EXPECT_EQ(Folded(predict("2048", false)).find(note), std::string::npos);
+  EXPECT_NE(Folded(answer("simulate", "131072", false)).find(note), std::string::npos);
+  EXPECT_EQ(Folded(answer("simulate", "2048", false)).find(note), std::string::npos);
   const auto record = nlohmann::json::parse(predict("131072", true))["prediction"];
   const double whole = record["mfu"], rest = record["mfu_without_masked"];
   EXPECT_LT(rest, 0.62 * whole);

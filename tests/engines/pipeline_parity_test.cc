@@ -192,6 +192,36 @@ TEST(PipelineParity, GathersOfTheNextStepBehindUpdatesByTheCpu) {
                              {"sc21-1t", "aws-p4de", "megatron", 16, chunks, 16}});
 }
 
+// Of one GPU whole gradients, of several shards; copies that links hide, and those that they do not.
+TEST(PipelineParity, GradientsThatGoToTheHostInTheBackwardPass) {
+  Strategy alone;
+  alone.zero = 2, alone.offload = {1};
+  Strategy again = alone;
+  again.recompute = Recompute::kFull, again.micro_batch = 4;
+  Strategy shards = again;
+  shards.dp = 16, shards.zero = 3;
+  Strategy some = shards;
+  some.dp = 8, some.tp = 2, some.zero = 2, some.offload = {0.5};
+  Strategy weights = shards;
+  weights.offload = {1, false, true};
+  Strategy stages = shards;
+  stages.pp = 2, stages.dp = 8, stages.micro_batch = 2;
+  ExpectWithin(
+      PipelinedJobs{{"gpt2-xl", "dgx1-v100", "deepspeed", 1, alone, 1, "", 1},
+                    {"llama2-7b", "dgx1-v100", "deepspeed", 1, again, 4, "", 1},
+                    {"gpt2-xl", "aws-p4d", "deepspeed", 1, again, 3, "", 1},
+                    {"llama2-7b", "aws-p4d", "deepspeed", 2, shards, 1},
+                    {"llama2-7b", "aws-p4d", "deepspeed", 2, shards, 6},
+                    {"llama2-7b", "aws-p4d", "deepspeed", 2, some, 4},
+                    {"llama2-7b", "aws-p4d", "deepspeed", 2, weights, 4},
+                    {"llama2-7b", "aws-p4d", "orrery+offload_gradients=on", 2, stages, 8}});
+  // Behind a short backward pass all of them go before the first update.
+  const auto seconds = [&](const char* framework) {
+    return Compare({"gpt2-xl", "dgx1-v100", framework, 1, alone, 1, "", 1}).event_seconds;
+  };
+  EXPECT_GT(seconds("deepspeed"), 1.05 * seconds("deepspeed+offload_gradients=off"));
+}
+
 // Where groups of a layer lie on nodes in different ways, what a pass waits for activations on the host counted twice: 19 % too
 // long before.
 TEST(PipelineParity, ActivationsOnTheHostWhereGroupsStraddleNodes) {

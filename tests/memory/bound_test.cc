@@ -228,6 +228,7 @@ TEST(OffloadBound, IsNotAboveTheExactFigure) {
       s.offload = kKinds[i % 6];
       if (s.offload.weights) s.zero = 3;
       s.reduce_once = s.zero >= 2 && i % 4 == 0;
+      s.gradients_on_host = i % 2 == 0;
       if (i % 6 == 5) s.pp = 2, s.vpp = 2, s.schedule = PipelineSchedule::kZeroBubbleV;
       if (CheckStrategy(model, work, s)) continue;
       double exact = 0;

@@ -21,12 +21,13 @@ constexpr std::size_t kPlans = 300;
 
 using Cases = std::vector<Case> (*)(const Job&, int, uint64_t);
 void ExpectParity(const Job& job, const Offload& offload, std::initializer_list<int> ranks,
-                  Cases grid = Grid) {
+                  Cases grid = Grid, bool gradients = false) {
   std::vector<Case> cases;
   for (const int n : ranks) {
     std::vector<Case> legal;
     for (Case c : grid(job, n, kSeed)) {
       c.strategy.offload = offload;
+      c.strategy.gradients_on_host = gradients;
       if (offload.weights && n == 1) c.strategy.zero = 3;  // grids shard over several ranks alone
       if (!CheckStrategy(job.model, job.work, c.strategy)) legal.push_back(c);
     }
@@ -35,7 +36,8 @@ void ExpectParity(const Job& job, const Offload& offload, std::initializer_list<
     cases.insert(cases.end(), some.begin(), some.end());
   }
   const Summary summary = RunAll(cases);
-  std::cout << summary.Text(job.key + ", offload " + OffloadText(offload));
+  std::cout << summary.Text(job.key + ", offload " + OffloadText(offload) +
+                            (gradients ? " and gradients" : ""));
   EXPECT_TRUE(summary.failures.empty());
 }
 
@@ -56,6 +58,19 @@ TEST(OffloadParity, Activations) {
 
 TEST(OffloadParity, ActivationsOfTheFirstLayers) {
   for (const int layers : {1, 2}) ExpectParity(TinyGpt(true), {0, true, false, layers}, {1, 2, 4});
+}
+
+// Gradients go to the host behind each reduction, or each backward pass of one rank, and add up there.
+TEST(OffloadParity, GradientsBehindEachReduction) {
+  ExpectParity(TinyGpt(true), {1, false}, {1, 2, 4, 8}, Grid, true);
+  ExpectParity(TinyGpt(false), {0.5, true}, {1, 2, 4}, Grid, true);
+  ExpectParity(TinyLlama(), {1, false, true}, {1, 2, 4}, Grid, true);
+  ExpectParity(TinyLlama(), {1, false}, {2, 4}, ContextGrid, true);
+  ExpectParity(TinyT5(), {1, false}, {1, 2}, Grid, true);
+  Job job = TinyLlama();
+  job.key += " lora";
+  job.work.lora = {2, 5, kLoraAll};
+  ExpectParity(job, {1, false}, {1, 2, 4}, Grid, true);
 }
 
 // Casts and their scales travel, where products read them.

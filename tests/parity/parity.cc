@@ -59,7 +59,8 @@ std::string Describe(const Case& c) {
                         s.context.inner, s.context.zigzag ? " zigzag" : "");
   text +=
       (s.offload.on() ? " offload " + OffloadText(s.offload) : "") +
-      (s.reduce_once ? " reduced once" : "") + (s.fp8_weights ? " fp8-weights" : "") +
+      (s.gradients_on_host ? " and gradients" : "") + (s.reduce_once ? " reduced once" : "") +
+      (s.fp8_weights ? " fp8-weights" : "") +
       fmt::format(" M{} recompute {}{}{}", MicroBatches(c.job->work, s), RecomputeText(s.recompute),
                   s.sequence_parallel ? " sp" : "", s.flash_attention ? " flash" : "");
   text += fmt::format(

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -155,6 +156,16 @@ TEST(PlanRun, MpiAndThreadsGiveTheSameLosses) {
     ASSERT_EQ(processes.code, 0) << processes.err;
     EXPECT_EQ(Losses(threads.out), Losses(processes.out));  // to the last bit
   }
+}
+
+// A script whose commands read one input loses no line of it to a run.
+TEST(PlanRun, RanksLeaveTheInputOfTheirCaller) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const std::string out = ScratchFolder() + "/left";
+  const std::string command = "(echo one; echo two) | (" + ProgramPath("plan") + " " + kTiny +
+                              " --comm mpi --ranks 2 --dp 2 >/dev/null 2>&1; cat >" + out + ")";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(ReadText(out), "one\ntwo\n");
 }
 
 // A GPT that needs no time.

@@ -107,7 +107,7 @@ expect "the program's exit code" 3 $?
 expect "arguments and folder of the first call" "$work/elsewhere|two words|--x|" "$out"
 expect_text "what the first call says" "building build/bin/plan" "$(cat "$work/err")"
 expect "programs that are built" "-C $repo/build -j N plan" "$(sed 's/-j [0-9]*/-j N/' "$work/calls.ninja")"
-expect_text "how far it is, where nobody watches a terminal" "orrery:   [4/5]" "$(cat "$work/err")"
+expect_text "how far it is, where nobody watches a terminal" "orrery: compiled 4 of 5 files" "$(cat "$work/err")"
 
 find "$repo/model" "$repo/cmake" "$repo/calib" "$repo/runtime" "$repo"/*.* | while read -r file; do older "$file"; done
 "$work/link" y >"$work/out" 2>"$work/err"

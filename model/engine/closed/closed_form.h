@@ -33,7 +33,8 @@
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards
 //   offload    updates by the CPU: units pass through gradients down d, update a, weights up u, gathers g in order, each
 //              step of a unit behind the unit before: the last one's end less the kernels of the update, on the stage where
-//              that is latest. Activations: layer
+//              that is latest. Gradients that each backward pass sends (d = 0 then): a scatter s has copies behind it, d to the host and
+//              (M - 1) / M times as long back; those of the last layer and the embedding are under way when the updates begin. Activations: layer
 //              l + 2 of a chunk overwrites what layer l sends, and layer l's backward pass waits for what comes back from
 //              the start of that of layer l + 1 on: what passes wait for copies; in pipelines pass by pass. Weights: a copy c of the rank's shard in
 //              front of each gather g in its queue, beside scatters s: g + max(c, s), of which the copy hides first

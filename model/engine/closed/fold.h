@@ -31,6 +31,7 @@ struct LayerPrices {
   Beside gather_head_, gather_ends_;  // of the head: before it, beside it
   Beside gather_again_;               // of the head's table, in front of its gradients
   Beside scatter_, scatter_embedding_, scatter_head_;
+  double down_embedding_ = 0, down_head_ = 0;  // seconds of copies to the host behind them
   // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
   Exposed beside_forward_, beside_backward_, beside_ends_;
   Exposed beside_first_;  // of the backward pass of its last layer, the gather alone
@@ -119,15 +120,15 @@ class Fold : private LayerPrices {
     return outline_.gathers_weights && sharded_ ? units * form_.issue_message : 0.0;
   }
   double IssueScatters(double units, const TailTime& tail) const {
-    return outline_.scatters_gradients && sharded_
-               ? units * (form_.issue_message + form_.issue_fill) +
-                     tail.messages * form_.issue_message
-               : 0.0;
+    return scatters_ ? units * ((sharded_ ? form_.issue_message : 0.0) + form_.issue_fill) +
+                           tail.messages * form_.issue_message
+                     : 0.0;
   }
   double IssueEndScatters(double units, const TailTime& tail) const {
     return table_.frozen ? 0.0 : IssueScatters(units, tail);
   }
   void PriceLayer();
+  void PriceScatters(double transform, double rest);
   // The head's table, which is the embedding's where they are tied; what else it reads are units of their own.
   double HeadTable() const { return table_.tied ? table_.table_parameters : table_.head_table; }
   double HeadUnit() const {
@@ -162,7 +163,15 @@ class Fold : private LayerPrices {
     return fetch;
   }
   Beside Scatter(double parameters) const {
-    return Price(data_->layer_scatter, parameters * outline_.gradient_bytes);
+    return sharded_ ? Price(data_->layer_scatter, parameters * outline_.gradient_bytes) : Beside{};
+  }
+  // offload.cc: a scatter, what comes back from the host to be added to it, and what then goes there.
+  Beside ScatterToHost(double parameters) const;
+  Beside EndScatter(double parameters, bool summed) const;
+  double ToHost(double parameters) const;
+  // Of gradients, the share that is added to what is on the device, in the mean over micro-batches.
+  double AddedOnDevice() const {
+    return outline_.gradients_on_host ? 1 - outline_.states_on_host / M_ : 1.0;
   }
   static Beside Behind(const TailTime& tail, Beside scatter) {
     scatter.tail += tail.seconds;
@@ -170,6 +179,8 @@ class Fold : private LayerPrices {
     return scatter;
   }
   void ExposeShards(const Stage& stage, Work* work) const;
+  void ExposeHead(const Stage& stage, Work* work) const;
+  void ExposeLastScatters(const Stage& stage, double chunks, Work* work) const;
   Exposed BesideNext(double kernels, const Beside& gather) const;
   void BetweenStacks(double times, double ends, double embedding, Work* work) const;
   // Of gathers and scatters beside kernels.
@@ -356,7 +367,9 @@ class Fold : private LayerPrices {
   double BesideGathers(int kind = 0) const;
   double WaitedBeside(const NextGathers& gathers, StepTime* time) const;
   double KernelsOfUpdate(double parameters, double layers) const;
+  double BookReduced(const Reduced& reduced, StepTime* time) const;
   void AddUpdate(StepTime* time) const;
+  void AddSmall(double parameters, StepTime* time) const;
   void AddCodes(double layers, StepTime* time) const;
 
   // offload.cc: states, weights and activations on the host.
@@ -366,6 +379,7 @@ class Fold : private LayerPrices {
     double hidden = 0;                             // copies and the CPU beside kernels and gathers
     double seconds() const { return kernels + offload + gathers; }
   };
+  bool StreamsUnit(const Stage& stage, std::size_t unit, std::size_t units) const;
   HostUpdate UpdateOnHost(const Stage& stage, double kernels, double gathers) const;
   double UpdateThroughHost(double parameters, double gathers, StepTime* time) const;
   struct MovingLayer {

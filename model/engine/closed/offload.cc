@@ -34,6 +34,33 @@ struct Chain {
 
 }  // namespace
 
+double Fold::ToHost(double parameters) const {
+  if (!outline_.gradients_on_host) return 0;
+  return outline_.states_on_host * parameters / outline_.shards * outline_.gradient_bytes *
+         form_.host.copy;
+}
+
+Beside Fold::ScatterToHost(double parameters) const {
+  Beside scatter = Scatter(parameters);
+  scatter.copies = (1 + (M_ - 1) / M_) * ToHost(parameters);
+  return scatter;
+}
+
+// Of the ends of the model: what goes to the host behind it runs beside the next layer, where it can. `summed`: a sum is there in
+// the first micro-batch, too.
+Beside Fold::EndScatter(double parameters, bool summed) const {
+  Beside scatter = Scatter(parameters);
+  const double down = outline_.scatter_overlaps ? 0.0 : 1.0;
+  scatter.copies = (down + (summed ? 1.0 : (M_ - 1) / M_)) * ToHost(parameters);
+  return scatter;
+}
+
+// Of a stage's units, one whose gradients go to the host in the passes: those of a table that stages add up together stay.
+bool Fold::StreamsUnit(const Stage& stage, std::size_t unit, std::size_t units) const {
+  const bool table = stage.first ? unit == 0 : stage.last && unit + 1 == units;
+  return outline_.gradients_on_host && !(outline_.ties_stages && table);
+}
+
 // `kernels`: of the whole update, were all states on the device; `gathers`: seconds of gathers behind it that the stage waits
 // for. Both run beside what goes through the host.
 Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double gathers) const {
@@ -43,6 +70,10 @@ Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double g
   std::array<Chain, 4> queues;  // down, update, up, gather
   HostUpdate update;
   double moved = 0, copies = 0;
+  if (outline_.gradients_on_host && outline_.scatter_overlaps) {  // what is under way
+    const double last = ToHost(table_.TrainedOfLayer()) + (stage.first ? down_embedding_ : 0.0);
+    queues.front() = {last, last, 0};
+  }
   for (std::size_t u = 0; u < units.size(); ++u)
     if (on_host[u] != 0) moved += units[u];
   update.kernels = kernels * (1 - moved / parameters);
@@ -59,7 +90,9 @@ Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double g
       continue;
     }
     const std::array<double, 4> steps{
-        share * outline_.gradient_bytes * form_.host.copy, share * form_.host.update,
+        StreamsUnit(stage, u, units.size()) ? 0.0
+                                            : share * outline_.gradient_bytes * form_.host.copy,
+        share * form_.host.update,
         outline_.weights_on_host ? 0.0 : share * outline_.weight_bytes * form_.host.copy, gather};
     Chain before;
     for (std::size_t step = 0; step < steps.size(); ++step) {

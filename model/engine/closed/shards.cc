@@ -89,13 +89,13 @@ double Fold::ExtraKernels(double parameters) const {
   if (!scatters_) return 0;
   // The whole gradient is cleared, its shard added to the sum of those before.
   return form_.fill.Of(parameters * outline_.gradient_bytes) +
-         form_.add.Of(3.0 * parameters / data_->dp * outline_.gradient_bytes);
+         AddedOnDevice() * form_.add.Of(3.0 * parameters / data_->dp * outline_.gradient_bytes);
 }
 
 void Fold::PriceLayer() {
   sharded_ = data_->dp > 1;
   fetches_ = outline_.gathers_weights && (sharded_ || outline_.weights_on_host);
-  scatters_ = outline_.scatters_gradients && sharded_;
+  scatters_ = (outline_.scatters_gradients && sharded_) || outline_.gradients_on_host;
   inside_ = stages_.inside.Time(table_.boundary_bytes);
   between_ = stages_.between.Time(table_.boundary_bytes);
   const auto adding = [&](const LayerTime& t) { return outline_.accumulates ? t.accumulate : 0.0; };
@@ -145,18 +145,7 @@ void Fold::PriceLayer() {
                    (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
     if (outline_.frees_head) gather_again_ = Gather(HeadTable());
   }
-  if (scatters_) {
-    scatter_ =
-        Behind(table_.layer_tail, Scatter(table_.TrainedOfLayer() - table_.coded_parameters) +
-                                      Scatter(table_.coded_parameters));
-    if (!table_.frozen) {
-      const Beside table = Scatter(table_.table_parameters);
-      scatter_embedding_ = table + Behind(table_.embedding_tail, Scatter(rest));
-      scatter_head_ = Behind(table_.head_tail, Scatter(table_.final_norm_parameters)) +
-                      Scatter(transform) +
-                      (HeadTable() == table_.table_parameters ? table : Scatter(HeadTable()));
-    }
-  }
+  if (scatters_) PriceScatters(transform, rest);
   for (const LayerShare& kind : table_.kinds) {
     const auto beside = [&](const Beside& gather, const Beside& scatter) {
       return Shown(more_backward, kind.backward, gather, scatter);
@@ -178,6 +167,21 @@ void Fold::PriceLayer() {
     beside_ends_.Add(kind.share, beside({}, scatter_));
   }
   beside_weights_ = Shown(put_off_, {}, scatter_);
+}
+
+void Fold::PriceScatters(double transform, double rest) {
+  scatter_ =
+      Behind(table_.layer_tail, ScatterToHost(table_.TrainedOfLayer() - table_.coded_parameters) +
+                                    ScatterToHost(table_.coded_parameters));
+  if (table_.frozen) return;
+  const bool twice = table_.tied && !outline_.ties_stages;  // the table's, in each backward pass
+  scatter_embedding_ = EndScatter(table_.table_parameters, twice) +
+                       Behind(table_.embedding_tail, EndScatter(rest, false));
+  scatter_head_ = Behind(table_.head_tail, EndScatter(table_.final_norm_parameters, false)) +
+                  EndScatter(transform, false) + EndScatter(HeadTable(), false);
+  if (!outline_.scatter_overlaps) return;
+  down_embedding_ = ToHost(table_.embedding_parameters);
+  down_head_ = ToHost(HeadUnit());
 }
 
 // Of a gather beside a pass of a layer and the gather of the next one: what it adds.
@@ -207,8 +211,8 @@ void Fold::BetweenStacks(double times, double ends, double embedding, Work* work
     backward.Add(times, Alone(scatter_));
   }
   if (scatters_ && !table_.frozen) {
-    backward.Add(1, Alone(Scatter(table_.table_parameters)));
-    backward.Add(1, Alone(Scatter(table_.final_norm_parameters)));
+    backward.Add(1, Alone(EndScatter(table_.table_parameters, false)));
+    backward.Add(1, Alone(EndScatter(table_.final_norm_parameters, false)));
   }
 }
 
@@ -225,13 +229,12 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
   // Between two stacks, of which each has an embedding: layers that begin one behind another.
   const double inside = std::max(0.0, v - stage.chunks);
   const double embedding = table_.embedding.forward.busy() / (table_.two_stacks ? 2 : 1);
-  const Beside none;
   Exposed& forward = work->forward.shards;
   forward.Add(std::max(0.0, v - inside - first), Alone(gather_));
   forward.Add(stage.layers - v, beside_forward_);
   if (stage.first) {
     forward.Add(1, Alone(gather_table_));
-    forward.Add(1, Shown(embedding, gather_rest_ + (v > 0 ? gather_ : none), {}));
+    forward.Add(1, Shown(embedding, gather_rest_ + (v > 0 ? gather_ : Beside{}), {}));
   }
   work->forward.front = forward.seconds - std::max(0.0, stage.layers - v) * beside_forward_.seconds;
   Exposed& backward = work->backward.shards;
@@ -246,29 +249,43 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
     backward.Add(v * middle, beside_backward_);
   }
   BetweenStacks(inside, ends, embedding, work);
-  if (stage.last) {
-    Exposed& head = work->head.shards;
-    head.Add(1, Alone(gather_head_));
-    work->head.front = head.seconds;
-    // Where the table is gathered again, that is asked for behind the loss, and nothing is gathered earlier.
-    double kernels = work->head.kernels;
-    if (outline_.frees_head) {
-      kernels -= table_.head.forward.busy() + table_.loss_gradient;
-      head.Add(1, Alone(gather_again_));
-    }
-    head.Add(1, Shown(kernels, gather_ends_ + (ReadBackward(stage) > 0 ? gather_ : none), {}));
-    head.Add(1, Alone(scatter_head_));
-  }
-  work->last.Add(std::max(0.0, v - inside - first), Alone(scatter_));
+  if (stage.last) ExposeHead(stage, work);
   if (table_.relative_parameters > 0) {  // whose gradients are ready behind all layers
-    const Beside relative = fetches_ ? Gather(table_.relative_parameters) : none;
+    const Beside relative = fetches_ ? Gather(table_.relative_parameters) : Beside{};
     forward.Add(1, BesideNext(forward_, relative));
     backward.Add(1, BesideNext(backward_, relative));
-    if (scatters_ && !table_.frozen) work->last.Add(1, Alone(Scatter(table_.relative_parameters)));
   }
+  ExposeLastScatters(stage, std::max(0.0, v - inside - first), work);
+}
+
+void Fold::ExposeHead(const Stage& stage, Work* work) const {
+  Exposed& head = work->head.shards;
+  head.Add(1, Alone(gather_head_));
+  work->head.front = head.seconds;
+  // Where the table is gathered again, that is asked for behind the loss, and nothing is gathered earlier.
+  double kernels = work->head.kernels;
+  if (outline_.frees_head) {
+    kernels -= table_.head.forward.busy() + table_.loss_gradient;
+    head.Add(1, Alone(gather_again_));
+  }
+  const Beside gather = ReadBackward(stage) > 0 ? gather_ : Beside{};
+  head.Add(1, Shown(kernels, gather_ends_ + gather, {}));
+  head.Add(1, Alone(scatter_head_));
+  // Its gradients go to the host beside the last layer.
+  work->backward.shards.Add(1, Cover(backward_, {0, 0, down_head_}, true));
+}
+
+// Of `chunks` that end with a layer, and of the embedding.
+void Fold::ExposeLastScatters(const Stage& stage, double chunks, Work* work) const {
+  Beside scatter = scatter_;
+  // Of one rank nothing is reduced: the last layer's sum has come back, and the layer's behind it goes to the host.
+  if (!sharded_ && outline_.scatter_overlaps) scatter.copies = ToHost(table_.TrainedOfLayer());
+  work->last.Add(chunks, Alone(scatter));
+  if (table_.relative_parameters > 0 && scatters_ && !table_.frozen)
+    work->last.Add(1, Alone(EndScatter(table_.relative_parameters, false)));
   if (!stage.first) return;
-  work->last.Add(
-      1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, v > 0 ? scatter_ : none));
+  work->last.Add(1, Shown(table_.embedding.backward.busy() + embedding_extra_, {},
+                          stage.layers > 0 ? scatter : Beside{}));
   work->last.Add(1, Alone(scatter_embedding_));
 }
 
@@ -277,6 +294,8 @@ double Fold::Of(const Stage& stage, double Beside::*part) const {
   if (stage.first) all += gather_table_.*part + gather_rest_.*part + scatter_embedding_.*part;
   if (stage.last)
     all += gather_head_.*part + gather_ends_.*part + gather_again_.*part + scatter_head_.*part;
+  if (part == &Beside::copies)
+    all += (stage.first ? down_embedding_ : 0.0) + (stage.last ? down_head_ : 0.0);
   return all;
 }
 

@@ -18,6 +18,8 @@ struct PricesKey {
   bool frees_head = false;
   bool accumulates = false, fills_bubble = false, weights_on_host = false;
   double shards = 1, gradient_bytes = 0, weight_bytes = 0;
+  double on_host = 0,
+         sums = 0;  // of gradients, the share that goes there; micro-batches that add up
   bool operator==(const PricesKey&) const = default;
 };
 
@@ -49,7 +51,9 @@ PricesKey KeyOf(const LayerTable& table, const PlanOutline& outline, const DataM
           outline.weights_on_host,
           outline.shards,
           outline.gradient_bytes,
-          outline.weight_bytes};
+          outline.weight_bytes,
+          outline.gradients_on_host ? outline.states_on_host : 0.0,
+          outline.gradients_on_host ? outline.micro_batches : 0.0};
 }
 
 constexpr int kPlaceBits = 8;
@@ -100,7 +104,8 @@ StepSweep::~StepSweep() = default;
 StepSweep::StepSweep(StepSweep&&) noexcept = default;
 
 bool StepSweep::PassesAlike(const LayerTable& table, const PlanOutline& outline) {
-  return !outline.gathers_weights && !outline.scatters_gradients && table.sequence_ranks == 1;
+  return !outline.gathers_weights && !outline.scatters_gradients && !outline.gradients_on_host &&
+         table.sequence_ranks == 1;
 }
 
 bool StepSweep::SurelyWalks(const PlanOutline& outline) {

@@ -380,15 +380,9 @@ double Fold::UpdateThroughHost(double parameters, double gathers, StepTime* time
   return own.gathers;
 }
 
-void Fold::AddUpdate(StepTime* time) const {
-  const bool bounds = walks_ && !walked_ && data_->fastest != nullptr;
-  const With messages(*this, bounds ? *data_->fastest : *data_);
-  const auto [parameters, fullest_layers] = FullestTrained();
-  const double gradients = parameters * outline_.gradient_bytes;
-  const Reduced reduced = walked_  ? ReducedBehindWalk()
-                          : walks_ ? Reduced{LeastReduced(), 0}
-                                   : ReducedByFormulas(parameters);
-  // A stage with less to reduce waits for the others; one whose passes end early reduces meanwhile.
+// A stage with less to reduce waits for the others; one whose passes end early reduces meanwhile. Seconds of reductions that the
+// stage of the breakdown shows.
+double Fold::BookReduced(const Reduced& reduced, StepTime* time) const {
   const double beside = std::min(reduced.beside, time->pipeline);
   time->pipeline -= beside;
   double waits = reduced.exposed - reduced.own + beside;
@@ -402,7 +396,17 @@ void Fold::AddUpdate(StepTime* time) const {
   const double of_pipeline = std::min(reduced.pipeline, time->pipeline);
   time->bubble += waits - of_bubble;
   time->pipeline -= of_pipeline;
-  double exposed = reduced.own + of_bubble + of_pipeline;
+  return reduced.own + of_bubble + of_pipeline;
+}
+
+void Fold::AddUpdate(StepTime* time) const {
+  const bool bounds = walks_ && !walked_ && data_->fastest != nullptr;
+  const With messages(*this, bounds ? *data_->fastest : *data_);
+  const auto [parameters, fullest_layers] = FullestTrained();
+  const Reduced reduced = walked_  ? ReducedBehindWalk()
+                          : walks_ ? Reduced{LeastReduced(), 0}
+                                   : ReducedByFormulas(parameters);
+  double exposed = BookReduced(reduced, time);
   double all = With(*this, Watched()).fold().Reduction(parameters);
   const NextGathers gathers = GathersAtEnd(parameters, fullest_layers);
   double awaited_gather = gathers.awaited;
@@ -421,16 +425,22 @@ void Fold::AddUpdate(StepTime* time) const {
   const double tied = TiedOfWatched();
   time->pipeline += tied;
   time->bubble += TiedStages() - tied;
-  // The norm of the gradient and the loss are known to all ranks before the update.
+  AddSmall(parameters, time);
+  time->compute += CastsOf(here_);
+  AddCodes(fullest_layers, time);
+}
+
+// The norm of the gradient and the loss are known to all ranks before the update; gradients are cleared before the passes.
+void Fold::AddSmall(double parameters, StepTime* time) const {
+  const double gradients = parameters * outline_.gradient_bytes;
   const bool sharded = outline_.shards > 1;
   time->data += data_->loss;
   if (form_.clips) time->data += sharded ? data_->norm_of_shards : data_->norm;
   const double units = UnitsOf(stage_);  // the same with parts and without
   if (outline_.norm_messages) time->data += sharded ? data_->norm_of_tensors : data_->norm;
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
-  time->compute += form_.fill.Of(kept) + units * form_.fill.gap;  // the loss, too
-  time->compute += CastsOf(here_);
-  AddCodes(fullest_layers, time);
+  const double cleared = outline_.gradients_on_host ? 1 - outline_.states_on_host : 1.0;
+  time->compute += cleared * form_.fill.Of(kept) + units * form_.fill.gap;  // the loss, too
   if (form_.clips)
     time->optimizer += form_.norm.Of(gradients / outline_.shards) + units * form_.norm.gap;
 }

@@ -9,8 +9,8 @@ namespace orrery::closed {
 // Share by which sums in another order may differ.
 constexpr double kRounding = 1e-9;
 
-// Messages beside kernels: how long they take, and what they cost the kernels meanwhile. In front of them copies from the
-// host, which cost kernels nothing. In front of a scatter the tail of a gradient, which ranks of a layer add up first: messages
+// Messages beside kernels: how long they take, and what they cost the kernels meanwhile. In front of a gather copies from the
+// host, behind a scatter those to it, which cost kernels nothing. In front of a scatter the tail of a gradient, which ranks of a layer add up first: messages
 // inside of layers share its communicator.
 struct Beside {
   double seconds = 0, lost = 0, copies = 0;
@@ -26,11 +26,12 @@ struct Beside {
   double Lost() const { return tail > 0 ? lost + tail_lost * tail_alone() / tail : lost; }
 };
 
-// A gather with its copy, and what is scattered meanwhile: the copy is on another link.
+// A gather with its copy, and what is scattered meanwhile, with its own: copies are on other links.
 inline Beside Combined(const Beside& gather, const Beside& scatter) {
   return {gather.seconds + scatter.seconds,
           gather.lost + scatter.lost,
-          std::max(0.0, gather.copies - scatter.seconds - scatter.tail),
+          std::max({0.0, gather.copies - scatter.seconds - scatter.tail,
+                    scatter.copies - gather.seconds}),
           scatter.tail,
           scatter.tail_lost,
           std::min(scatter.tail, gather.seconds)};
@@ -105,10 +106,10 @@ struct Work {
   }
   double host() const { return forward.host + head.host + backward.host + weight.host; }
   double copies() const { return forward.copies + backward.copies; }
-  // Of the gathers and scatters, what copies of weights take.
+  // Of the gathers and scatters, what copies of weights and gradients take.
   double fetched() const {
     return forward.shards.copies + head.shards.copies + backward.shards.copies +
-           weight.shards.copies;
+           weight.shards.copies + last.copies;
   }
   // Of them, tails.
   double tails() const {

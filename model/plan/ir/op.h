@@ -320,6 +320,7 @@ struct Op {
 
 inline constexpr uint8_t kWhenLast = 1;   // call flag: last backward call of this chunk in the step
 inline constexpr uint8_t kWhenFirst = 2;  // call flag: first forward call of this chunk in the step
+inline constexpr uint8_t kWhenLater = 4;  // call flag: not the first call of its block in the step
 
 enum class OpClass : uint8_t {
   kMatmul,

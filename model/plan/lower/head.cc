@@ -241,6 +241,7 @@ void AddHeadUnits(StageBuilder& stage, EndParams& ends) {
   if (ctx.model.tied_embeddings && !ctx.tied_across_stages) {
     ends.lm_table = ends.table;
     ends.table_shared_with_head = true;
+    stage.SetShared(ends.table.unit);
     return;
   }
   const ParamDecl table{ctx.tied_across_stages ? "wte.w" : "wlm.w",

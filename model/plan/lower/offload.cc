@@ -291,7 +291,7 @@ std::vector<double> KeptBytes(const ir::Program& program, int forward_block, int
 // Gradients come to the host when their norm is known; the CPU updates its copy of the weights, which the device's
 // follow: three queues, so that units pass through them beside each other. Weights that are on the host stay there.
 void StageBuilder::PlaceStates() {
-  if (ctx_.strategy.offload.optimizer <= 0) return;
+  if (std::exchange(placed_, true) || ctx_.strategy.offload.optimizer <= 0) return;
   std::vector<double> elements;
   std::vector<std::size_t> trained;
   for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -301,10 +301,16 @@ void StageBuilder::PlaceStates() {
   }
   const std::vector<char> on_host = UnitsOnHost(elements, ctx_.strategy.offload.optimizer);
   for (std::size_t i = 0; i < trained.size(); ++i) {
-    if (on_host[i] == 0) continue;
     UnitState& unit = units_[trained[i]];
     const int index = static_cast<int>(trained[i]);
-    unit.on_host = true;
+    unit.on_host = on_host[i] != 0;
+    // What stages add up together stays for that.
+    unit.streams = unit.on_host && ctx_.streams_gradients() && !unit.tied;
+    if (ctx_.streams_gradients()) {
+      DeclareGradients(index);
+      DeclareTail(index);
+    }
+    if (!unit.on_host) continue;
     if (unit.master < 0 && !ctx_.strategy.offload.weights)
       unit.master = Make("M." + program_.units[trained[i]].name, unit.shard, ctx_.state,
                          ir::BufferClass::kMaster, ir::Life::kStep);
@@ -316,6 +322,60 @@ void StageBuilder::PlaceStates() {
       buffer.unit_shard_axis = static_cast<int8_t>(ctx_.sharded() ? ctx_.ShardAxis() : -1);
     }
   }
+}
+
+// In the queue of reductions, as in DeepSpeed (stage_1_and_2.py: copy_grads_in_partition on the reduction stream;
+// async_accumulate_grad_in_cpu_via_gpu brings the sum so far back, adds on the GPU and sends it again;
+// set_norm_for_param_grad_in_gpu measures what goes last) and in PyTorch's fully_shard (foreach_reduce, whose CPU adds instead).
+// As AddReduced(): what compute adds, and what goes behind it, stands behind the next reduction.
+void StageBuilder::StreamGradient(int index, ir::ViewId reduced, bool final_touch) {
+  BlockState& state = blocks_[block_];
+  UnitState& unit = units_[index];
+  const std::string& name = program_.units[index].name;
+  const uint8_t queue = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
+  const bool began = !state.streamed.insert(index).second || (final_touch && unit.shared);
+  const uint8_t when = began ? 0 : ir::kWhenLater;  // a sum is on the host
+  const ir::ViewId sum = HostTwin(reduced, "Gh." + name);
+  BufferOf(sum).cls = ir::BufferClass::kGrad;
+  BufferOf(sum).life = ir::Life::kStep;
+  const auto emit = [&](ir::OpKind kind, ir::ViewId to, std::vector<ir::ViewId> from,
+                        uint8_t stream, uint8_t runs) -> ir::Op& {
+    ir::Op& op = Emit(kind, {to}, std::move(from));
+    op.stream = stream;
+    op.when = runs;
+    return op;
+  };
+  const ir::ViewId back = SumFromHost(reduced);
+  emit(ir::OpKind::kCopy, back, {sum}, queue, when);
+  const std::size_t first = state.ops.size();
+  emit(ir::OpKind::kAdd, reduced, {reduced, back}, kCompute, when)
+      .attrs.Set(ir::Attr::kElements, double(unit.shard));
+  if (final_touch) {
+    const std::size_t reducing = state.ops.size();
+    AllReduce(reduced, kGroupDpOuter,
+              ctx_.reduces_between_groups() ? ctx_.StreamBetweenGroups() : queue);
+    const ir::Phase phase = phase_;
+    phase_ = ir::Phase::kGradNorm;
+    if (norm_ >= 0) EmitSumSq(index, reduced);
+    phase_ = phase;
+    for (std::size_t i = reducing; i < state.ops.size(); ++i) state.ops[i].when = ir::kWhenLast;
+  }
+  emit(ir::OpKind::kCopy, sum, {reduced}, queue, 0);
+  if (ctx_.strategy.overlap_grad_reduce) PutOff(first, &state.pending_adds[0]);
+}
+
+// Where the sum of earlier micro-batches comes back to.
+ir::ViewId StageBuilder::SumFromHost(ir::ViewId reduced) {
+  const ir::Buffer like = BufferOf(reduced);
+  const ir::ViewId back = Make("Gb." + like.name.substr(3), like.elements, like.dtype, like.cls);
+  ir::Buffer& buffer = BufferOf(back);
+  buffer.unit = like.unit;
+  buffer.unit_shard_axis = like.unit_shard_axis;
+  if (like.ring < 0) return back;
+  buffer.ring = static_cast<int16_t>(
+      RingIndex(program_.rings[static_cast<std::size_t>(like.ring)].name + ".sum", 2));
+  buffer.ring_index = like.ring_index;
+  return back;
 }
 
 ir::ViewId StageBuilder::HostTwin(ir::ViewId view, const std::string& name) {

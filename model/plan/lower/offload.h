@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // States and activations in memory of the host: what is legal, which units move, the copies around their use.
 //
-// Gradients stay on the device until their norm is known; then they go to the host, the CPU updates, and weights come back.
+// Gradients stay on the device until their norm is known; then they go to the host, the CPU updates, and weights come back. Or
+// (StreamsGradients) each backward pass sends them, and what it adds to comes back for that.
 // Activations move in a pass over finished blocks, so that no emitter knows of it.
 #pragma once
 

@@ -169,6 +169,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.recompute = s.recompute;
   if (layers.layout && work.fp8 != Fp8::kOff && work.fp8_skip.any()) FindPlain(work, s, &outline);
   outline.states_on_host = s.offload.optimizer;
+  outline.gradients_on_host = StreamsGradients(s);
   outline.weights_on_host = s.offload.weights;
   outline.moves_activations = s.offload.activations;
   outline.moved_layers = s.offload.activation_layers;

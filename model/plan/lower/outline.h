@@ -92,6 +92,7 @@ struct PlanOutline : PipelineLayers {
 
   // In memory of the host (offload.h).
   double states_on_host = 0;       // share of a stage's parameters
+  bool gradients_on_host = false;  // theirs go there behind each backward pass
   bool weights_on_host = false;    // each pass copies them before it gathers them
   bool moves_activations = false;  // of all layers of a chunk but the last,
   int moved_layers = 0;            // or, > 0, of the first so many

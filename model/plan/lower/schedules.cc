@@ -3,6 +3,7 @@
 #include "model/plan/lower/schedules.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "model/plan/lower/v_order.h"
 
@@ -98,11 +99,25 @@ void FlagFirstCalls(const Strategy& strategy, std::vector<ir::Call>* calls) {
   }
 }
 
+void FlagLaterCalls(const Strategy& strategy, std::vector<ir::Call>* calls) {
+  const BlockNumbers blocks{strategy.vpp, SplitsBackward(strategy.schedule)};
+  std::vector<char> called(blocks.Count(), 0), leaves(blocks.Count(), 0);
+  for (int chunk = 0; chunk < strategy.vpp; ++chunk) {
+    leaves[static_cast<std::size_t>(blocks.Backward(chunk))] = 1;
+    if (blocks.split_backward) leaves[static_cast<std::size_t>(blocks.WeightGrad(chunk))] = 1;
+  }
+  for (ir::Call& call : *calls) {
+    const auto block = static_cast<std::size_t>(call.block);
+    if (leaves[block] != 0 && std::exchange(called[block], 1) != 0) call.flags |= ir::kWhenLater;
+  }
+}
+
 std::vector<ir::Item> StageSchedule(const Strategy& strategy, int stage, int micro_batches,
                                     bool flag_first) {
   const auto listed = [&](int count) {
     std::vector<ir::Call> calls = StageCalls(strategy, stage, count);
     if (flag_first) FlagFirstCalls(strategy, &calls);
+    if (StreamsGradients(strategy)) FlagLaterCalls(strategy, &calls);
     return ir::Compress(calls);
   };
   // Interleaved schedules turn through their chunks with pp micro-batches at a time.

@@ -93,11 +93,15 @@ class PassOrder {
 // The calls of one stage, from P to E; the last call of each chunk's final backward block carries kWhenLast.
 std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_batches);
 
-// The same as a schedule, in time that does not grow with the micro-batches. `flag_first`: see FlagFirstCalls.
+// The same as a schedule, in time that does not grow with the micro-batches. `flag_first`: see FlagFirstCalls; where gradients
+// go to the host see FlagLaterCalls.
 std::vector<ir::Item> StageSchedule(const Strategy& strategy, int stage, int micro_batches,
                                     bool flag_first);
 
 // Gives the first call of each chunk's forward block kWhenFirst: what it casts serves all micro-batches.
 void FlagFirstCalls(const Strategy& strategy, std::vector<ir::Call>* calls);
+
+// Gives all calls of blocks that leave gradients kWhenLater but the first one of each: they add to a sum.
+void FlagLaterCalls(const Strategy& strategy, std::vector<ir::Call>* calls);
 
 }  // namespace orrery

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -133,6 +134,8 @@ struct LowerContext {
   bool reduces_between_groups() const {
     return scatters() && strategy.overlap_grad_reduce && strategy.dp_outer > 1;
   }
+  // Gradients of units whose states are on the host go there behind each backward pass.
+  bool streams_gradients() const { return StreamsGradients(strategy); }
   // Each pass fetches weights before it reads them: gathers them, or copies them from the host.
   bool fetches_weights() const { return strategy.zero == 3 || strategy.offload.weights; }
   // Adapters are cut by columns, and ranks see all rows.
@@ -243,6 +246,7 @@ class StageBuilder {
   std::vector<ParamRef> AddUnit(const std::string& name, const std::vector<ParamDecl>& params,
                                 bool partial_tail, bool layer_unit);
   void SetNormWeightZero(int unit) { units_[unit].norm_weight = 0; }  // second copy of a tied unit
+  void SetShared(int unit) { units_[unit].shared = true; }  // two of a stage's chunks may use it
 
   // Blocks and the cursor that labels ops.
   void SelectBlock(int block) { block_ = block; }
@@ -362,6 +366,8 @@ class StageBuilder {
     int64_t first_scale = 0;              // and where their scales lie among those of the stage
     bool once = false;                    // its weights are gathered in the first micro-batch alone
     bool on_host = false;                 // its states, and the CPU updates it
+    bool streams = false;                 // then: its gradients go there behind each backward pass
+    bool shared = false;                  // embedding and head use it
     double norm_weight = 1;
     int64_t shard = 0;      // elements of one ZeRO shard
     int64_t tail_from = 0;  // first element whose raw gradient is partial over the tensor axis
@@ -381,6 +387,7 @@ class StageBuilder {
     std::vector<ir::Op> ops;
     std::array<std::vector<Use>, kUnitKinds> uses;
     std::map<int, ir::ViewId> open_grads;  // unit -> transient gradient
+    std::set<int> streamed;                // units whose gradients have gone to the host
     // Of reductions that the next unit's backward pass hides: the sum, and what sharding groups then reduce between them;
     // those of codes stand next to the others of their layer.
     std::array<std::vector<ir::Op>, 2> pending_adds;
@@ -405,7 +412,9 @@ class StageBuilder {
   void MarkHooked();
   // offload.cc
   void PlaceStates();
+  void StreamGradient(int unit, ir::ViewId reduced, bool final_touch);
   ir::ViewId HostTwin(ir::ViewId view, const std::string& name);
+  ir::ViewId SumFromHost(ir::ViewId reduced);
   ir::ViewId ToHost(ir::ViewId view, const std::string& name);  // copied at first mention
   void Copy(ir::ViewId to, ir::ViewId from, HostStream stream);
   ir::Buffer& BufferOf(ir::ViewId view) {
@@ -427,15 +436,26 @@ class StageBuilder {
     return (ctx_.fetches_weights() || unit.once) && unit.kind != kScaleUnit;
   }
   void DeclareUnitBuffers(int unit);
+  ir::ViewId DeclareOfUnit(int unit, const char* prefix, ir::BufferClass cls, ir::Dtype dtype,
+                           bool shard);
+  void DeclareGradients(int unit);
+  void DeclareTail(int unit);
+  // Each backward pass leaves its gradient in a buffer of its own.
+  bool Transient(const UnitState& unit) const {
+    return ctx_.scatters() || (unit.streams && !ctx_.sharded());
+  }
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
   void ReduceTail(ir::ViewId tail, uint8_t stream);
   void ReduceUnit(int unit, uint8_t when);
+  ir::ViewId Scatter(int unit, ir::ViewId transient);
   void AddReduced(UnitState* unit, ir::ViewId reduced, bool final_touch);
+  void PutOff(std::size_t first, std::vector<ir::Op>* pending);
   void InsertGathers(BlockState& state);
   ir::Op FetchOp(ir::OpKind kind, ir::ViewId to, ir::ViewId from, const ir::Op& reader);
   void EmitFetch(const Use& use, const ir::Op& reader, std::vector<ir::Op>* ops);
   int RingIndex(const std::string& name, int slots);
   void EmitGradNorm();
+  void EmitSumSq(int unit, ir::ViewId gradient);
   void EmitOptimizer(int unit);
   // Layers alone: embedding and head stay with AdamW. Gains and biases of a layer go with its matrices.
   bool UsesMuon(const UnitState& unit) const {
@@ -460,6 +480,7 @@ class StageBuilder {
   int layer_ = -1;
   int32_t next_tag_ = kFirstLocalTag;
   int next_use_ = 0;
+  bool placed_ = false;  // states, by PlaceStates()
   std::map<std::pair<int, int>, PackedWeight> packed_;
   std::array<int, kUnitKinds> next_gather_{};
   std::array<int, kUnitKinds> next_grad_{};  // ring positions: neighbours take neighbouring slots

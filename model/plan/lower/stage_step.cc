@@ -21,8 +21,9 @@ void StageBuilder::EmitBegin() {
   SelectBlock(0);
   Label(Phase::kSetup, ir::Segment::kStep);
   Emit(OpKind::kZero, {loss_}, {});
+  if (norm_ >= 0 && ctx_.streams_gradients()) Emit(OpKind::kZero, {norm_}, {});
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (!units_[unit].trained) continue;
+    if (!units_[unit].trained || units_[unit].streams) continue;
     Emit(OpKind::kZero, {ctx_.scatters() ? units_[unit].grad_shard : units_[unit].grad}, {});
   }
   EmitScales();
@@ -31,19 +32,22 @@ void StageBuilder::EmitBegin() {
 void StageBuilder::EmitGradNorm() {
   if (!ctx_.clip) return;
   SetPhase(Phase::kGradNorm);
-  const double tp = ctx_.strategy.tp;
-  Emit(OpKind::kZero, {norm_}, {});
+  if (!ctx_.streams_gradients()) Emit(OpKind::kZero, {norm_}, {});
   for (std::size_t i = 0; i < units_.size(); ++i) {
-    const UnitState& unit = units_[i];
-    if (!unit.trained) continue;
-    Emit(OpKind::kSumSq, {norm_}, {norm_, GradOperand(static_cast<int>(i))},
-         {{Attr::kElements, double(unit.shard)},
-          {Attr::kZaxis, double(ctx_.sharded() ? ctx_.ShardAxis() : -1)},
-          {Attr::kRep, double(program_.units[i].replicated_from)},
-          {Attr::kWt, unit.norm_weight},
-          {Attr::kWrep, unit.norm_weight / tp}});
+    const int unit = static_cast<int>(i);
+    if (units_[i].trained && !units_[i].streams) EmitSumSq(unit, GradOperand(unit));
   }
   AllReduce(norm_, ctx_.sharded() ? kGroupNormSharded : kGroupNorm, kCompute, 0, kTagNorm);
+}
+
+void StageBuilder::EmitSumSq(int index, ViewId gradient) {
+  const UnitState& unit = units_[index];
+  Emit(OpKind::kSumSq, {norm_}, {norm_, gradient},
+       {{Attr::kElements, double(unit.shard)},
+        {Attr::kZaxis, double(ctx_.sharded() ? ctx_.ShardAxis() : -1)},
+        {Attr::kRep, double(program_.units[index].replicated_from)},
+        {Attr::kWt, unit.norm_weight},
+        {Attr::kWrep, unit.norm_weight / ctx_.strategy.tp}});
 }
 
 void StageBuilder::EmitEnd() {
@@ -52,7 +56,8 @@ void StageBuilder::EmitEnd() {
   Label(Phase::kGradReduce, ir::Segment::kStep);
   const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
   for (int unit = static_cast<int>(units_.size()) - 1; unit >= 0; --unit) {
-    if (!units_[unit].trained || units_[unit].reduced_in_backward) continue;
+    const UnitState& state = units_[unit];
+    if (!state.trained || state.streams || state.reduced_in_backward) continue;
     if (ctx_.scatters()) {
       AllReduce(units_[unit].grad_shard, kGroupDpOuter,
                 ctx_.reduces_between_groups() ? ctx_.StreamBetweenGroups() : stream);
@@ -158,7 +163,10 @@ void StageBuilder::EmitOptimizer(int index) {
   const auto operand = [&](ViewId view, const std::string& copy) {
     return unit.on_host ? ToHost(view, copy) : view;
   };
-  std::vector<ViewId> in{operand(GradOperand(index), "Gh." + name), source};
+  const std::string held = "Gh." + name;
+  const ViewId gradient =
+      unit.streams ? Make(held, 0, ctx_.gradient) : operand(GradOperand(index), held);
+  std::vector<ViewId> in{gradient, source};
   if (kind != Optimizer::kSgd) {
     in.push_back(unit.first_moment);
     if (!muon) in.push_back(unit.second_moment);

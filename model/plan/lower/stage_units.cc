@@ -2,6 +2,7 @@
 // Flat parameter units of one stage: placement by ZeRO stage, gathers before use, gradient reductions.
 #include <algorithm>
 
+#include "model/base/check.h"
 #include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
 #include "model/plan/lower/stage_builder.h"
@@ -106,16 +107,11 @@ void StageBuilder::SetKind(const ParamDecl& first, UnitState* unit) const {
 }
 
 void StageBuilder::DeclareUnitBuffers(int index) {
-  const ir::Unit& unit = program_.units[index];
+  ORRERY_CHECK(!placed_, "unit {} comes when states are placed", program_.units[index].name);
   UnitState& state = units_[index];
   const int zero = ctx_.strategy.zero;
   const auto declare = [&](const char* prefix, BufferClass cls, ir::Dtype dtype, bool shard) {
-    const ViewId view =
-        Make(prefix + unit.name, shard ? state.shard : unit.elements, dtype, cls, Life::kStep);
-    ir::Buffer& buffer = program_.buffers[program_.views[view].buffer];
-    buffer.unit = index;
-    buffer.unit_shard_axis = static_cast<int8_t>(shard ? ctx_.ShardAxis() : -1);
-    return view;
+    return DeclareOfUnit(index, prefix, cls, dtype, shard);
   };
   const bool cut = Gathered(state);
   state.weight = declare(cut ? "Ws." : "W.", BufferClass::kParam, state.dtype, cut);
@@ -123,10 +119,7 @@ void StageBuilder::DeclareUnitBuffers(int index) {
     BufferOf(state.weight).space = ir::Space::kHost;
   if (!state.trained) return;
   if (state.coded) DeclareCodes(index);
-  if (!ctx_.scatters()) state.grad = declare("G.", BufferClass::kGrad, ctx_.gradient, false);
-  if (ctx_.scatters() || (ctx_.sharded() && ctx_.strategy.reduce_in_backward)) {
-    state.grad_shard = declare("Gs.", BufferClass::kGrad, ctx_.gradient, true);
-  }
+  if (!ctx_.streams_gradients()) DeclareGradients(index);  // else with the place of its states
   if (ctx_.master || state.coded)
     state.master = declare("M.", BufferClass::kMaster, ctx_.state, zero > 0);
   if (ctx_.work.optimizer != Optimizer::kSgd) {
@@ -138,9 +131,35 @@ void StageBuilder::DeclareUnitBuffers(int index) {
     if (!UsesMuon(state))
       state.second_moment = declare("v.", BufferClass::kOptimizer, moment, zero > 0);
   }
-  if (state.grad >= 0 && state.partial_tail) {
-    state.tail = Sub(state.grad, "rep", state.tail_from, unit.elements - state.tail_from);
-  }
+  DeclareTail(index);
+}
+
+ViewId StageBuilder::DeclareOfUnit(int index, const char* prefix, BufferClass cls, ir::Dtype dtype,
+                                   bool shard) {
+  const ir::Unit& unit = program_.units[index];
+  const ViewId view = Make(prefix + unit.name, shard ? units_[index].shard : unit.elements, dtype,
+                           cls, Life::kStep);
+  ir::Buffer& buffer = program_.buffers[program_.views[view].buffer];
+  buffer.unit = index;
+  buffer.unit_shard_axis = static_cast<int8_t>(shard ? ctx_.ShardAxis() : -1);
+  return view;
+}
+
+// Those that live through the step.
+void StageBuilder::DeclareGradients(int index) {
+  UnitState& state = units_[index];
+  if (state.streams) return;
+  if (!ctx_.scatters())
+    state.grad = DeclareOfUnit(index, "G.", BufferClass::kGrad, ctx_.gradient, false);
+  if (ctx_.scatters() || (ctx_.sharded() && ctx_.strategy.reduce_in_backward))
+    state.grad_shard = DeclareOfUnit(index, "Gs.", BufferClass::kGrad, ctx_.gradient, true);
+}
+
+void StageBuilder::DeclareTail(int index) {
+  UnitState& state = units_[index];
+  if (state.grad < 0 || !state.partial_tail) return;
+  state.tail =
+      Sub(state.grad, "rep", state.tail_from, program_.units[index].elements - state.tail_from);
 }
 
 ViewId StageBuilder::ParamView(ViewId whole, ParamRef ref) {
@@ -260,7 +279,8 @@ void StageBuilder::InsertGathers(BlockState& state) {
 }
 
 void StageBuilder::BeginGrad(int unit) {
-  if (!ctx_.scatters() || !units_[unit].trained) return;
+  PlaceStates();
+  if (!units_[unit].trained || !Transient(units_[unit])) return;
   BlockState& state = blocks_[block_];
   const std::string name = "Gt." + program_.units[unit].name + "@" + program_.blocks[block_].name +
                            "." + std::to_string(next_use_++);
@@ -270,7 +290,9 @@ void StageBuilder::BeginGrad(int unit) {
   buffer.unit = unit;
   if (units_[unit].layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_grad_reduce) {
     const UnitKind kind = units_[unit].kind;
-    buffer.ring = static_cast<int16_t>(RingIndex(kind == kCodeUnit ? "grad.codes" : "grad", 2));
+    // Without a reduction into another buffer: one that goes to the host, one that is added to, one that is written.
+    const int slots = ctx_.sharded() ? 2 : 3;
+    buffer.ring = static_cast<int16_t>(RingIndex(kind == kCodeUnit ? "grad.codes" : "grad", slots));
     buffer.ring_index = static_cast<int16_t>(next_grad_[kind]++);
   }
   state.open_grads[unit] = transient;
@@ -278,7 +300,7 @@ void StageBuilder::BeginGrad(int unit) {
 }
 
 ViewId StageBuilder::Grad(ParamRef ref) {
-  if (!ctx_.scatters()) return ParamView(units_[ref.unit].grad, ref);
+  if (!Transient(units_[ref.unit])) return ParamView(units_[ref.unit].grad, ref);
   return ParamView(blocks_[block_].open_grads.at(ref.unit), ref);
 }
 
@@ -289,37 +311,48 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
   if (!unit.trained) return;
   const Phase before = phase_;
   phase_ = Phase::kGradReduce;
-  const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
-  if (!ctx_.scatters()) {
+  if (!Transient(unit)) {
     if (ctx_.strategy.reduce_in_backward && final_touch) ReduceUnit(index, ir::kWhenLast);
   } else {
     BlockState& state = blocks_[block_];
     const ViewId transient = state.open_grads.at(index);
-    const ir::Unit& flat = program_.units[index];
     if (unit.partial_tail) {
-      ReduceTail(Sub(transient, "rep", unit.tail_from, flat.elements - unit.tail_from), stream);
+      ReduceTail(
+          Sub(transient, "rep", unit.tail_from, program_.units[index].elements - unit.tail_from),
+          ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute);
     }
-    const std::string suffix = program_.views[transient].name.substr(3);
-    const ViewId reduced =
-        Make("Gr." + suffix, unit.shard, ctx_.gradient, BufferClass::kGradTransient);
-    ir::Buffer& buffer = program_.buffers[program_.views[reduced].buffer];
-    buffer.unit = index;
-    buffer.unit_shard_axis = static_cast<int8_t>(ctx_.ShardAxis());
-    const ir::Buffer& source = program_.buffers[program_.views[transient].buffer];
-    if (source.ring >= 0) {
-      const int16_t slot = source.ring_index;
-      buffer.ring = static_cast<int16_t>(
-          RingIndex(unit.kind == kCodeUnit ? "gradshard.codes" : "gradshard", 2));
-      buffer.ring_index = slot;
+    const ViewId reduced = ctx_.scatters() ? Scatter(index, transient) : transient;
+    if (unit.streams) {
+      StreamGradient(index, reduced, final_touch);
+    } else {
+      AddReduced(&unit, reduced, final_touch);
     }
-    ir::Op& op = Emit(OpKind::kReduceScatter, {reduced}, {transient});
-    op.group = kGroupDp;
-    op.stream = stream;
-    op.tag = next_tag_++;
-    AddReduced(&unit, reduced, final_touch);
     state.open_grads.erase(index);
   }
   phase_ = before;
+}
+
+// The whole gradient of a unit into the rank's shard of it.
+ViewId StageBuilder::Scatter(int index, ViewId transient) {
+  const UnitState& unit = units_[index];
+  const std::string suffix = program_.views[transient].name.substr(3);
+  const ViewId reduced =
+      Make("Gr." + suffix, unit.shard, ctx_.gradient, BufferClass::kGradTransient);
+  ir::Buffer& buffer = program_.buffers[program_.views[reduced].buffer];
+  buffer.unit = index;
+  buffer.unit_shard_axis = static_cast<int8_t>(ctx_.ShardAxis());
+  const ir::Buffer& source = program_.buffers[program_.views[transient].buffer];
+  if (source.ring >= 0) {
+    const int16_t slot = source.ring_index;
+    buffer.ring = static_cast<int16_t>(
+        RingIndex(unit.kind == kCodeUnit ? "gradshard.codes" : "gradshard", 2));
+    buffer.ring_index = slot;
+  }
+  ir::Op& op = Emit(OpKind::kReduceScatter, {reduced}, {transient});
+  op.group = kGroupDp;
+  op.stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
+  op.tag = next_tag_++;
+  return reduced;
 }
 
 // Behind the next reduction (or at the end of the block): put right behind its own, the sum would make compute
@@ -338,13 +371,17 @@ void StageBuilder::AddReduced(UnitState* unit, ViewId reduced, bool final_touch)
     state.ops.back().when = ir::kWhenLast;
     unit->reduced_in_backward = true;
   }
-  const auto from = state.ops.begin() + static_cast<std::ptrdiff_t>(first);
-  std::vector<ir::Op> added(std::make_move_iterator(from),
-                            std::make_move_iterator(state.ops.end()));
-  state.ops.erase(from, state.ops.end());
-  std::vector<ir::Op>& pending = state.pending_adds[unit->coded ? 1 : 0];
-  std::ranges::move(pending, std::back_inserter(state.ops));
-  pending = std::move(added);
+  PutOff(first, &state.pending_adds[unit->coded ? 1 : 0]);
+}
+
+// The ops of a block from `first` on: those that were put off before them come first.
+void StageBuilder::PutOff(std::size_t first, std::vector<ir::Op>* pending) {
+  std::vector<ir::Op>& ops = blocks_[block_].ops;
+  const auto from = ops.begin() + static_cast<std::ptrdiff_t>(first);
+  std::vector<ir::Op> added(std::make_move_iterator(from), std::make_move_iterator(ops.end()));
+  ops.erase(from, ops.end());
+  std::ranges::move(*pending, std::back_inserter(ops));
+  *pending = std::move(added);
 }
 
 // Behind the passes shards take memory that those have freed: without a reducer nothing is reduced into them earlier.

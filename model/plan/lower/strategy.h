@@ -184,6 +184,9 @@ struct Strategy {
   // that updates it, and no copy in 16 bits exists (coded.h). With MXFP8 gathers move 16 bits, once a step, of which each rank
   // makes and holds both casts alone. Without such products it must be false.
   bool fp8_weights = false;
+  // Gradients whose states are on the host go there behind each reduction, and the sum of earlier micro-batches comes back for
+  // each; else once, when their norm is known. Where StreamsGradients() says so.
+  bool gradients_on_host = false;
   bool fp32_grads = false;       // accumulate and reduce gradients in fp32 (with fp16/bf16)
   bool count_embedding = false;  // pipeline balance: the embedding counts as a layer
   bool count_head = false;       // pipeline balance: the head counts as a layer
@@ -200,6 +203,13 @@ struct Strategy {
   int64_t data_parallel() const { return int64_t{1} * dp * dp_outer; }
   int64_t shards() const { return int64_t{1} * dp * cp; }  // that ZeRO makes of weights and states
 };
+
+// Where each backward pass leaves shards of gradients, or there is one rank alone; no whole gradient stays on the device.
+inline bool StreamsGradients(const Strategy& s) {
+  const bool scatters = s.zero >= 2 && !s.reduce_once && s.shards() > 1;
+  return s.gradients_on_host && s.offload.optimizer > 0 &&
+         (scatters || s.data_parallel() * s.cp == 1);
+}
 
 // Recipes whose weights are gathered as codes where they are held so.
 inline bool GathersCodes(Fp8 recipe) {

@@ -232,18 +232,19 @@ std::string LayoutWords(const Job& job, const Prediction& prediction) {
                           : job.plan;
 }
 
+std::string MaskedNote(const Prediction& candidate) {
+  if (candidate.masked_flops <= kMuchMasked * candidate.model_flops) return "";
+  return fmt::format(
+      "; attention counts whole, as papers print it: {} without what the causal mask leaves out",
+      Percent(candidate.MaskedMfu()));
+}
+
 std::string MfuFormula(const Job& job, const Prediction& candidate) {
   std::string number = fmt::format("{:.2e}", candidate.model_flops);
   number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
   const int64_t gpus = candidate.strategy.ranks();
   const std::string precision = Name(job.request.work.precision);
-  const std::string masked =
-      candidate.masked_flops > kMuchMasked * candidate.model_flops
-          ? fmt::format(
-                "; attention counts whole, as papers print it: {} without what the causal "
-                "mask leaves out",
-                Percent(candidate.MaskedMfu()))
-          : "";
+  const std::string masked = MaskedNote(candidate);
   if (!job.request.topology.gpu_peak.empty()) {
     return fmt::format("{} = {} model FLOP / ({} x {} in {} of {} GPUs){}", Percent(candidate.mfu),
                        number, Format(Seconds(candidate.time.total)),

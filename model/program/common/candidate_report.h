@@ -57,6 +57,8 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate);
 std::string LayoutWords(const Job& job, const Prediction& prediction);
 // "38.1 % = 3.04e17 model FLOP / (17.9 s x 16 GPUs x 100 TFLOP/s in bf16)"
 std::string MfuFormula(const Job& job, const Prediction& candidate);
+// What an MFU counts that a causal mask leaves out, where that is much: a clause to put behind it; else "".
+std::string MaskedNote(const Prediction& candidate);
 // Where the peak in that formula comes from.
 std::string PeakSource(const Job& job);
 

@@ -100,6 +100,29 @@ std::vector<std::string> FlagSet::Names() const {
   return names;
 }
 
+namespace {
+
+// Axes of other planners, refused in the words of configuration files: a nearest name would mislead.
+struct RefusedAxis {
+  const char *name, *words, *hint;
+};
+constexpr RefusedAxis kRefusedAxes[] = {
+    {"--ep", "expert parallelism is not modelled", "only ep 1 can be predicted: leave --ep out"},
+    {"--etp", "expert parallelism is not modelled", "only ep 1 can be predicted: leave --etp out"},
+};
+
+const RefusedAxis* RefusedAxisOf(std::string_view name) {
+  const auto found = std::ranges::find(kRefusedAxes, name, &RefusedAxis::name);
+  return found == std::end(kRefusedAxes) ? nullptr : found;
+}
+
+// Whether the command takes the degrees of a layout.
+bool LaysOut(const std::vector<FlagInfo>& flags) {
+  return std::ranges::find(flags, "--tp", &FlagInfo::name) != flags.end();
+}
+
+}  // namespace
+
 void FlagSet::RejectUnknown(const CommandLine& line, std::size_t first) const {
   const std::vector<std::string> extras = app_->remaining();
   if (extras.empty()) return;
@@ -122,11 +145,15 @@ void FlagSet::RejectUnknown(const CommandLine& line, std::size_t first) const {
       diagnostics.Error(line.where(found), fmt::format("'{}' belongs to no flag", words[found]));
       continue;
     }
-    std::string hint = SuggestName(FlagName(words[found]), Names());
-    if (hint.empty())
-      hint = fmt::format("plan {} --help lists the flags", usage_.substr(0, usage_.find(' ')));
-    diagnostics.Error(line.where(found), fmt::format("unknown flag '{}'", FlagName(words[found])),
-                      hint);
+    const std::string name = FlagName(words[found]);
+    std::string hint = SuggestName(name, Names());
+    if (const RefusedAxis* refused = RefusedAxisOf(name); refused != nullptr && LaysOut(infos_)) {
+      diagnostics.Error(line.where(found), refused->words, refused->hint);
+    } else {
+      if (hint.empty())
+        hint = fmt::format("plan {} --help lists the flags", usage_.substr(0, usage_.find(' ')));
+      diagnostics.Error(line.where(found), fmt::format("unknown flag '{}'", name), hint);
+    }
     // What follows is its value, most likely.
     const bool value = e + 1 < extras.size() && at < words.size() && words[at] == extras[e + 1];
     if (value && !is_flag(at)) ++at, ++e;

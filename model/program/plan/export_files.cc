@@ -51,6 +51,9 @@ std::string LeftOut(const report::Job& job) {
 }
 
 constexpr std::string_view kPredictionOf = "The prediction is";
+// Lines of a file's header that the answer repeats, by how they begin.
+constexpr std::string_view kSaid[] = {"Layout: ", "Predicted for ", "Chosen ", kNoRoom,
+                                      kPredictionOf};
 
 std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candidate,
                                   const exchange::Bundle& bundle, const std::string& digest) {
@@ -200,7 +203,7 @@ std::string WriteExport(const ExportFlags& flags, const ExportResult& result,
   AtFlag(flags.out, [&] { exchange::WriteFiles(folder, result.files, flags.force.given); });
   text = fmt::format("Export for {} with {}\n", result.bundle.info().title, result.launcher);
   for (const std::string& line : result.bundle.header) {
-    if (line.starts_with("Chosen ") || line.starts_with(kNoRoom) || line.starts_with(kPredictionOf))
+    if (std::ranges::any_of(kSaid, [&](std::string_view begin) { return line.starts_with(begin); }))
       text += fmt::format("  {}\n", report::Fold(line, 2));
   }
   for (const exchange::File& file : result.files)

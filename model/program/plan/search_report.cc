@@ -215,9 +215,14 @@ std::string Shares(const Job& job, const SearchResult& result) {
 }  // namespace
 
 std::string NearMiss(const Job& job, const SearchResult& result, const Candidate& miss) {
-  return fmt::format("Near miss: {} would take {}{} but needs {}.", Named(job, miss),
+  const Strategy& s = miss.strategy;
+  const bool waits = SplitsBackward(s.schedule) && s.sequence_parallel && s.tp > 1;
+  return fmt::format("Near miss: {} would take {}{} but needs {}{}.", Named(job, miss),
                      Format(Seconds(miss.time.total)), RateBeside(result, miss),
-                     miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound));
+                     miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound),
+                     waits ? "; gradients that tensor ranks gathered stay until weight gradients "
+                             "are computed"
+                           : "");
 }
 
 namespace {

@@ -84,8 +84,8 @@ std::string Times(const Simulation& simulation) {
   if (!simulation.candidate.interval_basis.empty())
     text += SimulatedLine("interval from", simulation.candidate.interval_basis);
   text += SimulatedLine("throughput",
-                        fmt::format("{} tokens/s, MFU {}", Scaled(simulated.tokens_per_second),
-                                    Percent(simulated.mfu)));
+                        fmt::format("{} tokens/s, MFU {}{}", Scaled(simulated.tokens_per_second),
+                                    Percent(simulated.mfu), MaskedNote(simulated)));
   return text + SimulatedLine("closed form", ClosedFormLine(simulation, simulated));
 }
 
