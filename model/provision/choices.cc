@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "model/twin/explain.h"
 #include "model/twin/other_nodes.h"
@@ -17,6 +18,20 @@ namespace {
 int GpusPerNode(const Site& site) {
   const SearchRequest& request = site.request;
   return request.gpus_per_node > 0 ? request.gpus_per_node : request.topology.node.gpus;
+}
+
+// A seller's own sizes: powers of two may be none of them.
+std::set<int64_t> SoldInSteps(const Question& question, const Quote& quote) {
+  constexpr int64_t kFew = 20;
+  std::set<int64_t> sizes;
+  if (!question.any_nodes || quote.offer.step == 1) return sizes;
+  const auto [low, high] = *question.any_nodes;
+  const int64_t step = quote.offer.step, most = std::min(high, quote.MostSold());
+  int64_t size = quote.offer.least_nodes;
+  if (size < low) size += (low - size + step - 1) / step * step;
+  if (most < size || (most - size) / step >= kFew) return sizes;
+  for (; size <= most; size += step) sizes.insert(size);
+  return sizes;
 }
 
 }  // namespace
@@ -35,8 +50,10 @@ std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const
       if (quote.Sells(count + more)) return true;
     return false;
   };
+  std::set<int64_t> counts(question.nodes.begin(), question.nodes.end());
+  counts.merge(SoldInSteps(question, quote));
   std::vector<int64_t> nodes;
-  for (const int64_t count : question.nodes) {
+  for (const int64_t count : counts) {
     const int64_t spares = question.conditions.spares.value_or(0);
     if (count + spares <= most && sold(count) && NodesPerDomain(site.request.topology, count) > 0)
       nodes.push_back(count);

@@ -12,7 +12,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/provision/batch_range.h"
@@ -32,7 +34,9 @@ struct Question {
   Conditions conditions;
   std::optional<Seconds> deadline;
   std::optional<Dollars> budget;
-  std::vector<int64_t> nodes;      // counts to try, ascending
+  std::vector<int64_t> nodes;  // counts to try, ascending
+  // Of a range, which names no count of its own: what an offer sells in steps is tried as well, where those are few.
+  std::optional<std::pair<int64_t, int64_t>> any_nodes;
   BatchRange range;                // where a site names no batches
   bool every = false;              // evaluate all, no bounds
   int threads = 0;                 // 0: as many as the machine has

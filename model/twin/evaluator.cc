@@ -19,8 +19,7 @@ double ObjectiveValue(Objective objective, double step_seconds, const Job& job) 
   switch (objective) {
     case Objective::kTime:
       return step_seconds * per_sequence;
-    case Objective::kCost:
-      return step_seconds * job.price().value_or(0.0);
+    case Objective::kCost:  // of batches that differ by the token, as steps do not compare
     case Objective::kTokensPerDollar:
       return step_seconds * per_sequence * job.price().value_or(0.0);
   }

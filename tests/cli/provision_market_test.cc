@@ -120,6 +120,21 @@ TEST(ProvisionMarket, SparesAreWhatCanBeBought) {
   EXPECT_TRUE(spares && odd);
 }
 
+// Sizes of a seller that are no powers of two are tried where nobody names counts.
+TEST(ProvisionMarket, SizesThatAreSoldInStepsAreTried) {
+  const std::string path =
+      QuoteWith({{"# nodes: {min: 4, max: 256, step: 4}", "nodes: {min: 5, max: 19, step: 7}"}});
+  std::set<int64_t> bought;
+  for (const char* counts : {"1..64", "1..12"}) {
+    bought.clear();
+    const json answer = JsonOf(
+        With(kMarket, {"--offers", path, "--nodes", counts, "--spares", "0", "--no-bounds"}));
+    for (const json& row : answer["answers"]) bought.insert(row["nodes"].get<int64_t>());
+    EXPECT_EQ(bought.contains(19), std::string(counts) == "1..64");
+    EXPECT_TRUE(bought.contains(5) && bought.contains(12)) << answer["answers"].size();
+  }
+}
+
 TEST(ProvisionMarket, LimitsThatNothingKeepSayWhatWould) {
   const std::vector<std::string> words = With(kMarket, {"--offers", "nebius-h100,crusoe-h100"});
   const Outcome late = RunPlan(With(words, {"--deadline", "5h"}));

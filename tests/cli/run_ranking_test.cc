@@ -100,7 +100,7 @@ TEST(Tokens, NothingIsGainedBeyondTheInput) {
   EXPECT_TRUE(at_input);
 }
 
-// A cost is that of the run: a small batch is cheap by the step alone.
+// A cost is that of the run, and without tokens that of a token: by the step alone a small batch is cheap.
 TEST(Tokens, BatchesRankByTheRun) {
   const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d",
                                           "--nodes",  "2",       "--global-batch", "64,512",
@@ -115,7 +115,9 @@ TEST(Tokens, BatchesRankByTheRun) {
     }
     EXPECT_EQ(answer["ranked"][0]["global_batch"], 512) << objective;
   }
-  EXPECT_EQ(JsonOf(With(words, {"--objective", "cost"}))["ranked"][0]["global_batch"], 64);
+  const json by_token = JsonOf(With(words, {"--objective", "cost"}));
+  EXPECT_EQ(by_token["ranked"][0]["global_batch"], 512);
+  EXPECT_EQ(by_token["ranked_by"], "cost of a token");
 }
 
 // One step on both sides of a gain, that of words: with its input and its slowest node.

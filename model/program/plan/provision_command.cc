@@ -51,8 +51,8 @@ struct ProvisionFlags {
     set.Group("The offers");
     offers.Declare(&set);
     set.Value(&nodes, "--nodes", "A..B|A,B,...",
-              fmt::format("node counts; a range stands for its powers of two and three times them "
-                          "(default 1..{})",
+              fmt::format("node counts; a range stands for its powers of two and three times them, "
+                          "and for what an offer sells in steps, up to 20 sizes (default 1..{})",
                           kMostNodes));
     set.Value(&margin, "--memory-margin", "SHARE",
               "memory that a run of weeks leaves free, such as 8% or 0.08 (default 8%)");
@@ -188,6 +188,11 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   Question question;
   question.nodes = ReadNodeCounts(flags.nodes, kMostNodes, &diagnostics);
   diagnostics.ThrowIfAny();
+  const auto has = [&](const char* what) {
+    return flags.nodes.text.find(what) != std::string::npos;
+  };
+  if (!flags.nodes.given || (has("..") && !has(",")))
+    question.any_nodes = {question.nodes.front(), question.nodes.back()};
   LongRun run = ReadLongRun(flags.run);
   Market market(flags.job, flags.offers, kinds, margin);
   const report::Job& job = market.jobs.front();

@@ -251,17 +251,28 @@ Candidate FastestOf(const report::Compared& one, Candidate candidate) {
   return candidate;
 }
 
-// The fastest layout in closed form with half and twice the nodes and so on, for a curve. Layers are moved between stages as
+// With half and twice the nodes of the best and so on, and as many as were asked for.
+std::set<int64_t> NodesOfCurve(const SearchRequest& request, int64_t best) {
+  constexpr int64_t kHalvings = 4, kDoublings = 2;
+  constexpr std::size_t kMostAsked = 12;
+  std::set<int64_t> nodes;
+  for (int64_t halvings = 0; halvings <= kHalvings; ++halvings)
+    nodes.insert(std::max<int64_t>(1, best >> halvings));
+  for (int64_t doublings = 1; doublings <= kDoublings; ++doublings) nodes.insert(best << doublings);
+  const std::size_t asked = std::min(request.nodes.size(), kMostAsked);
+  nodes.insert(request.nodes.begin(), request.nodes.begin() + static_cast<std::ptrdiff_t>(asked));
+  return nodes;
+}
+
+// The fastest layout in closed form at those node counts, for a curve. Layers are moved between stages as
 // in the search: no point is slower than a layout of the answer.
 nlohmann::ordered_json ScalingJson(const report::Compared& one) {
-  constexpr int64_t kHalvings = 4, kDoublings = 2;
   const Candidate& best = one.result.ranked.front();
   const SearchRequest request = BySteps(one.job);
   const FastestLayouts fastest(request, one.job.profiles);
   ShapeCache shapes;
   nlohmann::ordered_json scaling = nlohmann::ordered_json::array();
-  const int64_t least = std::max<int64_t>(1, best.nodes >> kHalvings);
-  for (int64_t nodes = least; nodes <= best.nodes << kDoublings; nodes *= 2) {
+  for (const int64_t nodes : NodesOfCurve(request, best.nodes)) {
     try {
       auto found = fastest.Find(nodes, {best.global_batch, best.global_batch}, &shapes,
                                 request.input.reader);

@@ -217,8 +217,11 @@ std::string Shares(const Job& job, const SearchResult& result) {
 std::string NearMiss(const Job& job, const SearchResult& result, const Candidate& miss) {
   const Strategy& s = miss.strategy;
   const bool waits = SplitsBackward(s.schedule) && s.sequence_parallel && s.tp > 1;
-  return fmt::format("Near miss: {} would take {}{} but needs {}{}.", Named(job, miss),
-                     Format(Seconds(miss.time.total)), RateBeside(result, miss),
+  const std::optional<Seconds> fed = StepOfInput(job, miss);
+  return fmt::format("Near miss: {} would take {}{}{} but needs {}{}.", Named(job, miss),
+                     Format(Seconds(miss.time.total)),
+                     fed ? fmt::format(" ({} with its input)", Format(*fed)) : "",
+                     RateBeside(result, miss),
                      miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound),
                      waits ? "; gradients that tensor ranks gathered stay until weight gradients "
                              "are computed"
@@ -316,7 +319,9 @@ const char* Aim(const SearchRequest& request) {
     case Objective::kTime:
       return run ? "time of the run" : "time";
     case Objective::kCost:
-      return run ? "cost of the run" : "cost of a step";
+      return run                                 ? "cost of the run"
+             : request.global_batches.size() > 1 ? "cost of a token"
+                                                 : "cost of a step";
     case Objective::kTokensPerDollar:
       return "tokens per dollar";
   }
