@@ -459,14 +459,21 @@ class FrontierSearch {
 
   void AddIntervals() {
     const Trust trust = LoadTrust();
-    std::map<std::pair<std::size_t, int64_t>, Candidate> known;
-    for (const std::size_t i : result_.frontier) {
-      Row& row = result_.rows[i];
-      const auto [at, fresh] = known.try_emplace({row.site, row.nodes}, row.candidate);
-      if (fresh) AddConfidence(JobOfRow(row), trust, &at->second);
-      row.candidate = at->second;
-      Renew(JobOfRow(row), &row);
-    }
+    std::map<std::pair<std::size_t, int64_t>, std::vector<Row*>> alike;
+    for (Row& row : result_.rows) alike[{row.site, row.nodes}].push_back(&row);
+    std::vector<std::vector<Row*>> units;
+    for (auto& [key, rows] : alike) units.push_back(std::move(rows));
+    OnUnits<char>(
+        units.size(), [&](std::size_t i) { return units[i].front()->nodes; },
+        [&](std::size_t i, std::size_t) {
+          const Job job = JobOfRow(*units[i].front());
+          AddConfidence(job, trust, &units[i].front()->candidate);
+          for (Row* row : units[i]) {
+            if (row != units[i].front()) row->candidate = units[i].front()->candidate;
+            Renew(job, row);
+          }
+          return 0;
+        });
   }
 
   const Question& question_;

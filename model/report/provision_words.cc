@@ -78,12 +78,19 @@ std::string ProvisionWords(const Ref& answer) {
       (answer["fastest"].is_number() || question["deadline_s"].is_number()))
     lead += fmt::format("Cheapest{}: {}. ", question["deadline_s"].is_number() ? " in time" : "",
                         OfferWords(row("cheapest")));
+  const bool fastest_too =
+      answer["fastest"].is_number() && answer["fastest"].json() == answer["cheapest"].json();
+  if (fastest_too)
+    lead += fmt::format("It is also the fastest{}. ", limits ? " within the limits" : "");
   if (answer["sure"].is_number() && answer["sure"].json() != answer["cheapest"].json())
-    lead += fmt::format("Cheapest that is 95 % likely in time: {}. ", OfferWords(row("sure")));
-  if (answer["fastest"].is_number() && answer["fastest"].json() == answer["cheapest"].json())
-    lead += fmt::format("It is also the fastest{}.", limits ? " within the limits" : "");
-  else if (answer["fastest"].is_number() &&
-           (answer["cheapest"].is_number() || question["budget_usd"].is_number()))
+    lead += fmt::format("Cheapest that is 95 % likely in time{}: {}. ",
+                        question["budget_usd"].is_number() &&
+                                row("sure")["cost_usd"].number() > question["budget_usd"].number()
+                            ? ", over the budget"
+                            : "",
+                        OfferWords(row("sure")));
+  if (!fastest_too && answer["fastest"].is_number() &&
+      (answer["cheapest"].is_number() || question["budget_usd"].is_number()))
     lead += fmt::format("Fastest{}: {}.",
                         question["budget_usd"].is_number() ? " within the budget" : "",
                         OfferWords(row("fastest")));

@@ -169,15 +169,19 @@ std::string Answers(const ProvisionAnswer& answer) {
         answer,
         run.deadline ? fmt::format("Cheapest within {}", GivenDays(*run.deadline)) : "Cheapest",
         RowAt(answer, *result.cheapest));
-    if (result.sure && result.sure != result.cheapest)
-      text += AnswerLine(answer, fmt::format("Cheapest that is {:.0f} % likely", 100 * kSure),
-                         RowAt(answer, *result.sure));
-  }
-  if (result.fastest == result.cheapest) {
-    if (result.fastest)
+    if (result.fastest == result.cheapest)
       text += fmt::format("  also the fastest{}\n",
                           run.deadline || run.budget ? " within the limits" : "");
-  } else if (result.fastest && (result.cheapest || run.budget)) {
+    if (result.sure && result.sure != result.cheapest) {
+      const Row& row = RowAt(answer, *result.sure);
+      text += AnswerLine(
+          answer,
+          fmt::format("Cheapest that is {:.0f} % likely{}", 100 * kSure,
+                      run.budget && row.run.cost > *run.budget ? ", over the budget" : ""),
+          row);
+    }
+  }
+  if (result.fastest != result.cheapest && result.fastest && (result.cheapest || run.budget)) {
     text += AnswerLine(
         answer, run.budget ? fmt::format("Fastest within {}", GivenMoney(*run.budget)) : "Fastest",
         RowAt(answer, *result.fastest));
