@@ -85,16 +85,19 @@ std::vector<int64_t> FirstStepBytes(const ir::Program& program, const Allocation
 }
 
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program) {
+  std::set<int32_t> full_gradients;  // units
+  for (const ir::Buffer& buffer : program.buffers) {
+    if (buffer.cls == ir::BufferClass::kGrad && !IsHalf(buffer.dtype))
+      full_gradients.insert(buffer.unit);
+  }
   std::vector<ir::BufferId> weights;
-  bool full_gradients = false;
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
     const ir::Buffer& buffer = program.buffers[b];
-    if (buffer.cls == ir::BufferClass::kGrad)
-      full_gradients = full_gradients || !IsHalf(buffer.dtype);
-    if (buffer.cls == ir::BufferClass::kParam && IsHalf(buffer.dtype))
+    if (buffer.cls == ir::BufferClass::kParam && IsHalf(buffer.dtype) &&
+        full_gradients.contains(buffer.unit))
       weights.push_back(static_cast<ir::BufferId>(b));
   }
-  return full_gradients ? weights : std::vector<ir::BufferId>();
+  return weights;
 }
 
 bool ReadsLogits(ir::OpKind kind) {

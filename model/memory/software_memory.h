@@ -63,7 +63,7 @@ struct StageDemand {
 };
 // The bytes of each buffer in the first step, before the optimizer has made its moments; empty: as in all others.
 std::vector<int64_t> FirstStepBytes(const ir::Program& program, const Allocation& allocation);
-// The weights in half precision whose gradients are in fp32.
+// The trained weights in half precision whose gradients are in fp32.
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program);
 // True for the ops that read the logits while copies of them exist.
 bool ReadsLogits(ir::OpKind kind);

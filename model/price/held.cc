@@ -87,6 +87,15 @@ class Factors {
   std::map<ir::BufferId, int16_t> sums_;  // residual sums, and their layer
 };
 
+// Frozen weights have no fp32 copy that their shards in 16 bits could be cast from.
+std::set<int32_t> UnitsWithMasters(const ir::Program& program) {
+  std::set<int32_t> units;
+  for (const ir::Buffer& buffer : program.buffers) {
+    if (buffer.cls == ir::BufferClass::kMaster) units.insert(buffer.unit);
+  }
+  return units;
+}
+
 // One of several stages of a pipeline.
 bool IsStage(const ir::Program& program) {
   return std::ranges::any_of(program.blocks, [](const ir::Block& block) {
@@ -121,13 +130,12 @@ Holding HoldingOf(const FrameworkProfile& framework) {
 std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holding) {
   std::vector<int64_t> bytes(program.buffers.size());
   const std::vector<double> factors = Factors(program, holding).Of();
-  bool masters = false;
-  for (const ir::Buffer& buffer : program.buffers)
-    masters = masters || buffer.cls == ir::BufferClass::kMaster;
+  const std::set<int32_t> masters = UnitsWithMasters(program);
   for (std::size_t b = 0; b < bytes.size(); ++b) {
     const ir::Buffer& buffer = program.buffers[b];
-    const bool cast = holding.cast_shards && masters && buffer.cls == ir::BufferClass::kParam &&
-                      buffer.unit_shard_axis >= 0 && ir::DtypeBytes(buffer.dtype) == 2;
+    const bool cast = holding.cast_shards && buffer.cls == ir::BufferClass::kParam &&
+                      buffer.unit_shard_axis >= 0 && ir::DtypeBytes(buffer.dtype) == 2 &&
+                      masters.contains(buffer.unit);
     if (ir::OnHost(buffer) || cast) continue;
     bytes[b] = static_cast<int64_t>(static_cast<double>(ir::BufferBytes(buffer)) * factors[b]);
   }

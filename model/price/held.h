@@ -4,7 +4,7 @@
 // The plan's runtime holds each buffer as it is written, gradients all through a step. Others do not; each difference is
 // a fact of a release (facts and constants of its profile, with the source):
 //   memory_gradients_late  zero_grad(set_to_none=True): a gradient exists from the first op of a micro-batch that names it
-//   memory_cast_shards     weights are kept in fp32 and cast where they are gathered: no shard in 16 bits
+//   memory_cast_shards     trained weights are kept in fp32 and cast where they are gathered: no shard of them in 16 bits
 //   reduce_once_in_pipelines  stages of torch.distributed.pipelining: weights that a backward pass gathers are
 //                          freed in the forward pass behind it at the earliest (set_reshard_after_backward(False))
 //   autocast               the residual stream is kept in fp32: 4 bytes where the plan has 2. With compile the sum between

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "model/arch/parameters.h"
 #include "model/memory/memory.h"
 #include "model/plan/ir/layout.h"
 #include "model/plan/lower/lower.h"
@@ -304,6 +305,57 @@ TEST(SoftwareMemory, GradientsAreCopiedWhereFullPrecisionOnesAccumulate) {
       2 * (12.0 * kHidden * kHidden + 13.0 * kHidden) + (kVocab + kSeq + 2.0) * kHidden;
   EXPECT_EQ(demand.half_weights, parameters);
   EXPECT_EQ(Allocated(demand, framework), demand.live + 2 * parameters);
+}
+
+// A job with adapters of rank 8, and bytes of its frozen weights on a rank.
+struct Adapted {
+  Job job = Gpt(3);
+  Adapted() {
+    job.work.precision = Precision::kBf16;
+    job.work.lora = {.rank = 8};
+  }
+  double Frozen() const {
+    const ir::Plan plan = job.Lowered();
+    double bytes = 0;
+    for (const ir::Buffer& buffer : plan.programs[0].buffers) {
+      if (buffer.cls != ir::BufferClass::kParam || buffer.unit < 0) continue;
+      const ir::Unit& unit = plan.programs[0].units[buffer.unit];
+      if (plan.params[unit.segments.front().param].frozen)
+        bytes += static_cast<double>(ir::BufferBytes(buffer));
+    }
+    return bytes;
+  }
+};
+
+// FSDP keeps trained weights in fp32 alone and casts what it gathers; frozen ones have no fp32 copy, so their shards stay.
+TEST(SoftwareMemory, ShardsOfFrozenWeightsAreHeldThoughTrainedOnesAreCast) {
+  Adapted adapted;
+  adapted.job.strategy.dp = 2;
+  adapted.job.strategy.zero = 3;
+  Holding cast;
+  cast.cast_shards = true;
+  const ir::Plan plan = adapted.job.Lowered();
+  const std::vector<int64_t> bytes = HeldBytes(plan.programs[0], cast);
+  double frozen = 0, trained = 0;
+  for (std::size_t b = 0; b < bytes.size(); ++b) {
+    const ir::Buffer& buffer = plan.programs[0].buffers[b];
+    if (buffer.cls != ir::BufferClass::kParam) continue;
+    const ir::Unit& unit = plan.programs[0].units[buffer.unit];
+    const bool is_frozen = plan.params[unit.segments.front().param].frozen;
+    (is_frozen ? frozen : trained) += static_cast<double>(bytes[b]);
+  }
+  EXPECT_GE(frozen, 2 * 3 * 12.0 * kHidden * kHidden /
+                        2);  // 2 bytes on two ranks, matrices of layers alone
+  EXPECT_EQ(frozen, adapted.Frozen());
+  EXPECT_EQ(trained, 0);
+}
+
+TEST(SoftwareMemory, GradientsOfFrozenWeightsHaveNoCopies) {
+  Adapted adapted;
+  adapted.job.strategy.fp32_grads = true;
+  const ModelSpec& model = adapted.job.model;
+  const double trained = 3.0 * AdapterParameters(model, adapted.job.work.lora);  // of three layers
+  EXPECT_EQ(adapted.job.Demands()[0].half_weights, trained);
 }
 
 TEST(SoftwareMemory, ShardedGradientsLieInsideTheWholeOnes) {
