@@ -12,6 +12,8 @@
 //   compile off            autograd keeps what lies between the operations of a chain: silu(x) of a gated layer, and with
 //                          fused_norm off what an RMS norm multiplies by its gain (in fp32 under autocast; else also its
 //                          input in fp32)
+//   fused_gate off         likewise silu(x) of a gated layer, whatever a compiler does elsewhere
+//   repeats_keys           standard attention reads copies of keys and values, one for each head (repeat_interleave)
 //   offload_gradients      the shard of a gradient that the host updates with goes there behind each reduction, where it
 //                          is reduced in the passes, and does not stay on the device
 //   split_products off     values are a part of the product that also made queries and keys: it stays whole beside the
@@ -39,6 +41,8 @@ struct Holding {
   bool gathers_stay = false;
   bool rotated_apart = false;
   bool gradients_on_host = false;
+  bool gate_apart = false;
+  bool keys_repeated = false;
   auto operator<=>(const Holding&) const = default;
 };
 Holding HoldingOf(const FrameworkProfile& framework);

@@ -358,6 +358,50 @@ TEST(SoftwareMemory, GradientsOfFrozenWeightsHaveNoCopies) {
   EXPECT_EQ(adapted.job.Demands()[0].half_weights, trained);
 }
 
+// TransformerEngine keeps one gradient that nobody reads for each shape of weights, in their type.
+TEST(SoftwareMemory, DummyGradientsAreOneOfEachShape) {
+  Job job = Gpt(4);
+  job.strategy.fp32_grads = true;
+  job.model.vocab = 2 * kVocab;  // a table with another shape than the inner maps
+  const double h = kHidden;
+  EXPECT_EQ(job.Demands()[0].shapes, 2 * (3 * h * h + h * h + 2 * (4 * h * h) + 2 * kVocab * h));
+  job.strategy.tp = 2;
+  EXPECT_EQ(job.Demands()[0].shapes, (3 * h * h + h * h + 2 * (4 * h * h) + 2 * kVocab * h));
+  Allocation allocation;
+  const StageDemand demand = job.Demands()[0];
+  const Bytes without = PeakOf(demand, allocation).allocated();
+  allocation.dummies = true;
+  EXPECT_EQ((PeakOf(demand, allocation).allocated() - without).value, demand.shapes);
+  EXPECT_TRUE(AllocationOf(LoadFrameworkProfile("nemo")).dummies);
+  for (const char* without_it : {"nemo@2023", "megatron@2021", "megatron@deterministic", "nanotron",
+                                 "megatron-deepspeed", "fsdp"})
+    EXPECT_FALSE(AllocationOf(LoadFrameworkProfile(without_it)).dummies) << without_it;
+  Adapted adapted;  // frozen weights have no gradients
+  EXPECT_LT(adapted.job.Demands()[0].shapes, 2 * 16 * 12 * h);
+  EXPECT_GT(adapted.job.Demands()[0].shapes, 0);
+}
+
+TEST(SoftwareMemory, KeysAndValuesMayBeRepeatedAndGatesBeApart) {
+  Job job = Gpt(1);
+  job.strategy.flash_attention = false;
+  const ir::Plan plan = job.Lowered();
+  const auto held = [&](const Holding& holding, const std::string& name) {
+    const std::vector<int64_t> bytes = HeldBytes(plan.programs[0], holding);
+    int64_t sum = 0;
+    for (std::size_t b = 0; b < bytes.size(); ++b)
+      if (plan.programs[0].buffers[b].name == name) sum += bytes[b];
+    return sum;
+  };
+  Holding repeated;
+  repeated.keys_repeated = true;
+  const int64_t rows = kSeq * kBatch;
+  EXPECT_EQ(held({}, "l0.attn.in"), 2 * 3 * rows * kHidden);
+  EXPECT_EQ(held(repeated, "l0.attn.in"), 2 * 5 * rows * kHidden);
+  EXPECT_EQ(job.Demands()[0].scores, 2.0 * 8 * kBatch * kSeq * kSeq);
+  EXPECT_TRUE(HoldingOf(LoadFrameworkProfile("megatron@2023")).gate_apart);
+  EXPECT_FALSE(HoldingOf(LoadFrameworkProfile("megatron@2021")).gate_apart);
+}
+
 TEST(SoftwareMemory, ShardedGradientsLieInsideTheWholeOnes) {
   Job job = Gpt(2);
   job.strategy.dp = 2;
