@@ -2,6 +2,8 @@
 // Calibrated constants of a training framework, read from calib/profiles/framework.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
