@@ -162,6 +162,24 @@ std::vector<Field> Kernels() {
              const bool moved = c.strategy.offload.optimizer > 0 && c.strategy.zero > 0;
              return moved ? OnOff(preset.offload_gradients) : "";
            }),
+      Fact("fused_gate", "fact fused_gate",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return preset.compile && c.model.gated ? OnOff(preset.fused_gate) : "";
+           }),
+      Fact("repeats_keys", "fact repeats_keys",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return c.strategy.flash_attention ? "" : OnOff(preset.repeats_keys);
+           }),
+      Fact("scores_buffer", "fact scores_buffer",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             return c.strategy.flash_attention ? "" : OnOff(preset.scores_buffer);
+           }),
+      // Every target does as its library does: of note where somebody says otherwise alone.
+      Fact("dummy_weight_gradients", "fact dummy_weight_gradients",
+           [](const FrameworkPreset& preset, const Case&) -> std::string {
+             const auto& fact = preset.facts.at("facts.dummy_weight_gradients");
+             return fact.file == kOwnFact ? OnOff(preset.dummy_weight_gradients) : "";
+           }),
       Fact("gathers_kept", "fact gathers_kept",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.defaults.gathers_kept)

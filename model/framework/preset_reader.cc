@@ -76,6 +76,10 @@ const FactRow kFacts[] = {
     {"facts", "autocast", &Preset::autocast},
     {"facts", "compile_loss", &Preset::compile_loss},
     {"facts", "padded_vocab", &Preset::padded_vocab},
+    {"facts", "fused_gate", &Preset::fused_gate},
+    {"facts", "repeats_keys", &Preset::repeats_keys},
+    {"facts", "scores_buffer", &Preset::scores_buffer},
+    {"facts", "dummy_weight_gradients", &Preset::dummy_weight_gradients},
     {"facts", "recompute_unread", &Strategy::recompute_unread},
     {"facts", "split_products", &Strategy::split_products},
     {"facts", "adapter_split", &Strategy::adapter_split},
@@ -233,13 +237,20 @@ bool IsList(const FactRow& row) {
          std::holds_alternative<List<AttentionKernel> Preset::*>(row.member);
 }
 
+// "did you mean a? ": in front of what else is to say.
+std::string NearestWords(const std::string& key, const std::vector<std::string>& names) {
+  const std::string words = SuggestName(key, names);
+  return words.empty() ? words : words + " ";
+}
+
 void SetFact(const std::string& key, std::string value, Preset* preset) {
   const auto row = std::ranges::find_if(kFacts, [&](const FactRow& fact) {
     return key == fact.key && std::string_view(fact.section) != "offers";
   });
   if (row == std::end(kFacts))
     throw InputError(fmt::format("frameworks have no fact '{}'", key),
-                     SuggestName(key, FactNames()));
+                     fmt::format("{}plan list facts shows all, with their values",
+                                 NearestWords(key, FactNames())));
   const bool truth = std::holds_alternative<bool Preset::*>(row->member) ||
                      std::holds_alternative<bool Strategy::*>(row->member);
   if (truth && value != "on" && value != "off")
@@ -326,6 +337,55 @@ std::vector<std::string> FactNames() {
     if (std::string_view(row.section) != "offers") names.emplace_back(row.key);
   }
   return names;
+}
+
+namespace {
+
+template <class E>
+std::string NamesIn(std::span<const NameRow<E>> names) {
+  std::string text;
+  for (const auto& [name, value] : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+// The values of a fact, in words.
+struct FormWords {
+  const FactRow& row;
+
+  std::string operator()(bool Preset::*) const { return "on, off"; }
+  std::string operator()(bool Strategy::*) const { return "on, off"; }
+  std::string operator()(int Preset::*) const { return Range(); }
+  std::string operator()(int Strategy::*) const { return Range(); }
+  std::string operator()(double Preset::*) const { return Range(); }
+  std::string operator()(Fp32Grads Preset::*) const { return NamesIn<Fp32Grads>(kFp32GradNames); }
+  std::string operator()(AdapterSplit Strategy::*) const {
+    return NamesIn<AdapterSplit>(kAdapterSplitNames);
+  }
+  std::string operator()(List<int> Preset::*) const { return "numbers"; }
+  std::string operator()(List<Recompute> Preset::*) const { return "kinds of recomputation"; }
+  template <class E>
+  std::string operator()(List<E> Preset::*) const {
+    return "some of " + NamesIn(NamesOf<E>());
+  }
+
+ private:
+  std::string Range() const { return fmt::format("{} to {}", row.min, row.max); }
+};
+
+}  // namespace
+
+std::vector<FactForm> FactForms() {
+  std::vector<FactForm> forms;
+  for (const FactRow& row : kFacts) {
+    if (std::string_view(row.section) != "offers")
+      forms.push_back({row.Name(), row.key, std::visit(FormWords{row}, row.member)});
+  }
+  return forms;
+}
+
+std::string FactValueText(const std::string& value) {
+  if (value == "true") return "on";
+  return value == "false" ? "off" : value.empty() ? "none" : value;
 }
 
 void SetFacts(std::string_view assignments, FrameworkPreset* preset) {

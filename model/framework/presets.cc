@@ -181,9 +181,22 @@ Strategy FrameworkPreset::Complete(const Strategy& degrees, const Workload& work
   return s;
 }
 
+// TransformerEngine pytorch/attention/dot_product_attention/utils.py, get_attention_backend: cuDNN's kernels run from
+// compute capability 8.0 on and are preferred to flash-attn's from 9.0 on.
+bool FusedFirst(AttentionKernel kernel, const GpuProfile& gpu) {
+  constexpr double kHopper = 9.0;
+  const bool cudnn =
+      kernel == AttentionKernel::kCudnn || kernel == AttentionKernel::kCudnnDeterministic;
+  const bool older = gpu.compute_capability > 0 && gpu.compute_capability < kHopper;
+  return gpu.AttentionRate(kernel) > 0 && !(cudnn && older);
+}
+
 std::optional<AttentionKernel> FrameworkPreset::FusedAttention(const GpuProfile& gpu) const {
-  const auto found = std::ranges::find_if(
-      attention, [&](AttentionKernel kernel) { return gpu.AttentionRate(kernel) > 0; });
+  auto found = std::ranges::find_if(
+      attention, [&](AttentionKernel kernel) { return FusedFirst(kernel, gpu); });
+  if (found == attention.end())
+    found = std::ranges::find_if(
+        attention, [&](AttentionKernel kernel) { return gpu.AttentionRate(kernel) > 0; });
   return found == attention.end() ? std::nullopt : std::optional(*found);
 }
 

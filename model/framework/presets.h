@@ -98,13 +98,17 @@ struct FrameworkPreset {
   bool fused_norm = true;  // without a compiler, too: an RMS norm is one kernel
   // Weights, gradients and the residual stream stay in fp32: norms run in it, and products read casts.
   bool autocast = false;
-  bool compile_loss = false;     // the loss is one kernel per direction on logits in 16 bits
-  bool padded_vocab = false;     // rows of the vocabulary are padded to what products like
-  std::vector<Fp8> fp8_weights;  // recipes whose weights it holds and gathers in 8 bits
-  int fp8_weights_zero = 0;      // the least ZeRO stage with which it can, on several ranks
-  Strategy defaults;             // knobs; degrees are all 1
-  bool master_weights = true;    // Workload::master_weights of its runs
-  double dropout = 0;            // of runs whose settings do not name any
+  bool fused_gate = true;      // of a gated layer: silu(x) y is one kernel
+  bool repeats_keys = false;   // standard attention copies keys and values for the heads of a group
+  bool scores_buffer = false;  // one buffer of scores is kept for the sums of standard attention
+  bool dummy_weight_gradients = false;  // one of each shape of its products is kept for autograd
+  bool compile_loss = false;            // the loss is one kernel per direction on logits in 16 bits
+  bool padded_vocab = false;            // rows of the vocabulary are padded to what products like
+  std::vector<Fp8> fp8_weights;         // recipes whose weights it holds and gathers in 8 bits
+  int fp8_weights_zero = 0;             // the least ZeRO stage with which it can, on several ranks
+  Strategy defaults;                    // knobs; degrees are all 1
+  bool master_weights = true;           // Workload::master_weights of its runs
+  double dropout = 0;                   // of runs whose settings do not name any
   std::vector<FrameworkAlias> aliases;
   std::vector<PublishedAs> published_as;
   std::map<std::string, FrameworkFact> facts;  // by "offers.zero", "defaults.dropout"
@@ -141,6 +145,9 @@ struct FrameworkPreset {
   bool LacksCodes(int zero) const;
 };
 
+// The kernel runs on the chip, and frameworks that have another one too do not leave it for that.
+bool FusedFirst(AttentionKernel kernel, const GpuProfile& gpu);
+
 // Reads the keys description, offers, defaults, aliases and published_as of a profile file over what
 // it inherits. Mistakes go to the node's diagnostics.
 void ReadPreset(const Node& root, const std::string& id, const std::string& file,
@@ -153,6 +160,13 @@ inline constexpr const char* kOwnFact =
 void SetFacts(std::string_view assignments, FrameworkPreset* preset);
 // Names of the facts that SetFacts() knows: "attention".
 std::vector<std::string> FactNames();
+// A fact that SetFacts() knows, and the values that it takes, in words: "on, off".
+struct FactForm {
+  std::string name, key, takes;  // "facts.attention", "attention"
+};
+std::vector<FactForm> FactForms();
+// A value of FrameworkFact as --fact takes it.
+std::string FactValueText(const std::string& value);
 
 // fp16 or bf16: gradients may be kept in more bits, and attention is fused where nobody says otherwise.
 inline bool InHalf(Precision precision) {

@@ -2,6 +2,8 @@
 // Calibrated constants of a training framework, read from calib/profiles/framework.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -74,8 +76,9 @@ struct FrameworkProfile {
   double data_nic_use = 1;      // NIC bandwidth of the data-parallel reduction over the benchmark's
   double data_nic_apart = 1;    // same, over data_nic_use, where EndsApart() (network.h)
   Bytes bucket;                 // gradients and weights are sent together up to so many bytes
-  Bytes bucket_per_rank;        // or up to so many per rank of the group, whichever is more
-  double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
+  // Where a framework counts parameters instead: up to so many, or so many per rank of the group, whichever is more.
+  double bucket_parameters = 0, bucket_parameters_per_rank = 0;
+  double data_exposed = 1;  // part of the data-parallel reduction that is not hidden
   double data_exposed_replicas =
       1;                   // same, of whole replicas (model/lower/overlap.h), where software that
                            // else reduces at the end offers a reduction beside the backward pass
@@ -106,6 +109,11 @@ struct FrameworkProfile {
   double residual_high = 1;  // 90 % quantile
 };
 
+// Of how many parameters a bucket of a group is; 0: Framework::bucket says how many bytes.
+inline double BucketParameters(const FrameworkProfile& framework, int64_t ranks) {
+  return std::max(framework.bucket_parameters,
+                  framework.bucket_parameters_per_rank * static_cast<double>(ranks));
+}
 // NIC bandwidth of the data-parallel reduction over the benchmark's.
 inline double ReductionNicUse(const FrameworkProfile& framework, bool ends_apart) {
   return framework.data_nic_use * (ends_apart ? framework.data_nic_apart : 1.0);

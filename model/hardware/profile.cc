@@ -58,6 +58,7 @@ void ReadCollective(const Node& rows, const std::string& collective, GpuProfile*
 }
 
 void ReadTables(const Node& root, GpuProfile* profile) {
+  profile_reader::ReadText(root, "memory_note", &profile->memory_note);
   (void)root.Find("calibration");  // of `plan calibrate`: calib/fit/calibration_record.h
   if (const std::optional<Node> collectives = root.Find("collectives")) {
     for (const std::string& name : collectives->Keys())

@@ -103,6 +103,7 @@ struct GpuProfile {
   // Backward rate of a deterministic kernel over that of the same one without; 0: not known, taken as 1.
   double attention_deterministic_fa2 = 0, attention_deterministic_cudnn = 0;
   double overlap_slowdown = 0;       // compute time lost per second of collective beside it
+  std::string memory_note;           // what is known of its memory and not modelled; may be empty
   double compute_capability = 0;     // CUDA's, such as 8.6; 0: not a chip of that kind
   double ring_efficiency = 0;        // bus bandwidth of a ring over the scale-up rate
   double nvls_efficiency = 0;        // same for in-switch reduction; 0: the chip has none

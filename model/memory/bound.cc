@@ -152,15 +152,16 @@ SizeForm End(const StageView& view) {
 }
 
 SizeForm Step(const StageView& view, SizeForm ChunkForm::*part = &ChunkForm::step) {
-  SizeForm step;
+  SizeForm step, once;  // the latter: of the chunk that has most of it
   for (int place = 0; place < kPlaces; ++place) {
     const double chunks = view.slots.chunks[place];
     if (chunks == 0) continue;
+    if (view.Base(place).once.fixed > once.fixed) once = view.Base(place).once;
     step += view.Base(place).*part * chunks;
     if (const ChunkForm* per_layer = view.PerLayer(place))
       step += per_layer->*part * view.slots.layers[place];
   }
-  return step;
+  return part == &ChunkForm::step ? step + once : step;
 }
 
 }  // namespace

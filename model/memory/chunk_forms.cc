@@ -27,6 +27,7 @@ class FormReader {
   ChunkForm Read() {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) Place(static_cast<ir::BufferId>(b));
     if (allocation_.gradient_copy > 0) GradientCopies();
+    if (allocation_.dummies) form_.once.fixed = ShapesOfGradients(program_);
     const int blocks = static_cast<int>(usage_.by_block.size());
     if (allocation_.holding.static_layout) {
       for (int block = 0; block < blocks; ++block) Scratch(block);
@@ -73,9 +74,8 @@ class FormReader {
     const ir::Buffer& buffer = program_.buffers[id];
     if (ir::OnHost(buffer)) return;
     if (buffer.life == ir::Life::kStep) {
-      const bool of_stage =
-          buffer.cls == ir::BufferClass::kScalar;  // a few bytes, whatever the number of its chunks
-      if (!of_stage) form_.step += SizeOf(id);
+      if (buffer.cls != ir::BufferClass::kScalar)  // a few bytes, whatever the number of its chunks
+        form_.step += SizeOf(id);
       if (ComesLate(buffer, allocation_.holding)) form_.late += SizeOf(id);
       return;
     }
@@ -170,6 +170,7 @@ template <class Op>
 void EachForm(ChunkForm& a, const ChunkForm& b, const Op& op) {
   op(a.step, b.step);
   op(a.late, b.late);
+  op(a.once, b.once);
   op(a.end, b.end);
   for (int g = 0; g < kSlackGroups; ++g) {
     for (int k = 0; k < kFrameKinds; ++k) op(a.frames[g][k], b.frames[g][k]);
@@ -220,7 +221,7 @@ std::vector<OpForm> Grown(const std::vector<OpForm>& two, const std::vector<OpFo
 ChunkForm WithoutTransients(const ChunkForm& form) {
   ChunkForm sums;
   sums.step = form.step;
-  sums.late = form.late;
+  sums.late = form.late, sums.once = form.once;
   sums.frames = form.frames;
   sums.end = form.end;
   return sums;

@@ -47,6 +47,7 @@ struct ChunkForm {
   FrameForms frames{};         // one micro-batch each
   std::vector<MaxForm> rings;  // by ring slot
   MaxForm scratch;             // of the blocks that run per micro-batch
+  SizeForm once;               // of a stage, however many such chunks it has: dummy gradients
   SizeForm end;                // scratch of the block that ends the step
   std::array<std::vector<OpForm>, kCallKinds>
       ops;  // without a static layout; in the end those that can be fullest

@@ -145,6 +145,10 @@ std::string OnTopVerdict(const StageMemory& stage) {
     text += fmt::format(", copies of gradients {}", Format(peak.gradient_copies));
   if (peak.buckets.value > 0)
     text += fmt::format(", buckets of reductions {}", Format(peak.buckets));
+  if (peak.dummies.value > 0)
+    text += fmt::format(", dummy weight gradients {}", Format(peak.dummies));
+  if (peak.scores.value > 0)
+    text += fmt::format(", the buffer of attention scores {}", Format(peak.scores));
   return text;
 }
 
@@ -155,7 +159,7 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
   const StageMemory& stage = report.peak();
   const double budget =
       (limits.capacity - report.workspaces - report.context).value / (1.0 + limits.fragmentation) -
-      (stage.need.gradient_copies + stage.need.buckets).value;
+      stage.need.kept().value;
   const auto overflow = FirstOverflow(plan, program, layout, limits.allocation,
                                       static_cast<int64_t>(std::max(0.0, budget)));
   // `kept`: what the text does not name, beside the tensors.
@@ -181,8 +185,7 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
   return fmt::format(
       "out of memory on stage {}{}: {} live when {} {}; capacity {}{}", program.stage,
       overflow->first_step ? " in the first step, before the optimizer's states" : "", Format(live),
-      moment.words, needs, Format(report.capacity),
-      overhead(live, stage.need.gradient_copies + stage.need.buckets));
+      moment.words, needs, Format(report.capacity), overhead(live, stage.need.kept()));
 }
 
 }  // namespace
@@ -198,6 +201,7 @@ MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) 
   limits.communicator = framework.memory_communicator;
   limits.allocation = AllocationOf(framework);
   limits.nearly_full = framework.memory_nearly_full;
+  limits.not_modelled = gpu.memory_note;
   return limits;
 }
 
@@ -246,6 +250,7 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& of_all, int 
   report.fragmentation = allocated * limits.fragmentation;
   report.total = limits.Total(allocated, communicators);
   report.capacity = limits.capacity;
+  report.not_modelled = limits.not_modelled;
   report.fits = limits.Fits(allocated, communicators);
   report.nearly_full = report.fits && report.total > limits.WithMargin();
   report.verdict = report.fits ? FitsVerdict(report, limits.nearly_full)

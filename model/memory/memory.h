@@ -83,6 +83,7 @@ struct MemoryReport {
   bool fits = false;
   bool nearly_full = false;  // fits, but so closely that the verdict is not reliable
   std::string verdict;       // one sentence for the user
+  std::string not_modelled;  // of the GPU's memory, in words; may be empty
 
   const StageMemory& peak() const { return stages[fullest]; }
 };
@@ -96,9 +97,10 @@ struct MemoryLimits {
   Bytes communicator;        // each
   Allocation allocation;
   double nearly_full =
-      1;              // share of the capacity above which software retries, slows down or fails
-  Bytes host_memory;  // of a node; 0: not known
-  int ranks_per_node = 1;  // that share it
+      1;  // share of the capacity above which software retries, slows down or fails
+  std::string not_modelled;  // GpuProfile::memory_note
+  Bytes host_memory;         // of a node; 0: not known
+  int ranks_per_node = 1;    // that share it
   // Capacity and context by stage, where they differ; empty: the above.
   std::vector<GpuMemory> of_stages;
 

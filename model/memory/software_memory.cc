@@ -3,6 +3,8 @@
 #include "model/memory/software_memory.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <set>
 
 #include "model/framework/presets.h"
@@ -46,6 +48,19 @@ double PairsOf(const ir::Program& program) {
   return 0;
 }
 
+// Bytes of the largest scores that an op of attention leaves.
+double ScoresOf(const ir::Program& program) {
+  double most = 0;
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Op& op : block.ops) {
+      if (op.kind != ir::OpKind::kAttn || op.attrs.Get(ir::Attr::kFlash) != 0) continue;
+      const ir::Buffer& scores = program.buffers[program.views[op.out[1]].buffer];
+      most = std::max(most, static_cast<double>(ir::BufferBytes(scores)));
+    }
+  }
+  return most;
+}
+
 // `live` bytes at an op of the loss.
 void AtLoss(const ir::Program& program, const ir::Op& op, StepPlace place, double live,
             StageDemand* demand) {
@@ -68,7 +83,9 @@ Allocation AllocationOf(const FrameworkProfile& framework) {
           framework.memory_gradient_copy,
           framework.memory_reducer,
           framework.memory_moments_late > 0.5 && !framework.static_layout,
-          framework.memory_mask};
+          framework.memory_mask,
+          framework.preset != nullptr && framework.preset->dummy_weight_gradients,
+          framework.preset != nullptr && framework.preset->scores_buffer};
 }
 
 std::vector<int64_t> FirstStepBytes(const ir::Program& program, const Allocation& allocation) {
@@ -85,16 +102,42 @@ std::vector<int64_t> FirstStepBytes(const ir::Program& program, const Allocation
 }
 
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program) {
+  std::set<int32_t> full_gradients;  // units
+  for (const ir::Buffer& buffer : program.buffers) {
+    if (buffer.cls == ir::BufferClass::kGrad && !IsHalf(buffer.dtype))
+      full_gradients.insert(buffer.unit);
+  }
   std::vector<ir::BufferId> weights;
-  bool full_gradients = false;
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
     const ir::Buffer& buffer = program.buffers[b];
-    if (buffer.cls == ir::BufferClass::kGrad)
-      full_gradients = full_gradients || !IsHalf(buffer.dtype);
-    if (buffer.cls == ir::BufferClass::kParam && IsHalf(buffer.dtype))
+    if (buffer.cls == ir::BufferClass::kParam && IsHalf(buffer.dtype) &&
+        full_gradients.contains(buffer.unit))
       weights.push_back(static_cast<ir::BufferId>(b));
   }
-  return full_gradients ? weights : std::vector<ir::BufferId>();
+  return weights;
+}
+
+double ShapesOfGradients(const ir::Program& program) {
+  std::map<int32_t, int64_t> element;  // bytes, by unit
+  for (const ir::Buffer& buffer : program.buffers) {
+    if (buffer.cls == ir::BufferClass::kParam) element[buffer.unit] = ir::DtypeBytes(buffer.dtype);
+  }
+  std::set<std::array<int64_t, 3>> shapes;
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Op& op : block.ops) {
+      if (op.kind != ir::OpKind::kMatmul) continue;
+      const ir::Buffer& out = program.buffers[program.views[op.out.front()].buffer];
+      if (out.cls != ir::BufferClass::kGrad && out.cls != ir::BufferClass::kGradTransient) continue;
+      // Weights in 8 bits call themselves bf16.
+      const int64_t bytes = std::max<int64_t>(2, out.unit < 0 ? 2 : element[out.unit]);
+      shapes.insert({static_cast<int64_t>(op.attrs.Get(ir::Attr::kM)),
+                     static_cast<int64_t>(op.attrs.Get(ir::Attr::kN)), bytes});
+    }
+  }
+  double sum = 0;
+  for (const auto& [rows, columns, bytes] : shapes)
+    sum += static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(bytes);
+  return sum;
 }
 
 bool ReadsLogits(ir::OpKind kind) {
@@ -108,7 +151,9 @@ StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir:
   demand.half_weights = HalfWeights(program);
   demand.arena = static_cast<double>(layout.arena_bytes);
   demand.reduced = ReducedGradients(program);
+  demand.shapes = ShapesOfGradients(program);
   demand.pairs = PairsOf(program);
+  demand.scores = ScoresOf(program);
   LiveWalk walk(plan, program, layout, holding, HeldBytes(program, holding));
   walk.Run([&](StepPlace place, int64_t, int64_t during) {
     const auto live = static_cast<double>(during);
@@ -147,6 +192,8 @@ StagePeak PeakOf(const StageDemand& demand, const Allocation& allocation) {
   }
   peak.gradient_copies = Bytes(allocation.gradient_copy * demand.half_weights);
   peak.buckets = Bytes(allocation.reducer * demand.reduced);
+  if (allocation.dummies) peak.dummies = Bytes(demand.shapes);
+  if (allocation.scores) peak.scores = Bytes(demand.scores);
   return peak;
 }
 

@@ -22,7 +22,7 @@ double TimesHeld(ir::OpKind kind, const Holding& holding) {
     case ir::OpKind::kRmsNorm:  // 2 bytes, and 4 of its factor; or 2 of that and 4 of the input
       return !holding.eager_norm ? 1 : holding.fp32_residual ? 3 : 4;
     case ir::OpKind::kSwiglu:
-      return holding.eager ? 2 : 1;
+      return holding.eager || holding.gate_apart ? 2 : 1;
     default:
       return 1;
   }
@@ -33,6 +33,12 @@ double TimesHeld(ir::OpKind kind, const Holding& holding) {
 double TimesRotated(const ir::Op& op) {
   const double queries = op.attrs.Get(ir::Attr::kNh), keys = op.attrs.Get(ir::Attr::kKv);
   return 1 + (queries + keys) / (queries + 2 * keys);
+}
+
+// Of queries, keys and values in one product, when each head has a copy of its keys and values.
+double TimesRepeated(const ir::Op& op) {
+  const double heads = op.attrs.Get(ir::Attr::kNh), keys = op.attrs.Get(ir::Attr::kKv);
+  return 1 + 2 * heads / (heads + 2 * (keys > 0 ? keys : heads));
 }
 
 class Factors {
@@ -66,6 +72,9 @@ class Factors {
     const ir::BufferId out = BufferOf(op.out.front());
     Raise(out, TimesHeld(op.kind, holding_));
     if (op.phase == ir::Phase::kBackward) return;
+    if (holding_.keys_repeated && op.kind == ir::OpKind::kAttn &&
+        op.attrs.Get(ir::Attr::kFlash) == 0)
+      Raise(BufferOf(op.in.front()), TimesRepeated(op));
     if (op.kind == ir::OpKind::kQkNorm)
       normed_.insert(out);  // the plan has what is normed beside it
     if (holding_.rotated_apart && op.kind == ir::OpKind::kRope && op.in.size() == 1 &&
@@ -86,6 +95,15 @@ class Factors {
   std::set<ir::BufferId> normed_;         // products whose queries and keys are normed
   std::map<ir::BufferId, int16_t> sums_;  // residual sums, and their layer
 };
+
+// Frozen weights have no fp32 copy that their shards in 16 bits could be cast from.
+std::set<int32_t> UnitsWithMasters(const ir::Program& program) {
+  std::set<int32_t> units;
+  for (const ir::Buffer& buffer : program.buffers) {
+    if (buffer.cls == ir::BufferClass::kMaster) units.insert(buffer.unit);
+  }
+  return units;
+}
 
 // One of several stages of a pipeline.
 bool IsStage(const ir::Program& program) {
@@ -113,6 +131,8 @@ Holding HoldingOf(const FrameworkProfile& framework) {
     holding.eager_norm = holding.eager && !framework.preset->fused_norm;
     holding.gathers_stay = framework.preset->reduce_once_in_pipelines;
     holding.rotated_apart = !framework.preset->defaults.split_products;
+    holding.gate_apart = !framework.preset->fused_gate;
+    holding.keys_repeated = framework.preset->repeats_keys;
   }
   return holding;
 }
@@ -120,13 +140,12 @@ Holding HoldingOf(const FrameworkProfile& framework) {
 std::vector<int64_t> HeldBytes(const ir::Program& program, const Holding& holding) {
   std::vector<int64_t> bytes(program.buffers.size());
   const std::vector<double> factors = Factors(program, holding).Of();
-  bool masters = false;
-  for (const ir::Buffer& buffer : program.buffers)
-    masters = masters || buffer.cls == ir::BufferClass::kMaster;
+  const std::set<int32_t> masters = UnitsWithMasters(program);
   for (std::size_t b = 0; b < bytes.size(); ++b) {
     const ir::Buffer& buffer = program.buffers[b];
-    const bool cast = holding.cast_shards && masters && buffer.cls == ir::BufferClass::kParam &&
-                      buffer.unit_shard_axis >= 0 && ir::DtypeBytes(buffer.dtype) == 2;
+    const bool cast = holding.cast_shards && buffer.cls == ir::BufferClass::kParam &&
+                      buffer.unit_shard_axis >= 0 && ir::DtypeBytes(buffer.dtype) == 2 &&
+                      masters.contains(buffer.unit);
     if (ir::OnHost(buffer) || cast) continue;
     bytes[b] = static_cast<int64_t>(static_cast<double>(ir::BufferBytes(buffer)) * factors[b]);
   }

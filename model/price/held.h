@@ -4,7 +4,7 @@
 // The plan's runtime holds each buffer as it is written, gradients all through a step. Others do not; each difference is
 // a fact of a release (facts and constants of its profile, with the source):
 //   memory_gradients_late  zero_grad(set_to_none=True): a gradient exists from the first op of a micro-batch that names it
-//   memory_cast_shards     weights are kept in fp32 and cast where they are gathered: no shard in 16 bits
+//   memory_cast_shards     trained weights are kept in fp32 and cast where they are gathered: no shard of them in 16 bits
 //   reduce_once_in_pipelines  stages of torch.distributed.pipelining: weights that a backward pass gathers are
 //                          freed in the forward pass behind it at the earliest (set_reshard_after_backward(False))
 //   autocast               the residual stream is kept in fp32: 4 bytes where the plan has 2. With compile the sum between
@@ -12,6 +12,8 @@
 //   compile off            autograd keeps what lies between the operations of a chain: silu(x) of a gated layer, and with
 //                          fused_norm off what an RMS norm multiplies by its gain (in fp32 under autocast; else also its
 //                          input in fp32)
+//   fused_gate off         likewise silu(x) of a gated layer, whatever a compiler does elsewhere
+//   repeats_keys           standard attention reads copies of keys and values, one for each head (repeat_interleave)
 //   split_products off     values are a part of the product that also made queries and keys: it stays whole beside the
 //                          queries and keys that rotary positions write anew
 // calib/DERIVATIONS.md, section 6, counts these bytes over PyTorch's operations.
@@ -36,6 +38,8 @@ struct Holding {
   bool eager_norm = false;
   bool gathers_stay = false;
   bool rotated_apart = false;
+  bool gate_apart = false;
+  bool keys_repeated = false;
   auto operator<=>(const Holding&) const = default;
 };
 Holding HoldingOf(const FrameworkProfile& framework);

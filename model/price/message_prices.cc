@@ -87,8 +87,8 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
       terms.bandwidth = {framework.data_scaleup_use,
                          ReductionNicUse(framework, EndsApart(*setting_.cluster, shape)),
                          framework.algorithm};
-      terms.bucket =
-          std::max(framework.bucket.value, framework.bucket_per_rank.value * shape.ranks);
+      terms.bucket = framework.bucket.value;
+      terms.bucket_parameters = BucketParameters(framework, shape.ranks);
       return terms;
     case MessageRole::kStage:
       terms.bandwidth = {1.0, framework.pipeline_nic_use, ""};
@@ -109,7 +109,10 @@ PreparedMessage MessagePrices::Prepare(MessageRole role, Collective collective,
   message.collective =
       orrery::Prepare(collective, ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric,
                                               shape, message.terms.bandwidth, setting_.stretch));
-  if (message.terms.bucket > 0) message.of_bucket = message.Time(message.terms.bucket);
+  for (const int half : {0, 1}) {
+    const double bucket = message.terms.Bucket(half == 0 ? 2 : 4);
+    if (bucket > 0) message.of_bucket[half] = message.Time(bucket);
+  }
   return message;
 }
 

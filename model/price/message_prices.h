@@ -43,22 +43,29 @@ struct MessageTerms {
   }
   double hidden =
       0;  // share of the message that nobody waits for: fused with the kernels around it
-  double bucket = 0;  // bytes that are sent together; 0: each message alone
+  double bucket = 0;             // bytes that are sent together; 0: each message alone
+  double bucket_parameters = 0;  // or, where that is not 0, the parameters
+  // Bytes of a bucket whose elements have so many.
+  double Bucket(double element) const {
+    return bucket_parameters > 0 ? bucket_parameters * element : bucket;
+  }
 };
 
 // Collectives of one kind in one group, for any size. A group of one rank: everything is zero.
 struct PreparedMessage {
   PreparedCollective collective;
   MessageTerms terms;
-  double of_bucket = 0;  // seconds of a whole bucket
+  double of_bucket[2] = {0, 0};  // seconds of a whole bucket, with elements of 2 and of 4 bytes
 
   double Time(double bytes) const {
     return bytes > 0 ? terms.latency + terms.copy * bytes + collective.Time(bytes) : 0.0;
   }
-  // Of so many bytes in all, sent in buckets: each of them pays the latency.
-  double InBuckets(double bytes) const {
-    if (terms.bucket <= 0 || bytes <= terms.bucket) return Time(bytes);
-    return bytes / terms.bucket * of_bucket;
+  // Of so many bytes in all, sent in buckets: each of them pays the latency. `element`: bytes of a gradient or weight.
+  double InBuckets(double bytes, double element) const {
+    const double bucket = terms.Bucket(element);
+    if (bucket <= 0 || bytes <= bucket) return Time(bytes);
+    const double whole = element == 2 ? of_bucket[0] : element == 4 ? of_bucket[1] : Time(bucket);
+    return bytes / bucket * whole;
   }
 };
 

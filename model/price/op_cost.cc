@@ -180,7 +180,8 @@ double OpCost::Traffic(const TrafficShape& s) const {
       s.cast ? framework_->cast_traffic : promotion_ * framework_->elementwise_traffic;
   const FrameworkPreset& preset = *framework_->preset;
   const Chain& chain = preset.autocast && half_ ? s.autocast : s.plain;
-  const double bytes = s.bytes * (preset.compile      ? chain.compiled
+  const bool apart = !preset.compile || (s.gate && !preset.fused_gate);
+  const double bytes = s.bytes * (!apart              ? chain.compiled
                                   : preset.fused_norm ? chain.eager
                                                       : chain.eager_norm);
   return traffic * bytes / (stream_rate_ * CacheFactor(s.bytes)) + gap_;

@@ -66,6 +66,7 @@ struct TrafficShape {
   ProductType fused_with_norm = ProductType::kPlain;
   double fused_bytes = 0;
   bool cast = false;        // to 8 or 4 bits, or its scales
+  bool gate = false;        // silu(x) y, a kernel of its own even without a compiler, or not
   bool transposes = false;  // codes of weights, which it does not cast
   double one_way = 0;       // bytes of a cast along its rows alone, or across; 0: as `bytes`
 };

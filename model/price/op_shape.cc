@@ -141,10 +141,12 @@ TrafficShape Chained(const ir::Op& op, TrafficShape shape) {
       break;
     case OpKind::kSwiglu:
       shape.plain = shape.autocast = {1, 10.0 / 6, 10.0 / 6};
+      shape.gate = true;
       break;
     case OpKind::kSwigluBwd:
       shape.plain = {1, 18.0 / 10, 18.0 / 10};
       shape.autocast = {1, 26.0 / 10, 26.0 / 10};
+      shape.gate = true;
       break;
     default:
       break;

@@ -14,6 +14,8 @@ inline constexpr MemoryPart kMemoryParts[] = {
     {"loader_mask_bytes", "attention mask of the data loader"},
     {"gradient_copies_bytes", "half-precision copies of gradients"},
     {"buckets_bytes", "buckets of reductions"},
+    {"scores_buffer_bytes", "buffer of attention scores"},
+    {"dummy_gradients_bytes", "dummy weight gradients of TransformerEngine"},
     {"workspaces_bytes", "workspaces of libraries"},
     {"context_bytes", "framework context and communication buffers"},
     {"fragmentation_bytes", "allocator fragmentation"},

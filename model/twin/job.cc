@@ -17,11 +17,16 @@ Profiles LoadProfiles(const TopologySpec& topology, const std::string& framework
   }
   const auto [name, facts] = SplitReference(preset.name);
   const auto here = topology.framework_profiles.find(name);
-  return {LoadGpuProfile(topology.gpu),
-          LoadFabricProfile(topology.fabric_profile, topology.collectives, topology.gpu),
-          here != topology.framework_profiles.end()
-              ? LoadFrameworkProfile(WithFacts(here->second, facts))
-              : SelectFrameworkProfile(preset.name, topology.name, flash)};
+  Profiles profiles{LoadGpuProfile(topology.gpu),
+                    LoadFabricProfile(topology.fabric_profile, topology.collectives, topology.gpu),
+                    here != topology.framework_profiles.end()
+                        ? LoadFrameworkProfile(WithFacts(here->second, facts))
+                        : SelectFrameworkProfile(preset.name, topology.name, flash)};
+  // Whoever chose it: a chip that none of the framework's fused kernels runs on materialises the scores, too.
+  if (here == topology.framework_profiles.end() && flash &&
+      !FusesAttention(profiles.framework, profiles.gpu))
+    profiles.framework = SelectFrameworkProfile(preset.name, topology.name, false);
+  return profiles;
 }
 
 Job MakeJob(const ModelSpec& model, const Workload& work, const TopologySpec& topology,

@@ -379,7 +379,7 @@ TEST(List, NamesEveryEntryOfEveryCatalogue) {
   const json all = JsonOf({"list", "--json"});
   EXPECT_EQ(all["schema"], "orrery.list/1");
   for (const char* catalogue :
-       {"models", "topologies", "gpus", "fabrics", "frameworks", "framework-profiles"}) {
+       {"models", "topologies", "gpus", "fabrics", "frameworks", "facts", "framework-profiles"}) {
     std::string names;
     for (const json& entry : all[catalogue]) names += entry["name"].get<std::string>() + "\n";
     EXPECT_EQ(RunPlan({"list", catalogue, "--names"}).out, names);

@@ -2,10 +2,12 @@
 // Facts of a framework's release: what they do to the time of a step.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "model/framework/presets.h"
 #include "tests/cli/run_plan.h"
 
 namespace orrery {
@@ -155,6 +157,140 @@ TEST(Facts, AutocastAndCompilerSetTheTrafficOfAStep) {
   EXPECT_LT(blocks, 0.97 * eager);
   EXPECT_LT(step("ddp", "compile=on,autocast=off"), 0.99 * blocks);  // casts and fp32 residuals
   EXPECT_LT(step("ddp", "padded_vocab=on"), 0.9 * eager);            // 50,257 columns
+}
+
+// Standard attention is one release, whoever chose it: no fused kernel runs on V100.
+TEST(Facts, StandardAttentionIsTheSameByDefaultAndOnRequest) {
+  const auto predict = [](const std::vector<std::string>& more) {
+    const std::vector<std::string> words = {
+        "predict", "--model",       "gpt2-medium", "--topology",     "dgx1-v100", "--nodes",
+        "1",       "--framework",   "megatron",    "--precision",    "fp16",      "--seq-len",
+        "1024",    "--micro-batch", "4",           "--global-batch", "64",        "--json"};
+    return nlohmann::json::parse(RunPlan(With(words, more)).out);
+  };
+  const auto own = predict({}), stated = predict({"--attention", "standard"});
+  EXPECT_EQ(own["workload"]["release"], "megatron@2021");
+  EXPECT_EQ(stated["workload"]["release"], own["workload"]["release"]);
+  EXPECT_EQ(stated["prediction"]["step_time_s"], own["prediction"]["step_time_s"]);
+  EXPECT_EQ(stated["prediction"]["memory"], own["prediction"]["memory"]);
+}
+
+// A frozen model of 405 billion parameters: 94.5 GiB of shards on each of 8 ranks.
+TEST(Facts, FrozenWeightsUnderFsdpDoNotVanish) {
+  for (const char* framework : {"fsdp", "torchtitan", "huggingface@fsdp", "maxtext"}) {
+    const Outcome outcome = RunPlan(
+        {"predict", "--model",     "llama3-405b", "--topology",    "dgx-h100", "--nodes",
+         "1",       "--framework", framework,     "--zero",        "3",        "--precision",
+         "bf16",    "--lora-rank", "8",           "--micro-batch", "1",        "--global-batch",
+         "16",      "--seq-len",   "2048",        "--recompute",   "full",     "--json"});
+    EXPECT_EQ(outcome.code, 3) << framework;
+    const auto memory = nlohmann::json::parse(outcome.out)["prediction"]["memory"];
+    EXPECT_FALSE(memory["fits"].get<bool>()) << framework;
+    EXPECT_GT(memory["stages"][0]["live_at_peak"]["weights_bytes"].get<double>(), 94e9)
+        << framework;
+  }
+}
+
+std::string Predicted(const std::string& framework, const std::vector<std::string>& more) {
+  const Outcome outcome =
+      RunPlan(With({"predict", "--model", "llama2-7b", "--topology", "dgx-h100", "--nodes", "1",
+                    "--tp", "2", "--sequence-parallel", "on", "--micro-batch", "1",
+                    "--global-batch", "16", "--seq-len", "1024", "--framework", framework},
+                   more));
+  return Folded(outcome.code == 0 ? outcome.out : outcome.err);
+}
+bool Says(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
+
+TEST(Facts, BucketsAreSaidInTheUnitOfTheFrameworkAndWhereTheyHaveAnEffect) {
+  const std::string megatron = Predicted("megatron", {});
+  EXPECT_TRUE(Says(megatron, "in buckets of 40 million parameters, or 1 million per rank if that"))
+      << megatron;
+  EXPECT_TRUE(Says(Predicted("kempnerforge", {"--fact", "compile=on"}), "stated"));
+  EXPECT_FALSE(Says(Predicted("torchtitan", {"--zero", "3"}), "in buckets"));
+}
+
+TEST(Facts, WhatTheUserSaysOfReductionsIsNotAlsoAssumed) {
+  const std::string text = Predicted("megatron", {"--fact", "reduce_in_backward=off"});
+  EXPECT_TRUE(Says(text, "stated reduced in the backward pass, with ZeRO 1 after it")) << text;
+  EXPECT_EQ(text.find("reduced in the backward pass"), text.rfind("reduced in the backward pass"));
+}
+
+TEST(Facts, ThatHaveNoEffectOrContradictAreRefused) {
+  EXPECT_TRUE(
+      Says(Predicted("maxtext", {"--fact", "tp_overlap=on"}), "tp_overlap=on has no effect"));
+  EXPECT_TRUE(Says(Predicted("megatron", {"--fact", "attention=fa2", "--attention", "standard"}),
+                   "leave one of them out"));
+  const std::string unknown = Predicted("megatron", {"--fact", "deterministic=on"});
+  EXPECT_TRUE(Says(unknown, "frameworks have no fact 'deterministic'")) << unknown;
+  EXPECT_TRUE(Says(unknown, "plan list facts shows all")) << unknown;
+}
+
+TEST(Facts, AsyncTensorParallelismOfTorchTitanHasAnEffect) {
+  const std::string off = Predicted("torchtitan", {}),
+                    on = Predicted("torchtitan", {"--fact", "tp_overlap=on"});
+  const auto exposed = [](const std::string& text) {
+    return text.substr(text.find("step time"), 30);
+  };
+  EXPECT_TRUE(Says(on, "stated tp_overlap on"));
+  EXPECT_NE(exposed(off), exposed(on));
+}
+
+// Of two ways to say it the flag wins, and the answer says so; models with gates train without dropout by default.
+TEST(Facts, DropoutByFactIsPricedAndByFlagWins) {
+  const auto step = [](const std::vector<std::string>& more) {
+    const std::string text = Predicted("megatron", With(more, {"--json"}));
+    return nlohmann::json::parse(text)["prediction"]["step_time_s"].get<double>();
+  };
+  EXPECT_EQ(step({"--fact", "dropout=0.1"}), step({"--dropout", "0.1"}));
+  EXPECT_NE(step({"--fact", "dropout=0.1"}), step({}));
+  EXPECT_EQ(step({"--fact", "dropout=0.1", "--dropout", "0"}), step({"--dropout", "0"}));
+  EXPECT_TRUE(Says(Predicted("megatron", {"--fact", "dropout=0.1", "--dropout", "0"}),
+                   "stated dropout 0.1, --dropout 0 instead"));
+}
+
+TEST(Facts, AllAreListedWithTheirValues) {
+  const std::string text = RunPlan({"list", "facts"}).out;
+  for (const std::string& name : FactNames()) EXPECT_TRUE(Says(text, "  " + name + " ")) << name;
+  EXPECT_TRUE(Says(Folded(text), "tp_overlap on, off off on: nemo, nemo@2023")) << text;
+}
+
+// TransformerEngine: cuDNN's attention runs from compute capability 8.0 on, and is preferred from 9.0 on.
+TEST(Facts, CudnnsAttentionRunsOnAmpereForThoseWhoAskForIt) {
+  const auto predict = [](const std::vector<std::string>& more) {
+    const std::vector<std::string> words = {
+        "predict", "--model", "llama2-7b",   "--topology", "dgx-a100-80",    "--nodes", "1",
+        "--tp",    "2",       "--framework", "megatron",   "--global-batch", "16"};
+    const Outcome outcome = RunPlan(With(words, more));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return Folded(outcome.out);
+  };
+  EXPECT_TRUE(Says(predict({}), "assumed attention fa2"));
+  EXPECT_TRUE(Says(predict({"--fact", "attention=cudnn"}), "stated attention cudnn"));
+}
+
+TEST(Facts, TransformerEnginesDummyGradientsAreNamed) {
+  const auto memory = [](const std::vector<std::string>& more) {
+    const std::vector<std::string> words = {
+        "predict", "--model",     "llama3-405b", "--topology",    "dgx-h100", "--nodes",
+        "128",     "--framework", "nemo",        "--tp",          "1",        "--pp",
+        "16",      "--zero",      "1",           "--micro-batch", "1",        "--global-batch",
+        "512",     "--seq-len",   "2048",        "--recompute",   "full",     "--json"};
+    return nlohmann::json::parse(RunPlan(With(words, more)).out)["prediction"]["memory"];
+  };
+  // Maps of 18,432 x 16,384, 16,384 x 16,384, 106,496 x 16,384 and 16,384 x 53,248, and the table of the last stage.
+  const double h = 16384, layer = 2 * h * (18432 + h + 106496 + 53248), head = 2 * h * 128256;
+  const double dummies = memory({})["dummy_gradients_bytes"];
+  EXPECT_TRUE(dummies == layer || std::abs(dummies - layer - head) < 0.01 * head) << dummies;
+  EXPECT_EQ(memory({"--fact", "dummy_weight_gradients=off"})["dummy_gradients_bytes"], 0.0);
+}
+
+TEST(Facts, GrowthOnGaudiIsSaidNotToBeModelled) {
+  const Outcome outcome =
+      RunPlan({"predict", "--model", "bert-large", "--topology", "aws-dl1", "--nodes", "1"});
+  EXPECT_TRUE(Says(Folded(outcome.out), "not modelled memory grows during a run on Gaudi"))
+      << outcome.out << outcome.err;
 }
 
 }  // namespace

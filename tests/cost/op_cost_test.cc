@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "model/framework/presets.h"
+#include "model/price/message_prices.h"
 #include "model/price/op_shape.h"
 
 namespace orrery {
@@ -161,6 +162,26 @@ TEST_F(OpCostTest, TheLossReadsFourTimesAQuarterOfItsTraffic) {
   const OpCost cost(gpu_, framework_, Precision::kBf16);
   const double logits = 1e8;
   EXPECT_NEAR(cost.Loss({logits, 4}), cost.Stream(framework_.loss_traffic * logits), 1e-12);
+}
+
+// Megatron-Core counts parameters: 40 million, or a million per rank, in whatever type they travel.
+TEST_F(OpCostTest, BucketsOfMegatronAreOfParameters) {
+  const FabricProfile fabric;
+  const ClusterSummary cluster;
+  const MessagePrices prices({&gpu_, &fabric, &framework_, &cluster, {}});
+  const auto bucket = [&](int ranks, double element) {
+    return prices.TermsOf(MessageRole::kStep, Collective::kAllReduce, {ranks, 8, 1})
+        .Bucket(element);
+  };
+  EXPECT_EQ(bucket(8, 4), 160e6);
+  EXPECT_EQ(bucket(8, 2), 80e6);
+  EXPECT_EQ(bucket(512, 2), 1024e6);
+  framework_ = LoadFrameworkProfile("fsdp");
+  EXPECT_EQ(bucket(512, 2), 25.0 * 1024 * 1024);
+  framework_ = LoadFrameworkProfile("nanotron");
+  EXPECT_EQ(bucket(512, 4), 25.0 * 1024 * 1024);
+  framework_ = LoadFrameworkProfile("megatron@2021");
+  EXPECT_EQ(bucket(512, 4), 1e12);
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 7));
   const Holding autograd{false, true, true, true, true, true};
   Against arena(model, work, {{true}, 0, 0}), live(model, work, {{}, 0, 0}),
-      copies(model, work, {{}, 4, 2}), eager(model, work, {autograd, 10, 0});
+      copies(model, work, {{}, 4, 2, 0, false, 0, true}), eager(model, work, {autograd, 10, 0});
   const int cases = static_cast<int>(FromEnvironment("ORRERY_BOUND_CASES", 60));
   for (int i = 0; i < cases; ++i) {
     Strategy s = drawer.Draw(job, model, work);

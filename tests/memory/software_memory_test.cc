@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "model/arch/parameters.h"
 #include "model/memory/memory.h"
 #include "model/plan/ir/layout.h"
 #include "model/plan/lower/lower.h"
@@ -304,6 +305,101 @@ TEST(SoftwareMemory, GradientsAreCopiedWhereFullPrecisionOnesAccumulate) {
       2 * (12.0 * kHidden * kHidden + 13.0 * kHidden) + (kVocab + kSeq + 2.0) * kHidden;
   EXPECT_EQ(demand.half_weights, parameters);
   EXPECT_EQ(Allocated(demand, framework), demand.live + 2 * parameters);
+}
+
+// A job with adapters of rank 8, and bytes of its frozen weights on a rank.
+struct Adapted {
+  Job job = Gpt(3);
+  Adapted() {
+    job.work.precision = Precision::kBf16;
+    job.work.lora = {.rank = 8};
+  }
+  double Frozen() const {
+    const ir::Plan plan = job.Lowered();
+    double bytes = 0;
+    for (const ir::Buffer& buffer : plan.programs[0].buffers) {
+      if (buffer.cls != ir::BufferClass::kParam || buffer.unit < 0) continue;
+      const ir::Unit& unit = plan.programs[0].units[buffer.unit];
+      if (plan.params[unit.segments.front().param].frozen)
+        bytes += static_cast<double>(ir::BufferBytes(buffer));
+    }
+    return bytes;
+  }
+};
+
+// FSDP keeps trained weights in fp32 alone and casts what it gathers; frozen ones have no fp32 copy, so their shards stay.
+TEST(SoftwareMemory, ShardsOfFrozenWeightsAreHeldThoughTrainedOnesAreCast) {
+  Adapted adapted;
+  adapted.job.strategy.dp = 2;
+  adapted.job.strategy.zero = 3;
+  Holding cast;
+  cast.cast_shards = true;
+  const ir::Plan plan = adapted.job.Lowered();
+  const std::vector<int64_t> bytes = HeldBytes(plan.programs[0], cast);
+  double frozen = 0, trained = 0;
+  for (std::size_t b = 0; b < bytes.size(); ++b) {
+    const ir::Buffer& buffer = plan.programs[0].buffers[b];
+    if (buffer.cls != ir::BufferClass::kParam) continue;
+    const ir::Unit& unit = plan.programs[0].units[buffer.unit];
+    const bool is_frozen = plan.params[unit.segments.front().param].frozen;
+    (is_frozen ? frozen : trained) += static_cast<double>(bytes[b]);
+  }
+  EXPECT_GE(frozen, 2 * 3 * 12.0 * kHidden * kHidden /
+                        2);  // 2 bytes on two ranks, matrices of layers alone
+  EXPECT_EQ(frozen, adapted.Frozen());
+  EXPECT_EQ(trained, 0);
+}
+
+TEST(SoftwareMemory, GradientsOfFrozenWeightsHaveNoCopies) {
+  Adapted adapted;
+  adapted.job.strategy.fp32_grads = true;
+  const ModelSpec& model = adapted.job.model;
+  const double trained = 3.0 * AdapterParameters(model, adapted.job.work.lora);  // of three layers
+  EXPECT_EQ(adapted.job.Demands()[0].half_weights, trained);
+}
+
+// TransformerEngine keeps one gradient that nobody reads for each shape of weights, in their type.
+TEST(SoftwareMemory, DummyGradientsAreOneOfEachShape) {
+  Job job = Gpt(4);
+  job.strategy.fp32_grads = true;
+  job.model.vocab = 2 * kVocab;  // a table with another shape than the inner maps
+  const double h = kHidden;
+  EXPECT_EQ(job.Demands()[0].shapes, 2 * (3 * h * h + h * h + 2 * (4 * h * h) + 2 * kVocab * h));
+  job.strategy.tp = 2;
+  EXPECT_EQ(job.Demands()[0].shapes, (3 * h * h + h * h + 2 * (4 * h * h) + 2 * kVocab * h));
+  Allocation allocation;
+  const StageDemand demand = job.Demands()[0];
+  const Bytes without = PeakOf(demand, allocation).allocated();
+  allocation.dummies = true;
+  EXPECT_EQ((PeakOf(demand, allocation).allocated() - without).value, demand.shapes);
+  EXPECT_TRUE(AllocationOf(LoadFrameworkProfile("nemo")).dummies);
+  for (const char* without_it : {"nemo@2023", "megatron@2021", "megatron@deterministic", "nanotron",
+                                 "megatron-deepspeed", "fsdp"})
+    EXPECT_FALSE(AllocationOf(LoadFrameworkProfile(without_it)).dummies) << without_it;
+  Adapted adapted;  // frozen weights have no gradients
+  EXPECT_LT(adapted.job.Demands()[0].shapes, 2 * 16 * 12 * h);
+  EXPECT_GT(adapted.job.Demands()[0].shapes, 0);
+}
+
+TEST(SoftwareMemory, KeysAndValuesMayBeRepeatedAndGatesBeApart) {
+  Job job = Gpt(1);
+  job.strategy.flash_attention = false;
+  const ir::Plan plan = job.Lowered();
+  const auto held = [&](const Holding& holding, const std::string& name) {
+    const std::vector<int64_t> bytes = HeldBytes(plan.programs[0], holding);
+    int64_t sum = 0;
+    for (std::size_t b = 0; b < bytes.size(); ++b)
+      if (plan.programs[0].buffers[b].name == name) sum += bytes[b];
+    return sum;
+  };
+  Holding repeated;
+  repeated.keys_repeated = true;
+  const int64_t rows = kSeq * kBatch;
+  EXPECT_EQ(held({}, "l0.attn.in"), 2 * 3 * rows * kHidden);
+  EXPECT_EQ(held(repeated, "l0.attn.in"), 2 * 5 * rows * kHidden);
+  EXPECT_EQ(job.Demands()[0].scores, 2.0 * 8 * kBatch * kSeq * kSeq);
+  EXPECT_TRUE(HoldingOf(LoadFrameworkProfile("megatron@2023")).gate_apart);
+  EXPECT_FALSE(HoldingOf(LoadFrameworkProfile("megatron@2021")).gate_apart);
 }
 
 TEST(SoftwareMemory, ShardedGradientsLieInsideTheWholeOnes) {

@@ -71,7 +71,7 @@ double Fold::LateInWalk(const NextGathers& own, int chunks) const {
 Fold::NextGathers Fold::GathersOf(int stage, double bytes) const {
   NextGathers gathers;
   gathers.bytes = bytes;
-  gathers.all = data_->Of(stage).all_gather.InBuckets(bytes);
+  gathers.all = data_->Of(stage).all_gather.InBuckets(bytes, outline_.weight_bytes);
   gathers.awaited = outline_.end_gather_overlaps ? Awaited().gathers * gathers.all : gathers.all;
   return gathers;
 }

@@ -53,12 +53,14 @@ double Fold::Reduction(double parameters) const {
     case PlanOutline::Reduction::kNone:
       return 0;
     case PlanOutline::Reduction::kAllReduce:
-      return data_->all_reduce.InBuckets(bytes);
+      return data_->all_reduce.InBuckets(bytes, outline_.gradient_bytes);
     case PlanOutline::Reduction::kReduceScatter:
-      return data_->reduce_scatter.InBuckets(bytes) +
-             (outline_.reduces_outer ? data_->outer_all_reduce.InBuckets(bytes / data_->dp) : 0.0);
+      return data_->reduce_scatter.InBuckets(bytes, outline_.gradient_bytes) +
+             (outline_.reduces_outer
+                  ? data_->outer_all_reduce.InBuckets(bytes / data_->dp, outline_.gradient_bytes)
+                  : 0.0);
     case PlanOutline::Reduction::kBetweenGroups:
-      return data_->outer_all_reduce.InBuckets(bytes / data_->dp);
+      return data_->outer_all_reduce.InBuckets(bytes / data_->dp, outline_.gradient_bytes);
   }
   return 0;
 }
@@ -126,7 +128,8 @@ double Fold::HeldBack(double layers, double passes) const {
   const PreparedMessage& message = outline_.reduction == PlanOutline::Reduction::kAllReduce
                                        ? data_->all_reduce
                                        : data_->reduce_scatter;
-  const double reduction = (1 - Awaited().reductions) * message.InBuckets(bytes);
+  const double reduction =
+      (1 - Awaited().reductions) * message.InBuckets(bytes, outline_.gradient_bytes);
   const double kernels =
       one_communicator_ ? hides_backward_ : BesideLayer(table_.layer.backward, backward_);
   const double later = gather_.seconds + reduction - std::max(kernels, gather_.seconds);
@@ -231,7 +234,7 @@ double Fold::Rate() const {
     return room;
   const double bytes = table_.TrainedOfLayer() * outline_.gradient_bytes;
   const double beside = 1 - Awaited().reductions;
-  const double inner = beside * data_->reduce_scatter.InBuckets(bytes);
+  const double inner = beside * data_->reduce_scatter.InBuckets(bytes, outline_.gradient_bytes);
   const double all = beside * Reduction(table_.TrainedOfLayer());
   return all > 0 ? room * all / std::max(all, inner + gather_.seconds) : room;
 }
@@ -298,7 +301,8 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
 // Seconds in which the first and the last stage add up the gradients of a table that both hold.
 double Fold::Tied(const PreparedMessage& message) const {
   if (!outline_.ties_stages) return 0;
-  return message.InBuckets(table_.embedding_parameters / outline_.shards * outline_.gradient_bytes);
+  return message.InBuckets(table_.embedding_parameters / outline_.shards * outline_.gradient_bytes,
+                           outline_.gradient_bytes);
 }
 
 // Of them, the watched rank's own; then it waits for other ranks. The stages between the first and the last one only wait.

@@ -44,7 +44,8 @@ ir::ViewId LargerSide(const ir::Op& op) {
 Message MessageOf(const ir::Plan& plan, const ir::Program& program, const ir::Op& op, double share,
                   Part part) {
   const ir::ViewId view = LargerSide(op);
-  const ir::BufferClass cls = program.buffers[At(program.views[At(view)].buffer)].cls;
+  const ir::Buffer& buffer = program.buffers[At(program.views[At(view)].buffer)];
+  const ir::BufferClass cls = buffer.cls;
   const bool one_use = cls == ir::BufferClass::kGradTransient || cls == ir::BufferClass::kGathered;
   const bool backward = op.phase == ir::Phase::kBackward || op.phase == ir::Phase::kWeightGrad;
   return {CollectiveOf(op.kind),
@@ -53,7 +54,8 @@ Message MessageOf(const ir::Plan& plan, const ir::Program& program, const ir::Op
                  op.attrs.Get(ir::Attr::kWhole) != 0),
           backward,
           share,
-          part};
+          part,
+          static_cast<double>(ir::DtypeBytes(buffer.dtype))};
 }
 
 }  // namespace

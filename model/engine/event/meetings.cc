@@ -257,7 +257,8 @@ class TableBuilder {
     const MessagePrices prices = prices_.With(stretch);
     const MessageTerms terms =
         prices.TermsOf(message.role, message.collective, shape, message.backward);
-    if (terms.bucket > 0) bytes = std::min(terms.bucket, StepBytes(line, message));
+    const double bucket = terms.Bucket(message.element);
+    if (bucket > 0) bytes = std::min(bucket, StepBytes(line, message));
     MessagePrice price = prices.Price(message.role, message.collective, shape, bytes);
     price.latency *= message.bytes / bytes;
     return price;

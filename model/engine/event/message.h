@@ -23,6 +23,7 @@ struct Message {
   bool backward = false;  // inside a backward pass
   double share = 1;       // of its bytes and latency that this exchange moves
   Part part = Part::kWhole;
+  double element = 0;  // bytes of a gradient or weight in it
   auto operator<=>(const Message&) const = default;
 };
 

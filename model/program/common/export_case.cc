@@ -21,13 +21,15 @@ exchange::Case CaseOf(const report::Job& job, const Strategy& strategy, int64_t 
   if (std::ssize(hosts) >= nodes) layout.hosts.assign(hosts.begin(), hosts.begin() + nodes);
   layout.framework = job.request.framework;
   layout.tp_overlap = FindFramework(job.request.framework).tp_overlap;
+  const auto taken = FindFramework(job.request.framework).FusedAttention(job.profiles.gpu);
   for (const auto& [name, kernel] : kAttentionKernelNames) {
-    if (job.profiles.gpu.AttentionRate(kernel) > 0) layout.chip_attention.push_back(kernel);
+    if (FusedFirst(kernel, job.profiles.gpu) || kernel == taken)
+      layout.chip_attention.push_back(kernel);
   }
   const FrameworkProfile& framework = job.profiles.framework;
-  layout.bucket_bytes =
-      std::max(framework.bucket.value,
-               framework.bucket_per_rank.value * static_cast<double>(strategy.data_parallel()));
+  const bool whole = !InHalf(layout.work.precision) || strategy.fp32_grads;
+  const double parameters = BucketParameters(framework, strategy.data_parallel());
+  layout.bucket_bytes = parameters > 0 ? parameters * (whole ? 4 : 2) : framework.bucket.value;
   if (layout.bucket_bytes > 1e12) layout.bucket_bytes = 0;  // all at once
   return layout;
 }

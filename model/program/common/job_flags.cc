@@ -90,7 +90,7 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
       Words::kFramework);
   flags->Value(&fact, "--fact", "KEY=VALUE,...",
                "facts of this release or recipe of the framework, such as tp_overlap=on or "
-               "attention=fa2; `plan list frameworks` shows them");
+               "attention=fa2; `plan list facts` shows them");
   if (!cluster) return;
   flags->Group("The cluster");
   flags->Value(&topology, "--topology", "NAME",

@@ -80,6 +80,23 @@ void JobMaker::SetAttention() {
   }
   const auto& facts = FindFramework(request_.framework).facts;
   const bool own = facts.at("facts.attention").file == kOwnFact;
+  if (own && attention_ && !flash) {
+    diagnostics_.Error(flags_.fact.where,
+                       fmt::format("--attention standard has no fused kernel, and --fact names {}",
+                                   facts.at("facts.attention").value),
+                       "leave one of them out");
+    diagnostics_.ThrowIfAny();
+  }
+  const bool overlaps =
+      facts.at("facts.tp_overlap").file == kOwnFact && facts.at("facts.tp_overlap").value == "true";
+  if (overlaps && framework.sequence_overlap <= 0) {
+    diagnostics_.Error(flags_.fact.where,
+                       fmt::format("tp_overlap=on has no effect: collectives of tensor parallelism "
+                                   "beside products are not modelled for {}",
+                                   SplitReference(request_.framework).name),
+                       "of megatron, nemo and torchtitan they are");
+    diagnostics_.ThrowIfAny();
+  }
   if (own && !kernel) {
     diagnostics_.Error(flags_.fact.where,
                        fmt::format("attention by {} does not run on {}",
@@ -126,6 +143,10 @@ void JobMaker::SetDropout() {
   double& rate = job_.request.work.dropout;
   if (dropout_) {
     rate = *dropout_;
+  } else if (const auto& fact = FindFramework(request_.framework).facts.at("defaults.dropout");
+             fact.file == kOwnFact) {
+    rate =
+        FindFramework(request_.framework).dropout;  // also of models that train without by default
   } else if (const auto by_model = job_.model.defaults.dropout) {
     rate = *by_model;
     FromModel(fmt::format("dropout {}", rate), "--dropout");

@@ -24,8 +24,9 @@ using Parts = std::array<Bytes, std::size(kMemoryParts)>;
 // In the order of kMemoryParts.
 Parts PartsOf(const MemoryReport& memory) {
   const auto& need = memory.peak().need;
-  return {need.gaps,    need.loss_copies,  need.mask,      need.gradient_copies,
-          need.buckets, memory.workspaces, memory.context, memory.fragmentation};
+  return {need.gaps,      need.loss_copies,    need.mask,    need.gradient_copies,
+          need.buckets,   need.scores,         need.dummies, memory.workspaces,
+          memory.context, memory.fragmentation};
 }
 
 std::string ClassTable(const MemoryReport& memory) {
@@ -113,6 +114,8 @@ std::string MemoryText(const MemoryReport& memory) {
   std::string text = ClassTable(memory);
   text += fmt::format("  {:<16}{}\n", "peak at", Fold(memory.peak().moment.words, 18));
   text += fmt::format("  {:<16}{}\n", "largest tensors", Fold(Largest(memory.peak()), 18));
+  if (!memory.not_modelled.empty())
+    text += fmt::format("  {:<16}{}\n", "not modelled", Fold(memory.not_modelled, 18));
   if (memory.host_node.value > 0) {
     text += fmt::format(
         "  {:<16}{} on the host of each node{}\n", "offloaded", Format(memory.host_node),
@@ -137,6 +140,7 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
   for (std::size_t i = 0; i < parts.size(); ++i) json[kMemoryParts[i].key] = parts[i].value;
   json["fullest_stage"] = memory.fullest;
   json["verdict"] = memory.verdict;
+  if (!memory.not_modelled.empty()) json["not_modelled"] = memory.not_modelled;
   if (memory.host_node.value > 0) {
     json["host_node_bytes"] = memory.host_node.value;
     json["host_capacity_bytes"] = memory.host_capacity.value > 0

@@ -31,6 +31,21 @@ std::string ReductionWords(const FrameworkProfile& framework) {
   return "reduced after the backward pass";
 }
 
+// What is reduced together; "": nothing, or all of it.
+std::string BucketWords(const FrameworkProfile& framework) {
+  constexpr double kMillion = 1e6;
+  if (framework.bucket_parameters > 0) {
+    std::string words = fmt::format("in buckets of {:.0f} million parameters",
+                                    framework.bucket_parameters / kMillion);
+    if (framework.bucket_parameters_per_rank > 0)
+      words += fmt::format(", or {:.0f} million per rank if that is more",
+                           framework.bucket_parameters_per_rank / kMillion);
+    return words;
+  }
+  const double bytes = framework.bucket.value;
+  return bytes > 0 && bytes < 1e12 ? fmt::format("in buckets of {:.0f} MB", bytes / kMillion) : "";
+}
+
 // "" where all are cast.
 std::string SkippedWords(const Workload& work) {
   const SkippedLayers& skip = work.fp8_skip;
@@ -112,13 +127,11 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
             ? std::string("gradients in fp32")
             : fmt::format("gradients in fp32 ({} from ZeRO 1)", half));
   }
-  if (!preset.zero.empty() && preset.zero.front() <= 1)
-    add("defaults", "overlap_grad_reduce", ReductionWords(framework));
-  if (framework.bucket.value > 0 && framework.bucket.value < 1e12) {
-    std::string bucket = fmt::format("in buckets of {:.0f} MB", framework.bucket.value / 1e6);
-    if (framework.bucket_per_rank.value > 0)
-      bucket += fmt::format(" or {:.0f} MB per rank", framework.bucket_per_rank.value / 1e6);
-    all.push_back({"", std::move(bucket), false});
+  if (!preset.zero.empty() && preset.zero.front() <= 1) {
+    const bool when = preset.facts.at("defaults.reduce_in_backward").file == kOwnFact;
+    add("defaults", when ? "reduce_in_backward" : "overlap_grad_reduce", ReductionWords(framework));
+    if (const std::string words = BucketWords(framework); !words.empty())
+      all.push_back({"", words, false});
   }
   // Whatever else the user set changes the plan as well.
   for (const auto& [name, fact] : preset.facts) {
@@ -126,10 +139,10 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
     if (fact.file != kOwnFact ||
         std::ranges::any_of(all, [&](const ReleaseFact& shown) { return shown.key == key; }))
       continue;
-    const std::string value = fact.value == "true"    ? "on"
-                              : fact.value == "false" ? "off"
-                                                      : fact.value;
-    all.push_back({key, fmt::format("{} {}", key, value), true});
+    std::string what = fmt::format("{} {}", key, FactValueText(fact.value));
+    if (key == "dropout" && job.request.work.dropout != preset.dropout)
+      what += fmt::format(", --dropout {} instead", job.request.work.dropout);
+    all.push_back({key, std::move(what), true});
   }
   return all;
 }

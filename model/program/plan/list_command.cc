@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -167,6 +169,30 @@ Listing ListFrameworks() {
   return list;
 }
 
+// Of each fact the value of most frameworks, and that of the others.
+Listing ListFacts() {
+  Listing list{Table({{"fact"}, {"values"}, {"most frameworks"}, {"others"}})};
+  for (const FactForm& form : FactForms()) {
+    std::map<std::string, std::vector<std::string>> by_value;
+    Json values = Json::object();
+    for (const FrameworkPreset& preset : FrameworkPresets()) {
+      const std::string value = FactValueText(preset.facts.at(form.name).value);
+      by_value[value].push_back(preset.name);
+      values[preset.name] = value;
+    }
+    const auto most = std::ranges::max_element(
+        by_value, {}, [](const auto& entry) { return entry.second.size(); });
+    std::string others;
+    for (const auto& [value, names] : by_value) {
+      if (value == most->first) continue;
+      others += fmt::format("{}{}: {}", others.empty() ? "" : "; ", value, fmt::join(names, ", "));
+    }
+    list.json.push_back({{"name", form.key}, {"takes", form.takes}, {"values", std::move(values)}});
+    list.table.Row({form.key, form.takes, most->first, others.empty() ? "-" : others});
+  }
+  return list;
+}
+
 Listing ListOffers() {
   Listing list{Table({{"offer"},
                       {"vendor"},
@@ -215,6 +241,7 @@ constexpr Catalogue kCatalogues[] = {
     {"gpus", ListGpus, [] { return ProfileIds("gpu"); }, "plan --gpu NAME"},
     {"fabrics", ListFabrics, [] { return ProfileIds("fabric"); }, "named by topology files"},
     {"frameworks", ListFrameworks, FrameworkNames, "plan --framework NAME"},
+    {"facts", ListFacts, FactNames, "plan --fact NAME=VALUE"},
     {"framework-profiles", ListFrameworkProfiles, [] { return ProfileIds(kFrameworkFolder); },
      "chosen by --framework and --topology"},
     {"offers", ListOffers, OfferNames, "plan provision --offers NAME"},
@@ -229,8 +256,9 @@ std::vector<std::string> CatalogueNames() {
 struct ListFlags {
   Flag what, names, json, as_template;
   FlagSet set{
-      "list [models|topologies|gpus|fabrics|frameworks|framework-profiles|offers]",
-      "Lists the catalogues: the values of --model, --topology, --gpu, --framework and --offers.",
+      "list [models|topologies|gpus|fabrics|frameworks|facts|framework-profiles|offers]",
+      "Lists the catalogues: the values of --model, --topology, --gpu, --framework, --fact and "
+      "--offers.",
       {"plan list models", "plan list models --template > mine.yaml", "plan list topologies",
        "plan list gpus --json"}};
 
