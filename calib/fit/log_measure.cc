@@ -81,6 +81,19 @@ std::vector<LinePoint> PointsOf(const TrainingLog& log, const LogWindow& window)
   return points;
 }
 
+// Without the lines of a slow start (compilation, caches that fill): the first, and those behind it that take longer
+// than the median by the least change, a quarter of all lines at most, which a median does not notice.
+std::span<const LinePoint> WithoutStart(std::span<const LinePoint> points, double least_change) {
+  if (points.size() < 2) return points;
+  std::vector<double> seconds;
+  for (const LinePoint& point : points) seconds.push_back(point.seconds);
+  const double slow = (1 + least_change) * Median(std::move(seconds));
+  std::size_t first = 0;
+  while (first < std::max<std::size_t>(1, points.size() / 4) && points[first].seconds > slow)
+    ++first;
+  return points.subspan(first);
+}
+
 struct Half {
   double mean = 0, squares = 0, lines = 0;
   Half(std::span<const LinePoint> points) : lines(static_cast<double>(points.size())) {
@@ -133,7 +146,7 @@ std::optional<LogChange> ChangeOf(const TrainingLog& log, const LogWindow& windo
   constexpr std::size_t kLeastLines = 2;  // of a half
   constexpr double kLeastChange = 0.25, kErrors = 3;
   const std::vector<LinePoint> points = PointsOf(log, window);
-  const std::span<const LinePoint> all(points);
+  const std::span<const LinePoint> all = WithoutStart(points, kLeastChange);
   std::optional<LogChange> change;
   double least = 0;
   for (std::size_t split = kLeastLines; split + kLeastLines <= all.size(); ++split) {
@@ -147,7 +160,7 @@ std::optional<LogChange> ChangeOf(const TrainingLog& log, const LogWindow& windo
     if (difference >= kLeastChange * std::min(before.mean, after.mean) &&
         difference * difference >
             kErrors * kErrors * variance * (1 / before.lines + 1 / after.lines)) {
-      change = LogChange{points[split].step, before.mean, after.mean};
+      change = LogChange{all[split].step, before.mean, after.mean};
     }
   }
   return change;

@@ -38,7 +38,7 @@ struct LogChange {
   double before = 0, after = 0;
 };
 
-// The split of the whole log that leaves the smallest squares. Absent: the halves differ by less than a
+// The split of the log, without a slow start, that leaves the smallest squares. Absent: the halves differ by less than a
 // quarter or than three times the error of their difference, or the log has fewer than four lines.
 std::optional<LogChange> ChangeOf(const measured::TrainingLog& log, const LogWindow& window);
 

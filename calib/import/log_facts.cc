@@ -154,7 +154,7 @@ class FactsReader {
     });
     if (!facts_.world_size) {
       facts_.world_size = facts_.Whole("world_size");
-      facts_.world_line = lines_["world_size"];
+      facts_.world_line = facts_.lines["world_size"];
     }
     FillBatch();
     return std::move(facts_);
@@ -166,7 +166,9 @@ class FactsReader {
       in_dump_ = false;
     } else if (Contains(text, "---- arguments ----")) {
       in_dump_ = facts_.has_dump = true;
-    } else if (in_dump_ || (Contains(text, "[config.py:") && Contains(text, "print]"))) {
+    } else if (Contains(text, "[config.py:") && Contains(text, "print]")) {
+      ReadConfiguration(text);
+    } else if (in_dump_) {
       ReadArgument(text);
     }
     FillDate(text, &facts_.date);
@@ -223,28 +225,41 @@ class FactsReader {
       const auto batch = AmountIn(facts_.Argument(key));
       if (facts_.global_batch || !batch || !facts_.Argument("rampup_batch_size").empty()) continue;
       facts_.global_batch = batch;
-      facts_.batch_line = lines_[key];
+      facts_.batch_line = facts_.lines[key];
     }
   }
 
   // "0:   num_layers ...................... 24": the last word before the dots, all behind them.
   void ReadArgument(std::string_view text) {
     const std::size_t dots = text.find(" ..");
-    if (dots == std::string_view::npos || facts_.arguments.size() >= kMostArguments) return;
+    if (dots == std::string_view::npos) return;
     std::size_t end = dots + 1;
     while (end < text.size() && text[end] == '.') ++end;
     const std::string_view before = Trimmed(text.substr(0, dots));
     std::size_t begin = before.size();
     while (begin > 0 && IsNameLetter(before[begin - 1])) --begin;
-    const std::string_view key = before.substr(begin);
-    if (key.empty()) return;
-    const bool added =
-        facts_.arguments.emplace(key, Trimmed(text.substr(end)).substr(0, kMostValue)).second;
-    if (added) lines_.emplace(key, line_);
+    AddArgument(before.substr(begin), text.substr(end));
+  }
+
+  // DeepSpeed fills its names with dots to 29 letters: "print]   train_micro_batch_size_per_gpu  2" has none.
+  void ReadConfiguration(std::string_view text) {
+    const std::string_view rest = Trimmed(text.substr(text.find("print]") + 6));
+    std::size_t end = 0;
+    while (end < rest.size() && IsNameLetter(rest[end])) ++end;
+    std::size_t value = rest.find_first_not_of(' ', end);
+    if (value == std::string_view::npos || value == end) return;
+    const std::size_t behind = rest.find_first_not_of('.', value);
+    if (behind != std::string_view::npos && rest[behind] == ' ') value = behind;
+    AddArgument(rest.substr(0, end), rest.substr(value));
+  }
+
+  void AddArgument(std::string_view key, std::string_view value) {
+    if (key.empty() || facts_.arguments.size() >= kMostArguments) return;
+    if (facts_.arguments.emplace(key, Trimmed(value).substr(0, kMostValue)).second)
+      facts_.lines.emplace(key, line_);
   }
 
   LogFacts facts_;
-  std::map<std::string, int> lines_;  // of arguments
   int line_ = 0;
   bool in_dump_ = false;
 };

@@ -17,6 +17,7 @@ struct LogFacts {
   // Megatron's dump between "--- arguments ---" and "--- end of arguments ---", and DeepSpeed's lines
   // "[config.py:N:print] key .... value": key to value as printed.
   std::map<std::string, std::string> arguments;
+  std::map<std::string, int> lines;    // of the arguments
   bool has_dump = false;               // Megatron's, whole or in part
   std::vector<std::string> devices;    // "NVIDIA A100-SXM4-80GB", each once
   std::optional<double> device_bytes;  // "15.78 GiB total capacity", "16160MiB" of nvidia-smi

@@ -18,10 +18,20 @@ LogFormat FormatOfJson(const SourcePtr& source) {
   if (Contains(text, "\"orrery.")) return LogFormat::kRecord;
   if (Contains(text, "\"traceEvents\"") || Contains(text, "\"ph\"")) return LogFormat::kTrace;
   if (Contains(text, "\"out_of_place\"") || Contains(text, "\"in_place\"")) return LogFormat::kNccl;
+  if (Contains(text, "\"log_history\""))
+    RefuseLog(source, "the state of HuggingFace's Trainer, which holds no times of steps",
+              "give the log that it printed, with its progress bar or 'train_steps_per_second'");
   RefuseMachineFile(source, "a log of training");
   RefuseLog(source, "JSON, but neither a Chrome trace nor a record of this program",
             "readable are traces with 'traceEvents' and what plan run, simulate and predict write "
             "with --json");
+}
+
+// A line of HuggingFace's Trainer: its dictionaries, or tqdm's bar of steps. Other programs draw bars, too.
+bool IsTrainerLine(std::string_view line) {
+  return Contains(line, "'train_runtime':") || Contains(line, "\"train_runtime\":") ||
+         (Contains(line, "{'loss':") && Contains(line, "'learning_rate':")) ||
+         (Contains(line, "%|") && (Contains(line, "s/it]") || Contains(line, "it/s]")));
 }
 
 // What one line speaks for; false: nothing.
@@ -62,23 +72,28 @@ LogFormat FormatOf(const SourcePtr& source) {
   const std::size_t first = source->text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) RefuseLog(source, "the file is empty: no measurement in it", "");
   const std::string_view rest = std::string_view(source->text).substr(first);
-  if (rest.front() == '{' || rest.starts_with("[{") || rest.starts_with("[\n"))
+  const bool dictionary = rest.starts_with("{'");  // of Python: no JSON
+  if ((rest.front() == '{' && !dictionary) || rest.starts_with("[{") || rest.starts_with("[\n"))
     return FormatOfJson(source);
-  std::array<int, 9> votes{};
+  std::array<int, 10> votes{};
+  bool trainer = false;
   ForEachLine(*source, [&](const LogLine& line) {
     LogFormat format{};
     if (FormatOfLine(line.text, &format)) ++votes[static_cast<std::size_t>(format)];
+    trainer = trainer || IsTrainerLine(line.text);
   });
   std::size_t most = 0;
   for (std::size_t i = 1; i < votes.size(); ++i) {
     if (votes[i] > votes[most]) most = i;
   }
   if (votes[most] > 0) return static_cast<LogFormat>(most);
+  if (trainer) return LogFormat::kTrainer;
   if (StartsAsCsv(*source)) return LogFormat::kCsv;
   RefuseMachineFile(source, "a log of training");
   RefuseLog(
       source, "no line of this file is a measurement in a format that is known",
-      "known are the logs of Megatron-LM, DeepSpeed, torchtitan, llm.c, nanoGPT and nccl-tests, "
+      "known are the logs of Megatron-LM, DeepSpeed, torchtitan, HuggingFace's Trainer, llm.c, "
+      "nanoGPT and nccl-tests, "
       "CSV with units in its header, Chrome traces and this program's own records");
 }
 

@@ -15,6 +15,19 @@
 namespace orrery::measured {
 namespace {
 
+constexpr std::string_view kBending[] = {"NCCL_ALGO",
+                                         "NCCL_PROTO",
+                                         "NCCL_TUNER_PLUGIN",
+                                         "NCCL_NVLS_ENABLE",
+                                         "NCCL_COLLNET_ENABLE",
+                                         "NCCL_MIN_NCHANNELS",
+                                         "NCCL_MAX_NCHANNELS",
+                                         "NCCL_MIN_CTAS",
+                                         "NCCL_MAX_CTAS",
+                                         "NCCL_NTHREADS",
+                                         "NCCL_LL128_NTHREADS",
+                                         "NCCL_THREAD_THRESHOLDS",
+                                         "NCCL_TUNER_CONFIG_PATH"};
 constexpr std::size_t kMostGarbledNamed = 100;
 constexpr std::string_view kInfo = "NCCL INFO ";
 constexpr std::string_view kVersion = "NCCL version ";
@@ -97,6 +110,22 @@ class LogReader {
       return ReadRing(line, text);
     if (text.starts_with("comm ") && Contains(text, " nRanks ")) return ReadSize(text);
     if (Contains(text, " coll channels")) ReadChannels(text);
+    if (IsSetting(text)) AddSetting(line, text);
+  }
+
+  // Of variables, those that bend a choice or its channels.
+  static bool IsSetting(std::string_view text) {
+    if (!Contains(text, " set by environment to "))
+      return Contains(text, "sing tuner plugin") || Contains(text, "tuner config");
+    return std::ranges::any_of(kBending, [&](std::string_view name) {
+      return text.starts_with(name) && text.substr(name.size()).starts_with(' ');
+    });
+  }
+
+  void AddSetting(const LogLine& line, std::string_view text) {  // every rank writes it
+    if (log_.settings.size() < kMostGarbledNamed &&
+        std::ranges::find(log_.settings, text, &LoggedSetting::text) == log_.settings.end())
+      log_.settings.push_back({std::string(text), line.number});
   }
 
   void ReadChoice(const LogLine& line, std::string_view text) {

@@ -40,6 +40,12 @@ struct LoggedGraph {
   int line = 0;
 };
 
+// What a user or a plug-in prescribed: "NCCL_ALGO set by environment to Ring.", "Using tuner plugin AWS".
+struct LoggedSetting {
+  std::string text;  // as written
+  int line = 0;
+};
+
 struct NcclDebug {
   SourcePtr source;
   std::string release;       // "2.28.9"; "": not written
@@ -48,6 +54,7 @@ struct NcclDebug {
   std::vector<LoggedChoice> choices;    // each once
   std::vector<LoggedGraph> graphs;      // those of the first communicator with most ranks
   std::vector<std::vector<int>> rings;  // ranks by channel, "Channel 00/24 : 0 1 2"
+  std::vector<LoggedSetting> settings;  // each once: with them the choices are not NCCL's own
   std::vector<Diagnostic> garbled;      // the first hundred
   int64_t garbled_lines = 0;
 };

@@ -35,6 +35,7 @@ constexpr std::pair<const char*, LogFormat> kFormatNames[] = {
     {"trace", LogFormat::kTrace},
     {"record", LogFormat::kRecord},
     {"torchtitan", LogFormat::kTorchtitan},
+    {"HuggingFace Trainer", LogFormat::kTrainer},
     {"nccl-tests", LogFormat::kNccl}};
 
 }  // namespace
@@ -81,6 +82,8 @@ TrainingLog ReadTrainingLog(const SourcePtr& source) {
       return ReadRecord(source);
     case LogFormat::kTorchtitan:
       return ReadTorchtitan(source);
+    case LogFormat::kTrainer:
+      return ReadTrainer(source);
     case LogFormat::kNccl:
       break;
   }

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "calib/import/device_names.h"
 #include "calib/sweeps/sibling.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery {
 namespace {
@@ -60,6 +62,19 @@ void FitOverRanks(FittedMachine* machine) {
 }
 
 }  // namespace
+
+std::string OtherMachine(const MeasuredRuns& sweep, const TopologySpec& topology) {
+  if (topology.gpu != kUnknownGpu && topology.other_nodes.empty()) {
+    const GpuProfile gpu = LoadGpuProfile(topology.gpu);
+    const std::string why = sweep.devices.empty() ? measured::OtherChip(sweep.machine, gpu)
+                                                  : measured::OtherDevice(sweep.devices, gpu);
+    if (!why.empty()) return fmt::format("{}, and {} has {}", why, topology.name, topology.gpu);
+  }
+  if (sweep.ranks_per_node() > topology.node.gpus)
+    return fmt::format("it ran on {} ranks of a node, and a node of {} has {}",
+                       sweep.ranks_per_node(), topology.name, topology.node.gpus);
+  return "";
+}
 
 std::vector<MeasuredRuns> PoolSweeps(const std::vector<MeasuredRuns>& sweeps) {
   std::vector<MeasuredRuns> pooled;

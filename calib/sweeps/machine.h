@@ -30,6 +30,10 @@ class MachineTopologies {
 // what is known of the chips in its text. "": cannot be told.
 std::string AlgorithmOf(const MeasuredRuns& sweep, const TopologySpec* topology);
 
+// Why the sweep cannot be of this topology: it names another GPU, or ran on more ranks of a node. "": nothing
+// contradicts it.
+std::string OtherMachine(const MeasuredRuns& sweep, const TopologySpec& topology);
+
 // Rings among the ranks of one node: of the topology's mesh, else 1; 0: none.
 int RingsOf(const TopologySpec* topology, int ranks);
 

@@ -159,6 +159,10 @@ void ReadLog(const SourcePtr& source, SweepFiles* files) {
       continue;
     }
     sweep.machine = run.devices.empty() ? sweep.name : run.devices.front().name;
+    for (const measured::MeasuredDevice& device : run.devices) {
+      if (std::ranges::find(sweep.devices, device.name) == sweep.devices.end())
+        sweep.devices.push_back(device.name);
+    }
     sweep.ranks = run.ranks;
     sweep.nodes = run.hosts();
     sweep.source = fmt::format("{}, {}", std::filesystem::path(source->name).filename().string(),
@@ -186,15 +190,15 @@ bool HasLogTitles(const std::string& text) {
   return text.find("algbw") != std::string::npos || text.find("busbw") != std::string::npos;
 }
 
-void Append(SweepFiles from, SweepFiles* to) {
-  std::ranges::move(from.sweeps, std::back_inserter(to->sweeps));
-  for (Diagnostic& one : from.garbled)
-    if (to->garbled.size() < kMostKept) to->garbled.push_back(std::move(one));
-  to->garbled_rows += from.garbled_rows;
-  to->empty_rows += from.empty_rows;
-}
-
 }  // namespace
+
+void SweepFiles::Append(SweepFiles from) {
+  std::ranges::move(from.sweeps, std::back_inserter(sweeps));
+  for (Diagnostic& one : from.garbled)
+    if (garbled.size() < kMostKept) garbled.push_back(std::move(one));
+  garbled_rows += from.garbled_rows;
+  empty_rows += from.empty_rows;
+}
 
 bool IsSweepFile(const std::string& path) {
   std::error_code error;
@@ -224,8 +228,7 @@ SweepFiles ReadSweepSource(const SourcePtr& source) {
 
 SweepFiles ReadSweeps(const std::vector<std::string>& paths) {
   SweepFiles all;
-  for (const std::string& path : paths)
-    Append(ReadSweepSource(measured::ReadLogSource(path)), &all);
+  for (const std::string& path : paths) all.Append(ReadSweepSource(measured::ReadLogSource(path)));
   return all;
 }
 

@@ -28,7 +28,8 @@ struct MeasuredRuns {        // points of one collective on one group
   std::string algorithm;     // "" = as the library chose
   int ranks = 0, nodes = 0;  // 0: unknown
   std::string source;
-  std::vector<SweepPoint> points;  // ascending sizes above zero
+  std::vector<SweepPoint> points;    // ascending sizes above zero
+  std::vector<std::string> devices;  // as a log names them, each once; empty: it does not
 
   int ranks_per_node() const { return nodes > 0 ? ranks / nodes : 0; }
 };
@@ -38,6 +39,8 @@ struct SweepFiles {
   std::vector<Diagnostic> garbled;   // rows and lines that could not be read, the first of them
   int64_t garbled_rows = 0;
   int64_t empty_rows = 0;  // zero bytes, or no time
+
+  void Append(SweepFiles from);
 };
 
 // Whether the file holds collective times: nccl-tests output, or the columns above.

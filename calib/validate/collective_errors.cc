@@ -82,12 +82,16 @@ void Compare(const Table& table, Collective collective, CollectiveErrors* one) {
   const GroupShape shape{static_cast<int>(cluster.ranks()), cluster.domain_gpus(), 1};
   Network network = ViewNetwork(cluster, gpu, fabric, shape);
   if (one->gpus_per_process > 1) network.issue = kIssueOfEach * one->gpus_per_process;
-  const PreparedCollective prepared = Prepare(collective, network, one->algorithm);
-  for (const Point& point : table.points) {
-    const double seconds = cluster.ranks() == 1 ? CopyTime(network, gpu, Bytes(point.bytes)).value
-                                                : prepared.Time(point.bytes);
-    one->errors.Add(point.bytes, seconds / point.seconds - 1);
-  }
+  const auto compare = [&](const std::string& algorithm, BandMeans* errors) {
+    const PreparedCollective prepared = Prepare(collective, network, algorithm);
+    for (const Point& point : table.points) {
+      const double seconds = cluster.ranks() == 1 ? CopyTime(network, gpu, Bytes(point.bytes)).value
+                                                  : prepared.Time(point.bytes);
+      errors->Add(point.bytes, seconds / point.seconds - 1);
+    }
+  };
+  compare(one->algorithm, &one->errors);
+  compare("", &one->chosen);
 }
 
 }  // namespace
@@ -110,6 +114,7 @@ std::vector<CollectiveErrors> PredictCollectives(const std::string& runs,
     one.table = csv.Text(i, "table");
     one.topology = csv.Text(i, "topology");
     one.algorithm = csv.Text(i, "algorithm");
+    one.fitted = csv.Text(i, "fitted");
     one.nodes = csv.Integer(i, "nodes", 1, kMostNodes).value_or(0);
     one.gpus_per_node =
         static_cast<int>(csv.Integer(i, "gpus_per_node", 1, kMostPerNode).value_or(0));

@@ -26,7 +26,11 @@ struct CollectiveErrors {
   int64_t nodes = 0;
   int gpus_per_node = 0;
   int gpus_per_process = 1;  // that one process drives, as nccl-tests -g N
+  std::string
+      fitted;  // constants that were fitted to this table, or chosen with it in view; "": none
   BandMeans errors;
+  BandMeans
+      chosen;  // with the algorithm that the model takes by itself; the same where none is told
 };
 
 // The tables that `runs` (calib/data/collective_runs.csv) gives a topology, predicted from class constants. `times`: files

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "calib/program/validate/accuracy_collectives.h"
 #include "model/base/diagnostics.h"
 
 namespace orrery {
@@ -199,6 +200,24 @@ TEST(CollectiveErrors, ATableWithoutTimesIsNamed) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("no collective times of 'nowhere'"));
   }
+}
+
+TEST(CollectiveErrors, RowsThatMadeConstantsAreApart) {
+  CollectiveErrors made, other;
+  made.table = "made";
+  made.fitted = "hop of EFA";
+  made.algorithm = "ring";
+  other.table = "other";
+  made.errors.Add(1e9, 0.01);
+  made.chosen.Add(1e9, 0.5);
+  other.errors.Add(1e9, 0.03);
+  other.chosen.Add(1e9, 0.03);
+  const std::string text = CollectiveSection({made, other}, {});
+  EXPECT_THAT(text, HasSubstr("Mean over tables: - / - / 2.0."));
+  EXPECT_THAT(text, HasSubstr("Without those that made constants: - / - / 3.0 (other)"));
+  EXPECT_THAT(text, HasSubstr("| hop of EFA | made |"));
+  EXPECT_THAT(text, HasSubstr("the mean over tables is - / - / 26.5"));
+  EXPECT_THAT(text, HasSubstr("| made | - | - | 50.0 |"));
 }
 
 }  // namespace

@@ -68,6 +68,19 @@ TEST(BenchCommand, PutsALogBeside) {
   EXPECT_EQ(one["rows"][0]["line"], 13);
 }
 
+TEST(BenchCommand, SaysThatALogIsOfAnotherGpu) {
+  std::string text = Bench({}).out;
+  for (std::size_t at = 0; (at = text.find("[modelled] a10g", at)) != std::string::npos; ++at)
+    text.replace(at, 15, "[0x1b] NVIDIA H100 80GB HBM3");
+  const std::string path = ScratchFolder() + "/other.txt";
+  WriteText(path, text);
+  EXPECT_THAT(Bench({"--log", path}).out,
+              HasSubstr("Mismatched: it ran on 'NVIDIA H100 80GB HBM3', and aws-g5-1gpu has a10g"));
+  EXPECT_TRUE(json::parse(Bench({"--log", path, "--json"}).out)["log"]["mismatch"].is_string());
+  const json same = json::parse(Bench({"--log", Sample("nccl-old-tagged.txt"), "--json"}).out);
+  EXPECT_TRUE(same["log"]["mismatch"].is_null()) << same["log"];
+}
+
 TEST(BenchCommand, NamesGarbledLines) {
   std::string text = ReadText(Sample("nccl-old-tagged.txt"));
   text.replace(text.find("420.4"), 5, "42x.4");
@@ -113,6 +126,24 @@ TEST(BenchCommand, SaysWhatNcclChooses) {
                                      .out);
   EXPECT_TRUE(other["nccl"].is_null());
   EXPECT_FALSE(other["rows"][0].contains("protocol"));
+}
+
+TEST(BenchCommand, RepeatsWhatBentNcclsChoices) {
+  std::string text = ReadText(Sample("../samples-nccl/info.txt"));
+  const std::string path = ScratchFolder() + "/tuned.txt";
+  WriteText(path,
+            "node:1:1 [0] NCCL INFO NCCL_ALGO set by environment to Ring.\n"
+            "node:1:2 [1] NCCL INFO NCCL_ALGO set by environment to Ring.\n"
+            "node:1:1 [0] NCCL INFO NCCL_DEBUG set by environment to INFO.\n"
+            "node:1:1 [0] NCCL INFO TUNER/Plugin: Using tuner plugin nccl_ofi_tuner\n" +
+                text);
+  const std::vector<std::string> words = {"bench",    "--simulate", "all_reduce", "--topology",
+                                          "dgx-h100", "--nodes",    "2"};
+  EXPECT_THAT(Bench({"--nccl", path}, words).out,
+              testing::AllOf(HasSubstr("tuned.txt:1: NCCL_ALGO set by environment to Ring."),
+                             HasSubstr("nccl_ofi_tuner"), HasSubstr("not NCCL's own")));
+  const json log = json::parse(Bench({"--nccl", path, "--json"}, words).out);
+  EXPECT_EQ(log["settings"].size(), 2u) << log["settings"];
 }
 
 TEST(BenchCommand, ComparesWithWhatNcclWrote) {

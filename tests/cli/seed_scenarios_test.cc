@@ -96,6 +96,23 @@ TEST_P(EverySeed, IsExportedForItsLauncher) {
   EXPECT_EQ(plan["prediction"]["strategy"]["zero"], predicted["prediction"]["strategy"]["zero"]);
 }
 
+// Rows of calib/data/seed_systems.csv and their scenarios describe the same run.
+TEST(SeedScenarios, ArePredictedAsTheirRows) {
+  const Outcome validated = RunPlan(
+      {"validate", std::string(ORRERY_SOURCE_DIR) + "/calib/data/seed_systems.csv", "--json"});
+  ASSERT_EQ(validated.code, 0) << validated.err;
+  const json rows = json::parse(validated.out)["cases"];
+  for (const auto& [scenario, row] :
+       {std::pair{"s2", "s2-t5-small"}, {"s9", "s9-megatron-gpt"}, {"s12", "s12-gpt2-small"}}) {
+    const auto found = std::ranges::find(
+        rows, row, [](const json& one) { return one["case"].get<std::string>(); });
+    ASSERT_NE(found, rows.end()) << row;
+    const Outcome predicted = RunPlan({"predict", "--from", PathOf(scenario), "--json"});
+    const double seconds = json::parse(predicted.out)["prediction"]["step_time_s"];
+    EXPECT_NEAR(seconds / (*found)["predicted_step_s"].get<double>(), 1, 0.005) << scenario;
+  }
+}
+
 std::vector<double> LossesOf(const std::string& name) {
   const Outcome outcome = RunPlan({"run", "--from", PathOf(name), "--comm", "local", "--json"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;

@@ -83,9 +83,58 @@ TEST(Derivations, EverySectionOnConstantsIsCited) {
     cited.merge(Matches(Text(file), kCitation));
   for (const std::string& section : SectionsOf(Text(kRoot / "calib/DERIVATIONS.md"))) {
     const bool heads_others = section == "2" || section == "4" || section == "9";
+    if (section == "10") continue;  // on how constants were found
     if (section == "1" || heads_others) continue;
     EXPECT_TRUE(cited.contains(section)) << section;
   }
+}
+
+// The jobs of the fits say how many constants they free.
+TEST(Derivations, CountWhatTheJobsFit) {
+  const std::string text = Text(kRoot / "calib/DERIVATIONS.md");
+  std::set<std::string> all;  // some are fitted by two jobs
+  for (const char* job : {"published-runs.yaml", "published-memory.yaml", "dl1.yaml"}) {
+    const std::set<std::string> freed =
+        Matches(Text(kRoot / "calib/fit/jobs" / job), "\n  - \\{of: ([^,\\]]*)");
+    const std::string row = "`calib/fit/jobs/" + std::string(job) + "`";
+    const std::size_t at = text.find(row);
+    ASSERT_NE(at, std::string::npos) << job;
+    EXPECT_THAT(text.substr(at, text.find('\n', at) - at),
+                testing::EndsWith(fmt::format("| {} |", freed.size())));
+    all.insert(freed.begin(), freed.end());
+  }
+  EXPECT_THAT(text, testing::HasSubstr(fmt::format("\n{} in all.", all.size())));
+}
+
+TEST(Derivations, PriorOfTheClockShareIsThatOfTheJob) {
+  const std::string job = Text(kRoot / "calib/fit/jobs/published-runs.yaml");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(
+      job, found,
+      std::regex("family-blackwell:clock_share\", prior: ([0-9.]+), spread: ([0-9.]+)")));
+  const std::string text = Text(kRoot / "calib/DERIVATIONS.md");
+  EXPECT_THAT(text, testing::HasSubstr("`clock_share` on a B200 is " + found[1].str() +
+                                       " with a spread of " + found[2].str()));
+}
+
+// What was chosen with errors in view is named by what exists.
+TEST(Derivations, ConstantsChosenWithErrorsInViewExist) {
+  const std::string text = Text(kRoot / "calib/DERIVATIONS.md");
+  const std::size_t begin = text.find("| constants | what was seen |");
+  ASSERT_NE(begin, std::string::npos);
+  std::string profiles;
+  for (const fs::path& file : FilesUnder("calib/profiles", ".yaml")) profiles += Text(file);
+  std::istringstream rows(text.substr(begin));
+  int named = 0;
+  for (std::string row; std::getline(rows, row) && row.starts_with("|");) {
+    const std::string constants = row.substr(0, row.find('|', 1));
+    for (const std::string& key : Matches(constants, "`([a-z]+(?:_[a-z]+)*)`")) {
+      const bool framework = fs::exists(kRoot / "calib/profiles/framework" / (key + ".yaml"));
+      EXPECT_TRUE(framework || profiles.find("  " + key + ": {value") != std::string::npos) << key;
+      ++named;
+    }
+  }
+  EXPECT_GE(named, 15);
 }
 
 // A source is readable from a clone: it names a file here or a publication.

@@ -154,6 +154,11 @@ TEST_F(Kit, EveryFileGetsAVerdict) {
   EXPECT_THAT(text(2), AllOf(HasSubstr("not used"), HasSubstr("mixtures of experts")));
   EXPECT_THAT(text(3), AllOf(HasSubstr("not used"), HasSubstr("a measurement")));
   EXPECT_THROW((void)LoadInputs({plain, experts}, place_), InputError);
+  // Degrees that do not make its ranks.
+  EXPECT_THAT(Why(DumpText({.world = "7"}) + Steps(1)),
+              AllOf(HasSubstr("mismatched"), HasSubstr("7 ranks"), HasSubstr("make 8")));
+  EXPECT_THAT(Why(DumpText({.world = "16"}) + Steps(1)),
+              AllOf(HasSubstr("mismatched"), HasSubstr("16 ranks"), HasSubstr("make 8")));
   EXPECT_THROW((void)LoadInputs({used}, {}), InputError);  // where did it run?
   EXPECT_EQ(FilesOf({used, plain, experts, silent}, inputs.verdicts),
             std::vector<std::string>{used});
@@ -173,10 +178,87 @@ TEST_F(Kit, ASheetThatContradictsTheArgumentsIsAMismatch) {
               AllOf(HasSubstr("mismatched"), HasSubstr("num_layers 24")));
 }
 
-FitResult FitSite(const FitInputs& inputs) {
+// DeepSpeed's dump of its configuration and rates: the batch makes the time.
+TEST_F(Kit, ASheetThatContradictsDeepSpeedsConfigurationIsAMismatch) {
+  const std::string log = Write(
+      "ds.log",
+      "[INFO] [config.py:996:print]   train_batch_size ............. 64\n"
+      "[INFO] [config.py:996:print]   train_micro_batch_size_per_gpu  2\n"
+      "[INFO] [config.py:996:print]   bfloat16_enabled ............. True\n"
+      "[INFO] [config.py:996:print]   zero_optimization_stage ...... 3\n"
+      "[timer.py:258:stop] 0/10, SamplesPerSec=88.0, MemAllocated=1GB, MaxMemAllocated=2GB\n"
+      "[timer.py:258:stop] 0/20, SamplesPerSec=88.0, MemAllocated=1GB, MaxMemAllocated=2GB\n");
+  const auto said = [&](const std::string& batch, const std::string& micro, const std::string& zero,
+                        const std::string& precision) {
+    Write("ds.log.yaml",
+          fmt::format(
+              "runs:\n  - name: one\n    job: {{model: gpt2-xl, topology: dgx-h100, nodes: 1, "
+              "global_batch: {}, precision: {}, framework: deepspeed}}\n    layout: {{zero: {}, "
+              "micro_batch: {}}}\n",
+              batch, precision, zero, micro));
+    return RenderVerdicts({LoadInputs({log, WriteRun("good.log", {}, 1)}, place_).verdicts[0]});
+  };
+  EXPECT_THAT(said("64", "2", "3", "bf16"), AllOf(HasSubstr("used"), Not(HasSubstr("mismatched"))));
+  EXPECT_THAT(said("128", "2", "3", "bf16"), AllOf(HasSubstr("mismatched"), HasSubstr("line 1: "),
+                                                   HasSubstr("64"), HasSubstr("128")));
+  EXPECT_THAT(said("64", "4", "3", "bf16"),
+              HasSubstr("line 2: its arguments say train_micro_batch_size_per_gpu 2, the run's "
+                        "description 4"));
+  EXPECT_THAT(
+      said("64", "2", "3", "fp16"),
+      HasSubstr("line 3: its arguments say bfloat16_enabled True, the run's description fp16"));
+  EXPECT_THAT(
+      said("64", "2", "2", "bf16"),
+      HasSubstr("line 4: its arguments say zero_optimization_stage 3, the run's description "
+                "zero 2"));
+}
+
+TEST_F(Kit, ASheetThatContradictsMegatronsArgumentsIsAMismatch) {
+  Write("own.yaml",
+        "name: own\nfamily: decoder\nlayers: 24\nhidden: 2048\nheads: 16\nffn: 8192\n"
+        "vocab: 50304\nmax_positions: 2048\n");
+  const std::string log =
+      Write("mega.log", DumpText({.more = "0:   fp16 ............ False\n"
+                                          "0:   recompute_granularity ......... None\n"}) +
+                            Steps(0.5));
+  const auto said = [&](const std::string& job, const std::string& layout) {
+    Write("mega.log.yaml",
+          "runs:\n  - name: one\n    job: {model: " + (folder_ / "own.yaml").string() +
+              ", topology: dgx-h100, nodes: 1, seq_len: 2048, framework: megatron, " + job +
+              "}\n    layout: {tp: 2, micro_batch: 4, " + layout + "}\n");
+    return RenderVerdicts({LoadInputs({log, WriteRun("good.log", {}, 1)}, place_).verdicts[0]});
+  };
+  EXPECT_THAT(said("global_batch: 64", "zero: 1"),
+              AllOf(HasSubstr("used"), Not(HasSubstr("mismatched"))));
+  EXPECT_THAT(
+      said("global_batch: 128", "zero: 1"),
+      AllOf(HasSubstr("mismatched"), HasSubstr("its global batch is 64"), HasSubstr("128")));
+  EXPECT_THAT(said("global_batch: 64", "zero: 0"),
+              HasSubstr("use_distributed_optimizer True, the run's description zero 0"));
+  EXPECT_THAT(said("global_batch: 64, precision: fp16", "zero: 1"),
+              HasSubstr("bf16 True, the run's description fp16"));
+  EXPECT_THAT(said("global_batch: 64", "zero: 1, recompute: full"),
+              HasSubstr("recompute_granularity none, the run's description recompute full"));
+}
+
+TEST_F(Kit, KernelsOfAnotherGpuAreRefused) {
+  const std::string data = std::string(ORRERY_SOURCE_DIR) + "/calib/data/";
+  FitInputs inputs = LoadInputs({data + "h100-kernels.csv"});
+  const std::size_t all = inputs.kernels.size();
+  CheckKernels("h100-sxm5-80gb", &inputs);
+  EXPECT_EQ(inputs.kernels.size(), all);
+  EXPECT_THROW(CheckKernels("a100-sxm4-80gb", &inputs), InputError);
+  FitInputs both = LoadInputs({data + "h100-kernels.csv", data + "b200-kernels.csv"});
+  CheckKernels("h100-sxm5-80gb", &both);
+  EXPECT_EQ(both.kernels.size(), all);
+  EXPECT_THAT(RenderVerdicts({both.verdicts[1]}),
+              AllOf(HasSubstr("mismatched"), HasSubstr("'B200'"), HasSubstr("h100-sxm5-80gb")));
+}
+
+FitResult FitSite(const FitInputs& inputs, const std::string& site = "megatron@dgx-h100") {
   ProfileStore store;
   FitFlags flags;
-  flags.frameworks = {"megatron@dgx-h100"};
+  flags.frameworks = {site};
   const FitJob job = JobOf(flags, &store);
   const CaseSource cases(inputs.rows, job.filter, &store);
   std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
@@ -196,6 +278,46 @@ TEST_F(Kit, OneLogTeachesTheFactorOfItsSite) {
     EXPECT_LT(result.constants[0].spread, 0.1);
     EXPECT_THAT(RenderSites(result), HasSubstr("80 % interval"));
   }
+}
+
+TEST_F(Kit, ASheetThatNamesTopologyAndFrameworkNamesTheSite) {
+  const std::string log = Write("tt.csv", "step,step_time [s]\n1,9\n2,1\n3,1\n4,1\n");
+  const auto sheet = [&](const std::string& more, const std::string& second) {
+    const std::string run =
+        "  - name: one\n    log: tt.csv\n    job: {model: llama2-7b, topology: dgx-h100, nodes: 1, "
+        "global_batch: 64, framework: torchtitan" +
+        more + "}\n    layout: {zero: 3, micro_batch: 2}\n";
+    Write("tt.csv.yaml", "runs:\n" + run + second);
+    return LoadInputs({log});
+  };
+  const std::string own = "compile=on";
+  const FitInputs inputs = sheet(", fact: " + own, "");
+  EXPECT_EQ(SiteOf(inputs, "", ""), "torchtitan@dgx-h100");
+  EXPECT_EQ(SiteOf(inputs, "dgx-a100-80", "megatron+tp_overlap=on"), "megatron@dgx-a100-80");
+  EXPECT_EQ(inputs.rows[0].framework, "torchtitan+compile=on");
+  // What the fact says is priced, and the site learns from the row.
+  EXPECT_NE(PredictCases(inputs.rows)[0].time->total,
+            PredictCases(sheet("", "").rows)[0].time->total);
+  const FitResult result = FitSite(inputs, SiteOf(inputs, "", ""));
+  ASSERT_EQ(result.constants.size(), 1U);
+  EXPECT_NE(result.constants[0].verdict, Verdict::kKept);
+  const FitInputs two =
+      sheet("",
+            "  - name: two\n    log: tt.csv\n    job: {model: gpt2-xl, topology: "
+            "dgx-a100-80, nodes: 1, global_batch: 64, framework: torchtitan}\n    "
+            "layout: {zero: 3, micro_batch: 2}\n");
+  EXPECT_EQ(SiteOf(two, "", ""), "");  // of two clusters
+}
+
+TEST_F(Kit, ASheetMaySayAllFlagsOfAPrediction) {
+  const std::string log = Write("lora.csv", "step,step_time [s]\n1,9\n2,1\n3,1\n4,1\n");
+  Write("lora.csv.yaml",
+        "runs:\n  - name: one\n    job: {model: llama2-7b, topology: dgx-h100, nodes: 1, "
+        "global_batch: 64, framework: nemo, fp8: current, lora_rank: 8}\n    layout: {tp: 2, "
+        "micro_batch: 1}\n");
+  const FitInputs inputs = LoadInputs({log});
+  EXPECT_EQ(inputs.rows[0].work.lora.rank, 8);
+  EXPECT_EQ(inputs.rows[0].work.fp8, Fp8::kCurrent);
 }
 
 TEST_F(Kit, ALogSaysWhenAndOnWhatItRan) {

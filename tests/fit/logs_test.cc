@@ -101,6 +101,21 @@ TEST(LogMeasure, AChangeInTheMiddleOfALogIsFound) {
   EXPECT_FALSE(ChangeOf(Log("step,step_time [s]\n1,9\n2,1\n3,1\n"), {}));
 }
 
+TEST(LogMeasure, ASlowStartIsNoChange) {
+  std::string once = "step,step_time [s]\n", several = once, late = once;
+  for (int step = 1; step <= 20; ++step) {
+    const double jitter = step % 2 == 0 ? 0.02 : -0.02;
+    once += fmt::format("{},{}\n", step, (step == 1 ? 46.0 : 5.8) + jitter);
+    several += fmt::format("{},{}\n", step, (step == 1 ? 46.0 : step < 4 ? 9.0 : 5.8) + jitter);
+    late += fmt::format("{},{}\n", step, (step == 1 ? 46.0 : step < 10 ? 9.0 : 5.8) + jitter);
+  }
+  EXPECT_FALSE(ChangeOf(Log(once), {}));
+  EXPECT_FALSE(ChangeOf(Log(several), {}));
+  const std::optional<LogChange> change = ChangeOf(Log(late), {});
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->step, 10);
+}
+
 TEST(LogMeasure, AMicroStepMayComeFromTimers) {
   const auto log =
       Log("[timer.py:191:stop] 0/10, SamplesPerSec=200.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"

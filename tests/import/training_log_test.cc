@@ -280,5 +280,44 @@ TEST(RealLogs, OfPublishedTutorials) {
   EXPECT_EQ(*megatron.steps[0].samples, 8);
 }
 
+TrainingLog TakenOf(const std::string& text) { return ReadTrainingLog(Told(text)); }
+
+// Bars of loading and of evaluation are not of the training; loss lines have no times.
+TEST(TrainingLog, TrainersBarsAreItsSteps) {
+  const TrainingLog log = SampleLog("hf-trainer.txt");
+  EXPECT_EQ(log.format, LogFormat::kTrainer);
+  ASSERT_EQ(log.steps.size(), 4U);
+  EXPECT_EQ(log.steps[1].step, 10);
+  EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 3.14);
+  EXPECT_NEAR(*MedianStep(log), 3.13, 1e-9);
+  const TrainingLog fast = TakenOf("  2%|x  | 10/500 [00:31<25:40,  4.00it/s]\n{'loss': 1.0}\n");
+  EXPECT_DOUBLE_EQ(*fast.steps.at(0).seconds, 0.25);
+}
+
+TEST(TrainingLog, WithoutABarTrainerHasTheRateOfItsRun) {
+  const std::string loss =
+      "{'loss': 2.1, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': 0.1}\n";
+  const TrainingLog log = TakenOf(
+      loss +
+      "{'train_runtime': 1565.2, 'train_samples_per_second': 20.44, 'train_steps_per_second': "
+      "0.319, 'train_loss': 1.5}\n");
+  ASSERT_EQ(log.steps.size(), 1U);
+  EXPECT_NEAR(*log.steps[0].seconds, 1 / 0.319, 1e-9);
+  // Three decimals of 0.005 say too little: samples do.
+  const TrainingLog slow = TakenOf(
+      "{'train_runtime': '15652', 'train_samples_per_second': '20.44', 'train_steps_per_second': "
+      "'0.005'}\n");
+  EXPECT_FALSE(slow.steps.at(0).seconds);
+  EXPECT_NEAR(*SecondsOf(slow.steps[0], {4096, 0, 0}), 4096 / 20.44, 1e-9);
+  for (const std::string& text : {loss, std::string("{\"log_history\": [{\"loss\": 1}]}")}) {
+    try {
+      (void)TakenOf(text);
+      ADD_FAILURE() << text;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("HuggingFace's Trainer"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::measured

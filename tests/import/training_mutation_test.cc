@@ -93,6 +93,8 @@ TEST(TrainingMutations, NoRowDisappears) {
           return ReadNanoGpt(source);
         case LogFormat::kTorchtitan:
           return ReadTorchtitan(source);
+        case LogFormat::kTrainer:
+          return ReadTrainer(source);
         default:
           return ReadStepCsv(source);
       }

@@ -10,11 +10,17 @@
 #include "calib/program/calibrate/sweep_command.h"
 #include "calib/sweeps/machine.h"
 #include "calib/sweeps/section.h"
+#include "model/base/diagnostics.h"
+#include "model/hardware/catalog.h"
 #include "model/hardware/measured_collectives.h"
 #include "tests/sweeps/made.h"
 
 namespace orrery {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 namespace fs = std::filesystem;
 const char* const kHeader =
@@ -188,6 +194,80 @@ TEST(Section, BrokenFilesNameTheirPlaces) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("broken.yaml:3"));
   }
+}
+
+// Eight GPUs of one node as nccl-tests names them.
+std::string NcclLogOf(const std::string& device) {
+  std::string text = "# Using devices\n";
+  for (int rank = 0; rank < 8; ++rank)
+    text += "#  Rank  " + std::to_string(rank) + " Group  0 Pid 10 on   node1 device  " +
+            std::to_string(rank) + " [0x1b] " + device + "\n";
+  return text +
+         "# Collective test starting: all_reduce_perf\n"
+         "#       size         count      type   redop    root     time   algbw   busbw #wrong     "
+         "time   algbw   busbw #wrong\n"
+         "     8388608       2097152     float     sum      -1    64.00  131.07  229.38      0    "
+         "64.00  131.07  229.38      0\n"
+         "    67108864      16777216     float     sum      -1    297.0  225.96  395.42      0    "
+         "297.0  225.96  395.42      0\n";
+}
+
+// What plan calibrate prints of these files; its error where none is used.
+std::string VerdictsOf(std::vector<std::string> words) {
+  words.insert(words.begin(), {"plan", "calibrate"});
+  cli::CalibrateFlags flags;
+  EXPECT_FALSE(flags.set.Parse(cli::CommandLine(words), 2));
+  testing::internal::CaptureStdout();
+  std::string error;
+  try {
+    CalibrateSweeps(flags);
+  } catch (const InputError& thrown) {
+    error = thrown.what();
+  }
+  return testing::internal::GetCapturedStdout() + error;
+}
+
+TEST(SweepCommand, ASweepOfAnotherMachineIsAMismatch) {
+  const std::string folder = testing::TempDir();
+  const std::string h100 = folder + "h100.txt", a100 = folder + "a100.txt";
+  std::ofstream(h100) << NcclLogOf("NVIDIA H100 80GB HBM3");
+  std::ofstream(a100) << NcclLogOf("NVIDIA A100-SXM4-80GB");
+  EXPECT_THAT(VerdictsOf({h100, "--topology", "dgx-a100-80"}),
+              AllOf(HasSubstr("mismatched"), HasSubstr("NVIDIA H100 80GB HBM3"),
+                    HasSubstr("a100-sxm4-80gb"), Not(HasSubstr("1 sweeps"))));
+  EXPECT_THAT(VerdictsOf({h100, "--topology", "dgx-h100"}),
+              AllOf(HasSubstr("used        1 sweep\n"), Not(HasSubstr("mismatched"))));
+  EXPECT_THAT(VerdictsOf({h100, a100, "--topology", "dgx-h100"}),
+              AllOf(HasSubstr("used        1 sweep\n"), HasSubstr("mismatched"),
+                    HasSubstr("1 sweeps, 2 points")));
+  EXPECT_THAT(VerdictsOf({h100, a100, "--machine", "A100"}),
+              AllOf(HasSubstr("not used"), HasSubstr("1 sweeps, 2 points")));
+  std::ofstream(a100) << NcclLogOf("NVIDIA A10G");
+  EXPECT_THAT(VerdictsOf({a100, "--topology", "aws-g5-1gpu"}),
+              AllOf(HasSubstr("mismatched"), HasSubstr("8 ranks of a node")));
+}
+
+TEST(SweepCommand, AFileThatIsNoSweepDoesNotStopTheOthers) {
+  const std::string folder = testing::TempDir();
+  const std::string sweep = folder + "sweep.txt", other = folder + "other.txt";
+  std::ofstream(sweep) << NcclLogOf("NVIDIA H100 80GB HBM3");
+  std::ofstream(other) << "nothing is measured here\n";
+  EXPECT_THAT(VerdictsOf({sweep, other}), AllOf(HasSubstr("used        1 sweep"),
+                                                HasSubstr("not used"), HasSubstr("2 points")));
+}
+
+TEST(OtherMachine, TablesInWordsNameTheirChips) {
+  const auto of = [](const std::string& words, const char* topology) {
+    MeasuredRuns runs = MadeRuns("all_reduce", 16, 2, {});
+    runs.machine = words;
+    return OtherMachine(runs, LoadTopology(topology));
+  };
+  EXPECT_EQ(of("H100 SXM, 8x400Gb InfiniBand", "dgx-h100"), "");
+  EXPECT_EQ(of("a machine in the cellar", "dgx-h100"), "");
+  EXPECT_THAT(of("A100 40GB, EFA", "dgx-h100"), HasSubstr("h100-sxm5-80gb"));
+  MeasuredRuns grace = MadeRuns("all_reduce", 2, 2, {});
+  grace.devices = {"NVIDIA GH200 120GB"};  // of the processor
+  EXPECT_EQ(OtherMachine(grace, LoadTopology("olivia-gh200")), "");
 }
 
 }  // namespace

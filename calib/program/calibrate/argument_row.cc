@@ -6,26 +6,27 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
-#include <set>
 #include <utility>
 #include <vector>
 
+#include "calib/import/device_names.h"
+#include "calib/import/log_lines.h"
 #include "calib/validate/validate.h"
 #include "model/base/csv.h"
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/profile.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {
 
 using measured::LogFacts;
 
-constexpr double kSameMemory = 0.12;  // label, usable and printed memory of one card differ by less
 constexpr double kSamePeak = 0.1;
+constexpr int64_t kMostRanks = 1 << 15;  // of one degree
 
 // Column and the arguments that fill it, the newer spelling first.
 constexpr std::pair<const char*, std::array<const char*, 2>> kPlain[] = {
@@ -88,13 +89,23 @@ std::string Unmodelled(const LogFacts& facts) {
   return "";
 }
 
+// The argument that says ZeRO's stage, of which DeepSpeed's configuration is what applies; "": none.
+std::string ZeroKey(const LogFacts& facts) {
+  for (const char* key : {"zero_optimization_stage", "zero_stage"})
+    if (measured::AmountIn(facts.Argument(key))) return key;
+  return "";
+}
+
+double ZeroStage(const LogFacts& facts) {  // Megatron-DeepSpeed prints 1.0
+  return measured::AmountIn(facts.Argument(ZeroKey(facts))).value_or(0);
+}
+
 std::string FrameworkText(const LogFacts& facts) {
-  return facts.Flag("deepspeed") || facts.Whole("zero_stage").value_or(0) > 0 ? "megatron-deepspeed"
-                                                                              : "megatron";
+  return facts.Flag("deepspeed") || ZeroStage(facts) > 0 ? "megatron-deepspeed" : "megatron";
 }
 
 std::string ZeroText(const LogFacts& facts) {
-  if (const auto stage = facts.Whole("zero_stage")) return std::to_string(*stage);
+  if (!ZeroKey(facts).empty()) return fmt::format("{:g}", ZeroStage(facts));
   return facts.Flag("use_distributed_optimizer") ? "1" : "0";
 }
 
@@ -115,79 +126,9 @@ void SetModel(const LogFacts& facts, ModelSpec* model) {
     model->max_positions = *rows;
 }
 
-// Of every GPU profile: what its name begins with ("a100", "gb200").
-const std::set<std::string>& KnownChips() {
-  static const std::set<std::string> kChips = [] {
-    std::set<std::string> chips;
-    for (const std::string& id : ProfileIds("gpu")) chips.insert(id.substr(0, id.find('-')));
-    return chips;
-  }();
-  return kChips;
-}
-
-// "NVIDIA A100-SXM4-80GB" -> {nvidia, a100, sxm4, 80gb}.
-std::set<std::string> WordsOf(const std::string& name) {
-  std::set<std::string> words;
-  std::string word;
-  for (const char c : name + " ") {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else if (!word.empty()) {
-      words.insert(std::exchange(word, ""));
-    }
-  }
-  return words;
-}
-
-// Whether a device of this name is this GPU, by chip and form factor; memory is compared apart.
-bool IsDevice(const std::string& name, const std::string& gpu) {
-  static const std::set<std::string> kForms = {"sxm2", "sxm3", "sxm4", "sxm5", "pcie", "nvl"};
-  const std::set<std::string> said = WordsOf(name), ours = WordsOf(gpu);
-  if (!said.contains(gpu.substr(0, gpu.find('-')))) return false;
-  for (const std::string& form : kForms) {
-    if (!said.contains(form)) continue;
-    const bool ours_says =
-        std::ranges::any_of(kForms, [&](const std::string& one) { return ours.contains(one); });
-    return !ours_says || ours.contains(form);
-  }
-  return true;
-}
-
-// "80gb" of a name, in bytes.
-double BytesInName(const std::string& name) {
-  for (const std::string& word : WordsOf(name)) {
-    if (!word.ends_with("gb")) continue;
-    const std::string digits = word.substr(0, word.size() - 2);
-    if (!digits.empty() && digits.size() < 5 &&
-        std::ranges::all_of(digits, [](unsigned char c) { return std::isdigit(c) != 0; }))
-      return std::stod(digits) * 1e9;
-  }
-  return 0;
-}
-
-bool IsMemoryOf(double bytes, const GpuProfile& gpu) {
-  const auto near = [&](double own) { return own > 0 && std::abs(bytes / own - 1) < kSameMemory; };
-  return near(gpu.memory.value) || near(gpu.memory_usable.value);
-}
-
-std::string OtherDevice(const LogFacts& facts, const GpuProfile& gpu) {
-  std::string other;
-  for (const std::string& name : facts.devices) {
-    const std::set<std::string> words = WordsOf(name);
-    const bool known = std::ranges::any_of(
-        KnownChips(), [&](const std::string& chip) { return words.contains(chip); });
-    if (IsDevice(name, gpu.header.id)) {
-      const double bytes = BytesInName(name);
-      if (bytes == 0 || IsMemoryOf(bytes, gpu)) return "";
-    }
-    if (other.empty() || known) other = name;
-  }
-  return other.empty() ? "" : fmt::format("it ran on '{}'", other);
-}
-
 std::string OtherRates(const LogFacts& facts, const measured::TrainingLog& log,
                        const GpuProfile& gpu, Precision precision) {
-  if (facts.device_bytes && !IsMemoryOf(*facts.device_bytes, gpu))
+  if (facts.device_bytes && !measured::IsMemoryOf(*facts.device_bytes, gpu))
     return fmt::format("its GPUs have {}", Format(Bytes(*facts.device_bytes)));
   const double peak = precision == Precision::kFp16   ? gpu.peak_fp16.value
                       : precision == Precision::kBf16 ? gpu.peak_bf16.value
@@ -207,23 +148,123 @@ std::string OtherRates(const LogFacts& facts, const measured::TrainingLog& log,
   return "";
 }
 
+// What an argument of the log and the run's description say of one thing.
+struct Statement {
+  std::string key, said, ours;
+  bool agrees = false;
+};
+
+void SayZero(const LogFacts& facts, int zero, std::vector<Statement>* all) {
+  const std::string ours = fmt::format("zero {}", zero);
+  if (const std::string key = ZeroKey(facts); !key.empty()) {
+    all->push_back({key, facts.Argument(key), ours, ZeroStage(facts) == zero});
+    return;
+  }
+  constexpr const char* kSharded = "use_distributed_optimizer";
+  for (const char* other : {"deepspeed", "use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2"})
+    if (facts.Flag(other)) return;
+  if (!facts.arguments.contains(kSharded)) return;
+  all->push_back(
+      {kSharded, facts.Argument(kSharded), ours, zero == (facts.Flag(kSharded) ? 1 : 0)});
+}
+
+void SayPrecision(const LogFacts& facts, const Workload& work, std::vector<Statement>* all) {
+  const std::string ours = NameIn(kPrecisionNames, work.precision);
+  if (facts.arguments.contains("fp8") && facts.Argument("fp4").empty()) {
+    const bool on = PrecisionText(facts) == "fp8", described = work.fp8 != Fp8::kOff;
+    all->push_back({"fp8", facts.Argument("fp8"), described ? "fp8" : ours, on == described});
+  }
+  static constexpr std::pair<const char*, Precision> kHalves[] = {
+      {"bfloat16_enabled", Precision::kBf16},
+      {"fp16_enabled", Precision::kFp16},
+      {"bf16", Precision::kBf16},
+      {"fp16", Precision::kFp16}};
+  for (const auto& [key, precision] : kHalves) {
+    if (!facts.Flag(key)) continue;
+    all->push_back({key, "True", ours, precision == work.precision});
+    return;
+  }
+  // DeepSpeed's halves may both be off under autocast; Megatron's mean fp32.
+  const bool full = facts.Argument("bf16") == "False" && facts.Argument("fp16") == "False";
+  const bool half = work.precision == Precision::kBf16 || work.precision == Precision::kFp16;
+  if (full) all->push_back({ours == "fp16" ? "fp16" : "bf16", "False", ours, !half});
+}
+
+void SayRecompute(const LogFacts& facts, const Recompute& ours, std::vector<Statement>* all) {
+  const std::string modules = facts.Argument("recompute_modules");
+  const bool listed = !modules.empty() && modules.find("core_attn") == std::string::npos;
+  for (const char* key : {"recompute_granularity", "recompute_activations",
+                          "checkpoint_activations", "activations_checkpoint_method"}) {
+    if (!facts.arguments.contains(key)) continue;
+    const std::string said = RecomputeText(facts);
+    const auto recompute = ReadRecompute(said);
+    const bool some = said == "selective" && (listed || modules.find(' ') != std::string::npos);
+    if (!recompute || some) return;  // modules of Megatron's own list
+    all->push_back({key, said, "recompute " + orrery::RecomputeText(ours), *recompute == ours});
+    return;
+  }
+}
+
+// Of Megatron's and DeepSpeed's arguments.
+std::vector<Statement> StatementsOf(const LogFacts& facts, const CaseRow& row) {
+  const Strategy& s = row.strategy;
+  const std::pair<const char*, int64_t> counts[] = {
+      {"num_layers", row.model.layers},         {"hidden_size", row.model.hidden},
+      {"num_attention_heads", row.model.heads}, {"seq_length", row.work.seq_len},
+      {"tensor_model_parallel_size", s.tp},     {"pipeline_model_parallel_size", s.pp},
+      {"context_parallel_size", s.cp},          {"data_parallel_size", s.data_parallel()},
+      {"micro_batch_size", s.micro_batch},      {"train_micro_batch_size_per_gpu", s.micro_batch}};
+  std::vector<Statement> all;
+  for (const auto& [key, ours] : counts) {
+    if (const auto value = facts.Whole(key))
+      all.push_back({key, std::to_string(*value), std::to_string(ours), *value == ours});
+  }
+  SayZero(facts, s.zero, &all);
+  SayPrecision(facts, row.work, &all);
+  SayRecompute(facts, s.recompute, &all);
+  return all;
+}
+
+// The batch of a step: an argument's, else no line of a step has the description's.
+std::string OtherBatch(const LogFacts& facts, const measured::TrainingLog& log, int64_t ours) {
+  const auto differs = [&](int line, double batch) {
+    return fmt::format("line {}: its global batch is {:g}, the run's description has {}", line,
+                       batch, ours);
+  };
+  const auto described = static_cast<double>(ours);
+  if (facts.global_batch)
+    return *facts.global_batch == described ? "" : differs(facts.batch_line, *facts.global_batch);
+  const measured::StepSample* other = nullptr;
+  for (const measured::StepSample& step : log.steps) {
+    if (step.samples && *step.samples == described) return "";
+    if (step.samples && other == nullptr) other = &step;
+  }
+  return other == nullptr ? "" : differs(other->line, *other->samples);
+}
+
+// Arguments that contradict each other: their degrees are not the ranks.
+std::string OtherRanks(const LogFacts& facts) {
+  int64_t product = 1;
+  for (const char* key : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                          "data_parallel_size", "context_parallel_size"}) {
+    const auto degree = facts.Whole(key);
+    const bool may_lack = std::string_view(key).starts_with("context");
+    if ((!degree && !may_lack) || degree.value_or(1) < 1 || degree.value_or(1) > kMostRanks)
+      return "";
+    product *= degree.value_or(1);
+  }
+  if (!facts.world_size || *facts.world_size == product) return "";
+  return fmt::format("line {}: it ran on {} ranks, its arguments make {}", facts.world_line,
+                     *facts.world_size, product);
+}
+
 // Arguments against a row that somebody described.
 std::string OtherLayout(const LogFacts& facts, const CaseRow& row) {
-  const Strategy& s = row.strategy;
-  const std::pair<const char*, int64_t> said[] = {{"num_layers", row.model.layers},
-                                                  {"hidden_size", row.model.hidden},
-                                                  {"num_attention_heads", row.model.heads},
-                                                  {"seq_length", row.work.seq_len},
-                                                  {"tensor_model_parallel_size", s.tp},
-                                                  {"pipeline_model_parallel_size", s.pp},
-                                                  {"data_parallel_size", s.data_parallel()},
-                                                  {"micro_batch_size", s.micro_batch},
-                                                  {"train_micro_batch_size_per_gpu", s.micro_batch},
-                                                  {"zero_stage", s.zero}};
-  for (const auto& [key, ours] : said) {
-    const auto value = facts.Whole(key);
-    if (value && *value != ours)
-      return fmt::format("its arguments say {} {}, the run's description {}", key, *value, ours);
+  for (const Statement& one : StatementsOf(facts, row)) {
+    if (one.agrees) continue;
+    const auto line = facts.lines.find(one.key);
+    return fmt::format("line {}: its arguments say {} {}, the run's description {}",
+                       line == facts.lines.end() ? 0 : line->second, one.key, one.said, one.ours);
   }
   return "";
 }
@@ -280,15 +321,17 @@ std::string MismatchOf(const LogFacts& facts, const measured::TrainingLog& log,
   const std::string id = row.gpu.empty() ? topology.gpu : row.gpu;
   if (id != kUnknownGpu) {
     const GpuProfile gpu = LoadGpuProfile(id);
-    std::string why = OtherDevice(facts, gpu);
+    std::string why = measured::OtherDevice(facts.devices, gpu);
     if (why.empty()) why = OtherRates(facts, log, gpu, row.work.precision);
     if (!why.empty()) return fmt::format("{}, and {} has {}", why, topology.name, id);
   }
   const int64_t ranks = row.nodes * row.gpus_per_node;
   if (facts.world_size && *facts.world_size != ranks)
-    return fmt::format("it ran on {} ranks, the run's description has {}", *facts.world_size,
-                       ranks);
-  return OtherLayout(facts, row);
+    return fmt::format("line {}: it ran on {} ranks, the run's description has {}",
+                       facts.world_line, *facts.world_size, ranks);
+  std::string why = OtherRanks(facts);
+  if (why.empty()) why = OtherLayout(facts, row);
+  return why.empty() ? OtherBatch(facts, log, row.work.global_batch) : why;
 }
 
 }  // namespace orrery

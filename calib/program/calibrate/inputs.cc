@@ -8,9 +8,12 @@
 #include <filesystem>
 #include <iterator>
 
+#include "calib/import/device_names.h"
 #include "calib/validate/validate.h"
 #include "model/base/diagnostics.h"
 #include "model/base/text.h"
+#include "model/framework/presets.h"
+#include "model/hardware/catalog.h"
 #include "model/hardware/cluster_file.h"
 
 namespace orrery {
@@ -88,11 +91,6 @@ void TakeLog(const std::string& file, const RunPlace& place, FitInputs* inputs) 
   TakeRun(std::move(run), inputs);
 }
 
-std::string Message(const InputError& error) {
-  const Diagnostic& first = error.diagnostics().front();
-  return first.hint.empty() ? first.message : first.message + ": " + first.hint;
-}
-
 // By the header alone.
 bool HoldsKernels(const std::string& file) {
   const std::string text = ReadSource(file)->text;
@@ -123,18 +121,69 @@ FitInputs LoadInputs(const std::vector<std::string>& files, const RunPlace& plac
         TakeLog(file, place, &inputs);
       } catch (const InputError& error) {
         if (files.size() == 1) throw;
-        inputs.verdicts.push_back({file, Fate::kNotUsed, Message(error), {}});
+        inputs.verdicts.push_back({file, Fate::kNotUsed, ReasonOf(error), {}});
       }
     }
   }
-  const bool used = std::ranges::any_of(
-      inputs.verdicts, [](const FileVerdict& one) { return one.fate == Fate::kUsed; });
-  if (used) return inputs;
+  RefuseUnused(inputs.verdicts);
+  return inputs;
+}
+
+std::string SiteOf(const FitInputs& inputs, const std::string& topology,
+                   const std::string& framework) {
+  const auto name_of = [](const std::string& reference) { return SplitReference(reference).name; };
+  if (inputs.rows.empty()) return "";
+  const CaseRow& first = inputs.rows.front();
+  const auto fitted = std::ranges::count(inputs.runs, false, &LoggedRun::predict);
+  const bool logged = static_cast<std::size_t>(fitted) == inputs.rows.size();
+  const bool alike = std::ranges::all_of(inputs.rows, [&](const CaseRow& row) {
+    return row.topology == first.topology && name_of(row.framework) == name_of(first.framework);
+  });
+  if (topology.empty() && (!logged || !alike)) return "";
+  const TopologySpec spec = LoadTopology(topology.empty() ? first.topology : topology);
+  return fmt::format("{}@{}", name_of(framework.empty() ? first.framework : framework), spec.name);
+}
+
+std::string ReasonOf(const InputError& error) {
+  const Diagnostic& first = error.diagnostics().front();
+  return first.hint.empty() ? first.message : first.message + ": " + first.hint;
+}
+
+void RefuseUnused(const std::vector<FileVerdict>& verdicts) {
+  const bool used =
+      std::ranges::any_of(verdicts, [](const FileVerdict& one) { return one.fate == Fate::kUsed; });
+  if (used) return;
   std::vector<Diagnostic> reasons;
-  for (const FileVerdict& one : inputs.verdicts)
+  for (const FileVerdict& one : verdicts)
     reasons.push_back({{}, fmt::format("{}: {}: {}", one.file, NameOf(one.fate), one.why), ""});
   reasons.back().hint = "none of the files can be used; calib/calibration.md says what to bring";
   throw InputError(std::move(reasons));
+}
+
+void CheckKernels(const std::string& gpu, FitInputs* inputs) {
+  if (gpu.empty() || inputs->kernels.empty()) return;
+  const GpuProfile profile = LoadGpuProfile(gpu);
+  for (FileVerdict& verdict : inputs->verdicts) {
+    std::string other;
+    bool named = false;
+    const auto is_file = [&](const measured::KernelSample& kernel) {
+      return kernel.where.source && kernel.where.source->name == verdict.file;
+    };
+    const auto all = std::ranges::count_if(inputs->kernels, is_file);
+    if (all == 0) continue;
+    std::erase_if(inputs->kernels, [&](const measured::KernelSample& kernel) {
+      if (!is_file(kernel) || kernel.device.empty()) return false;
+      named = true;
+      const std::string why = measured::OtherDevice({kernel.device}, profile);
+      if (!why.empty()) other = fmt::format("{}, not on {}", why, gpu);
+      return !why.empty();
+    });
+    const auto left = std::ranges::count_if(inputs->kernels, is_file);
+    if (left == 0) verdict.fate = Fate::kMismatched;
+    if (left < all) verdict.why = fmt::format("{} of {} timed kernels: {}", all - left, all, other);
+    if (!named) verdict.why += "; the file does not name its GPU";
+  }
+  RefuseUnused(inputs->verdicts);
 }
 
 void TakeReasons(const std::map<std::string, std::string>& reasons, FitInputs* inputs) {

@@ -35,11 +35,24 @@ struct FitInputs {
 // arguments, which ran at `place`. Throws InputError: a sheet or CSV with mistakes; no file can be used.
 FitInputs LoadInputs(const std::vector<std::string>& files, const RunPlace& place = {});
 
+// Takes timed kernels of another GPU than `gpu` out of the inputs, by the device that their rows name. "": any.
+// Throws InputError: nothing is left of all files.
+void CheckKernels(const std::string& gpu, FitInputs* inputs);
+
+// The site that logs alone calibrate, "megatron@my-cluster": of the framework and topology (name or file) that are
+// given, else ("") of those that all logged runs name. "": they name several, or some rows are of no log.
+std::string SiteOf(const FitInputs& inputs, const std::string& topology,
+                   const std::string& framework);
+
 // Files of which no row is left, and why: `reasons` by name of the row.
 void TakeReasons(const std::map<std::string, std::string>& reasons, FitInputs* inputs);
 // Those of the given files of which something is used.
 std::vector<std::string> FilesOf(const std::vector<std::string>& files,
                                  const std::vector<FileVerdict>& verdicts);
+// Throws InputError with all verdicts where no file is used.
+void RefuseUnused(const std::vector<FileVerdict>& verdicts);
+// What an error says of a file that others are read without.
+std::string ReasonOf(const InputError& error);
 // A line per file: used, not used or mismatched.
 std::string RenderVerdicts(const std::vector<FileVerdict>& verdicts);
 

@@ -145,10 +145,13 @@ std::vector<ShapeTable> TablesOf(const Sources& sources, const FitResult& result
 void NameSite(const FitInputs& inputs, Arguments* arguments) {
   std::vector<std::string>& frameworks = arguments->flags.frameworks;
   const bool others = !arguments->flags.gpus.empty() || !arguments->flags.fabrics.empty();
-  if (arguments->place.topology.empty() || others || !arguments->job.empty()) return;
-  if (frameworks.empty() && !inputs.rows.empty()) frameworks = {inputs.rows.front().framework};
-  if (frameworks.size() == 1 && !IsSite(frameworks[0]))
-    frameworks[0] += "@" + LoadTopology(arguments->place.topology).name;
+  if (others || !arguments->job.empty() || frameworks.size() > 1) return;
+  if (frameworks.empty()) {
+    const std::string site = SiteOf(inputs, arguments->place.topology, "");
+    if (!site.empty()) frameworks = {site};
+  } else if (!arguments->place.topology.empty() && !IsSite(frameworks[0])) {
+    frameworks = {SiteOf(inputs, arguments->place.topology, frameworks[0])};
+  }
 }
 
 // All that a single site's profile says of its calibration; nothing where a job file fits many profiles.
@@ -247,6 +250,7 @@ void Run(Arguments arguments) {
   FitInputs inputs = LoadInputs(arguments.files, arguments.place);
   NameSite(inputs, &arguments);
   FitJob job = arguments.job.empty() ? JobOf(arguments.flags, &store) : JobOfFile(arguments.job);
+  CheckKernels(job.kernels_of, &inputs);
   if (!arguments.holdout.empty()) job.holdout = ParseHoldout(arguments.holdout);
   const auto taken = SourcesOf(inputs, job, &store);
   const Sources& sources = *taken;

@@ -26,9 +26,11 @@ struct SheetFlags {
   }
   // Those of a job that a measured run can differ in.
   std::vector<cli::Flag*> Job() {
-    return {&job.model,        &job.topology,  &job.nodes,     &job.gpus_per_node,
-            &job.global_batch, &job.seq_len,   &job.precision, &job.optimizer,
-            &job.framework,    &job.attention, &job.dropout};
+    return {&job.model,        &job.topology,     &job.nodes,       &job.gpus_per_node,
+            &job.global_batch, &job.seq_len,      &job.precision,   &job.optimizer,
+            &job.framework,    &job.fact,         &job.attention,   &job.dropout,
+            &job.fp8,          &job.fp8_skip,     &job.fp8_weights, &job.lora_rank,
+            &job.lora_alpha,   &job.lora_targets, &job.lora_base};
   }
 };
 

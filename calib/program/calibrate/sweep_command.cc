@@ -9,6 +9,7 @@
 
 #include "calib/fit/rewrite.h"
 #include "calib/program/calibrate/fit_report.h"
+#include "calib/program/calibrate/inputs.h"
 #include "calib/sweeps/fabric_fit.h"
 #include "calib/sweeps/section.h"
 #include "calib/sweeps/sweep_holdout.h"
@@ -43,12 +44,63 @@ void Complete(const SweepArguments& arguments, std::vector<MeasuredRuns>* sweeps
     if (sweep.nodes == 0) sweep.nodes = arguments.nodes;
   }
   NameAlgorithm(arguments.algorithm, sweeps);
-  std::erase_if(*sweeps, [&](const MeasuredRuns& sweep) {
+}
+
+// Of a file, so that others are read without one that is no sweep.
+SweepFiles ReadFile(const std::string& file, bool alone, std::vector<FileVerdict>* verdicts) {
+  verdicts->push_back({file, Fate::kUsed, "", {}});
+  try {
+    return ReadSweeps({file});
+  } catch (const InputError& error) {
+    if (alone) throw;
+    verdicts->back() = {file, Fate::kNotUsed, ReasonOf(error), {}};
+  }
+  return {};
+}
+
+// Takes sweeps of other machines than asked for, or than their topology describes, out of a file's.
+void TakeOthers(const SweepArguments& arguments, const MachineTopologies& topologies,
+                SweepFiles* read, FileVerdict* verdict) {
+  const std::size_t all = read->sweeps.size();
+  if (all == 0) return;
+  std::string other;
+  std::erase_if(read->sweeps, [&](const MeasuredRuns& sweep) {
     return sweep.machine.find(arguments.machine) == std::string::npos;
   });
-  if (sweeps->empty())
-    throw InputError(
-        fmt::format("no sweep ran on a machine with '{}' in its name", arguments.machine));
+  const std::size_t asked = read->sweeps.size();
+  std::erase_if(read->sweeps, [&](const MeasuredRuns& sweep) {
+    const TopologySpec* topology = topologies.Find(sweep.machine);
+    const std::string why = topology == nullptr ? "" : OtherMachine(sweep, *topology);
+    if (!why.empty()) other = why;
+    return !why.empty();
+  });
+  const std::size_t left = read->sweeps.size();
+  verdict->why = fmt::format("{} sweep{}", left, left == 1 ? "" : "s");
+  if (asked == 0) {
+    verdict->fate = Fate::kNotUsed;
+    verdict->why =
+        fmt::format("no sweep ran on a machine with '{}' in its name", arguments.machine);
+  } else if (left == 0) {
+    verdict->fate = Fate::kMismatched;
+    verdict->why = other;
+  } else if (left < asked) {
+    verdict->why += fmt::format("; mismatched {}: {}", asked - left, other);
+  }
+}
+
+// All files, each with its verdict, which it prints. Throws InputError: none can be used.
+SweepFiles ReadFiles(const SweepArguments& arguments, const MachineTopologies& topologies) {
+  SweepFiles files;
+  std::vector<FileVerdict> verdicts;
+  for (const std::string& file : arguments.files) {
+    SweepFiles read = ReadFile(file, arguments.files.size() == 1, &verdicts);
+    Complete(arguments, &read.sweeps);
+    TakeOthers(arguments, topologies, &read, &verdicts.back());
+    files.Append(std::move(read));
+  }
+  RefuseUnused(verdicts);
+  fmt::print("{}\n", RenderVerdicts(verdicts));
+  return files;
 }
 
 void WriteFile(const std::string& path, const std::string& text) {
@@ -132,14 +184,13 @@ void CalibrateFabric(const SweepArguments& arguments, const std::vector<Measured
 }
 
 void RunSweeps(const SweepArguments& arguments) {
-  SweepFiles files = ReadSweeps(arguments.files);
+  const MachineTopologies topologies(arguments.topologies);
+  const SweepFiles files = ReadFiles(arguments, topologies);
   SayGarbled(files);
-  Complete(arguments, &files.sweeps);
   std::size_t points = 0;
   for (const MeasuredRuns& sweep : files.sweeps) points += sweep.points.size();
   fmt::print("{} sweeps, {} points; {} rows without bytes or time skipped\n\n", files.sweeps.size(),
              points, files.empty_rows);
-  const MachineTopologies topologies(arguments.topologies);
   if (!arguments.fabric.empty()) return CalibrateFabric(arguments, files.sweeps, topologies);
   if (!arguments.holdout.empty()) {
     const SweepHoldout holdout = ParseSweepHoldout(arguments.holdout);

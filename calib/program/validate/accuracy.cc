@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 
+#include "calib/program/validate/accuracy_collectives.h"
 #include "calib/validate/memory_errors.h"
 #include "calib/validate/ranking.h"
 #include "model/arch/data_root.h"
@@ -307,38 +308,6 @@ std::string MemorySection(const Groups& closed, const LeftOutRows& left_out) {
          "| source | printed by | rows | mean | bias | worst | leave-one-model-out "
          "|\n|---|---|---|---|---|---|---|\n" +
          rows + "\n";
-}
-
-std::string BandCells(const BandMeans& means) {
-  std::string cells;
-  for (std::size_t band = 0; band < kSizeBands; ++band)
-    cells += means.points[band] == 0
-                 ? " - |"
-                 : fmt::format(" {} |", Percent(means.sum[band] / means.points[band]));
-  return cells;
-}
-
-std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
-                              const std::vector<SweepErrors>& sweeps) {
-  std::string out = fmt::format(
-      "## Collectives\n\n"
-      "Mean error of the closed form against published tables of nccl-tests, by message size, with "
-      "the constants of the hardware class: no measurement of the machine is used.\n\n"
-      "| table | collective | cluster | GPUs | algorithm | {0} | {1} | {2} "
-      "|\n|---|---|---|---|---|---|---|---|\n",
-      SizeBandName(0), SizeBandName(1), SizeBandName(2));
-  for (const CollectiveErrors& one : tables)
-    out += fmt::format("| {} | {} | {} | {} x {} | {} |{}\n", one.table, one.collective,
-                       one.topology, one.nodes, one.gpus_per_node,
-                       one.algorithm.empty() ? "fastest" : one.algorithm, BandCells(one.errors));
-  out += fmt::format(
-      "\nWith sweeps of the machine itself (`--collectives ID`), leave-one-size-out:\n\n"
-      "| ID | machine | sweeps | {0} | {1} | {2} |\n|---|---|---|---|---|---|\n",
-      SizeBandName(0), SizeBandName(1), SizeBandName(2));
-  for (const SweepErrors& one : sweeps)
-    out +=
-        fmt::format("| {} | {} | {} |{}\n", one.id, one.machine, one.sweeps, BandCells(one.errors));
-  return out + "\n";
 }
 
 std::string Share(double share) { return fmt::format("{:.1f} %", 100 * share); }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "calib/import/device_names.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/measured_collectives.h"
 #include "model/program/common/names.h"
@@ -116,6 +117,15 @@ const NcclRun& Matching(const NcclLog& log, const BenchFlags& flags, Collective 
       fmt::format("it holds {}; set --nodes and --gpus-per-node to match", fmt::join(there, "; ")));
 }
 
+// The log names another GPU than this cluster has.
+std::string MismatchOf(const NcclRun& run, const GpuProfile& gpu, const Cluster& cluster) {
+  std::vector<std::string> names;
+  for (const measured::MeasuredDevice& device : run.devices) names.push_back(device.name);
+  const std::string why = measured::OtherDevice(names, gpu);
+  return why.empty() ? ""
+                     : fmt::format("{}, and {} has {}", why, cluster.summary.name, gpu.header.id);
+}
+
 // All sizes of the log, or those between -b and -e.
 std::vector<BenchRow> RowsOf(const NcclRun& run, const BenchFlags& flags, const Sweep& sweep) {
   std::vector<BenchRow> rows;
@@ -157,6 +167,7 @@ Answer Predict(const BenchFlags& flags) {
     AtFlag(flags.log, [&] { log = ReadLog(NcclSource(flags.log)); });
     result.log = &log;
     result.measured = &Matching(log, flags, result.sweep.collective, setting.cluster);
+    result.mismatch = MismatchOf(*result.measured, setting.gpu, setting.cluster);
     result.rows = RowsOf(*result.measured, flags, result.sweep);
   } else {
     for (const int64_t bytes : result.sweep.bytes) {

@@ -253,6 +253,7 @@ std::string ComparisonText(const BenchSimulation& simulation, const BenchResult&
   std::string text = fmt::format("{} on {}, predicted over {} against {}:{}\n\n",
                                  Name(result.sweep.collective), Machine(simulation), result.network,
                                  result.log->source->name, result.measured->line);
+  if (!result.mismatch.empty()) text += fmt::format("Mismatched: {}\n\n", result.mismatch);
   text += ComparisonTable(result) + "\n" + LogNotes(result) + OriginText(simulation, result, "  ");
   return text;
 }
@@ -373,7 +374,8 @@ nlohmann::ordered_json BenchJson(const BenchSimulation& simulation, const BenchR
   if (result.measured != nullptr) {
     json["log"] = {{"file", result.log->source->name},
                    {"line", result.measured->line},
-                   {"garbled_lines", result.log->garbled_lines}};
+                   {"garbled_lines", result.log->garbled_lines},
+                   {"mismatch", result.mismatch.empty() ? Json(nullptr) : Json(result.mismatch)}};
     json["errors"] = Json::array();
     for (const RangeError& error : ErrorsByRange(result)) {
       if (error.points == 0) continue;

@@ -37,6 +37,8 @@ struct BenchResult {
   std::shared_ptr<const nccl::Communicator> nccl;  // of all ranks; null: NCCL does not run here
   const measured::NcclLog* log = nullptr;
   const measured::NcclRun* measured = nullptr;
+  std::string
+      mismatch;  // why the log cannot be of this cluster: it names another GPU; "": nothing says so
 
   double busbw(const BenchRow& row, int ranks) const {
     return row.algbw() * WireFactor(sweep.collective, ranks);

@@ -200,6 +200,10 @@ Answer CompareLog(const BenchFlags& flags, const SourcePtr& source, const Twin& 
       fmt::format("NCCL {} on {}: {} nodes, {} ranks; the twin knows the rules of {}\n\n",
                   log.release.empty() ? "of unknown release" : log.release, twin.cluster->name,
                   nccl.nodes(), nccl.ranks(), nccl::kRelease);
+  for (const measured::LoggedSetting& one : log.settings)
+    text += fmt::format("  {}:{}: {}\n", source->name, one.line, one.text);
+  if (!log.settings.empty())
+    text += "  With these settings choices are not NCCL's own, which the twin follows.\n\n";
   text += ChoiceText(all) + "\n" + GraphText(log.graphs, nccl.graphs());
   if (log.channels > 0)
     text += fmt::format("  Channels: {} and {} of NVLS; twin: {} and {}\n", log.channels,
@@ -235,6 +239,9 @@ Answer CompareLog(const BenchFlags& flags, const SourcePtr& source, const Twin& 
   }
   json["graphs"] = GraphsJson(log.graphs, nccl.graphs());
   json["rings"] = {{"logged", log.rings.size()}, {"as_one_of_the_twin", alike}};
+  json["settings"] = Json::array();
+  for (const measured::LoggedSetting& one : log.settings)
+    json["settings"].push_back({{"text", one.text}, {"line", one.line}});
   json["garbled_lines"] = log.garbled_lines;
   return Deliver(ExitCode::kOk, text, json, flags.json);
 }
