@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "model/base/csv.h"
 #include "model/twin/nearest.h"
@@ -44,6 +45,23 @@ std::string ReleaseOf(const FrameworkProfile& framework, const std::string& topo
                              : std::filesystem::path(framework.header.id).stem().string();
   const std::string site = "@" + topology;
   return id.ends_with(site) ? id.substr(0, id.size() - site.size()) : id;
+}
+
+// Where the memory size stands in the name of a GPU, "-80gb"; npos: nowhere.
+std::pair<std::size_t, std::size_t> MemoryIn(const std::string& gpu) {
+  for (std::size_t dash = gpu.find('-'); dash != std::string::npos;
+       dash = gpu.find('-', dash + 1)) {
+    std::size_t end = dash + 1;
+    while (end < gpu.size() && std::isdigit(static_cast<unsigned char>(gpu[end])) != 0) ++end;
+    if (end > dash + 1 && gpu.compare(end, 2, "gb") == 0) return {dash, end + 2};
+  }
+  return {std::string::npos, gpu.size()};
+}
+
+// "b200-sxm-together" of "b200-sxm-180gb-together".
+std::string PartOf(const std::string& gpu) {
+  const auto [begin, end] = MemoryIn(gpu);
+  return gpu.substr(0, begin) + gpu.substr(end);
 }
 
 class KinFinder {
@@ -102,15 +120,20 @@ class KinFinder {
 
   bool NewFacts() {
     bool any = false;
+    // A site whose chips have a profile of their own runs products at another clock.
+    const std::string part = PartOf(asked_.gpu);
+    const bool part_known = !None([&](const RunIdentity& run) { return PartOf(run.gpu) == part; });
     for (const auto& [key, value] : asked_.facts) {
       const bool kernel = key == kAttentionFact || key == kProductsFact;
       const auto had = [&, &key = key, &value = value](const RunIdentity& run) {
         const auto fact = run.facts.find(key);
         return fact != run.facts.end() && fact->second == value;
       };
-      const bool new_here = kernel && !kinship_.new_chip && None([&](const RunIdentity& run) {
-                              return had(run) && ChipOf(run.gpu) == chip_;
-                            });
+      const auto here = [&, by_part = key == kProductsFact && part_known](const RunIdentity& run) {
+        return ChipOf(run.gpu) == chip_ && (!by_part || PartOf(run.gpu) == part);
+      };
+      const bool new_here = kernel && !kinship_.new_chip &&
+                            None([&](const RunIdentity& run) { return had(run) && here(run); });
       const bool new_to_family = None(
           [&](const RunIdentity& run) { return had(run) && (new_family_ || SameFamily(run)); });
       if (!new_here && !new_to_family) continue;
@@ -173,15 +196,7 @@ std::string FamilyOf(const std::string& framework) {
   return framework.substr(0, framework.find_first_of("@+"));
 }
 
-std::string ChipOf(const std::string& gpu) {
-  for (std::size_t dash = gpu.find('-'); dash != std::string::npos;
-       dash = gpu.find('-', dash + 1)) {
-    std::size_t end = dash + 1;
-    while (end < gpu.size() && std::isdigit(static_cast<unsigned char>(gpu[end])) != 0) ++end;
-    if (end > dash + 1 && gpu.compare(end, 2, "gb") == 0) return gpu.substr(0, dash);
-  }
-  return gpu;
-}
+std::string ChipOf(const std::string& gpu) { return gpu.substr(0, MemoryIn(gpu).first); }
 
 std::string SiteOf(const RunIdentity& run) {
   return fmt::format("{}@{}, {}", run.framework, run.topology,

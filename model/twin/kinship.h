@@ -50,7 +50,8 @@ inline constexpr double kMostDoublings = 10;
 
 // Layer shape: hidden size, sequence length, tokens per micro-batch, tensor parallelism. Model: layers and hidden size.
 // Cluster: topology and release. Chip: the GPU without its memory size. Fact: known where a run of any release of the
-// framework had it (of a framework without runs: any run), kernels of attention and products on this chip, too.
+// framework had it (of a framework without runs: any run), kernels of attention and products on this chip, too; products on
+// the part of this site, where sites have parts with runs of their own.
 Kinship KinshipOf(const RunIdentity& asked, const std::vector<const RunIdentity*>& runs);
 
 RunIdentity IdentityOf(const CostSetting& setting, const Workload& work, const Strategy& strategy,

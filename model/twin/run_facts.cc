@@ -46,7 +46,7 @@ void AddHabits(const FrameworkPreset& preset, const Workload& work, const Strate
       {"master_weights", half, work.master_weights},
       {"autocast", half, preset.autocast},
       {"compile", true, preset.compile},
-      {"fused_norm", !preset.compile, preset.fused_norm},
+      {"fused_norm", !preset.compile && !preset.fused_norm, preset.fused_norm},
       {"compile_loss", true, preset.compile_loss},
       {"padded_vocab", true, preset.padded_vocab},
       {"split_products", true, s.split_products},

@@ -209,6 +209,8 @@ TEST(Confidence, ProductsOfAnotherPrecisionAreAFact) {
   const Confidence c = question.Ask(trust);
   EXPECT_THAT(c.outside, testing::ElementsAre("products 16-bit: no calibrated run with it on a"));
   EXPECT_THAT(c.basis, testing::StartsWith(NameOf(Kin::kNewFramework)));
+  trust.runs.back().gpu = "a-80gb-there";  // the same chip at a site of another clock
+  EXPECT_EQ(question.Ask(trust).outside.size(), 1U);
   trust.runs[0].facts[kProductsFact] = half;
   EXPECT_TRUE(question.Ask(trust).outside.empty());
 }
