@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 #include <utility>
 
+#include "calib/validate/left_out.h"
 #include "model/base/node.h"
 
 namespace orrery {
@@ -64,7 +66,11 @@ std::string BlockText(const CalibrationRecord& record, const std::string& profil
   std::string logs;
   for (const std::string& log : record.logs)
     logs += (logs.empty() ? "" : ", ") + Quoted(FromProfile(log, profile));
-  return text + fmt::format("  logs: [{}]\n", logs);
+  text += fmt::format("  logs: [{}]\n", logs);
+  if (record.runs.empty()) return text;
+  std::string runs;
+  for (const std::string& run : record.runs) runs += (runs.empty() ? "" : ",\n    ") + Quoted(run);
+  return text + fmt::format("  runs: [{}]\n", runs);
 }
 
 }  // namespace
@@ -75,6 +81,23 @@ void CalibrationRecord::Add(const measured::LogFacts& facts) {
   Join(facts.driver, &driver);
   Join(facts.nccl, &nccl);
   Join(facts.framework, &release);
+}
+
+std::vector<std::string> RunLines(const Evidence& evidence, const std::vector<double>& errors) {
+  LeftOutRows rows;
+  for (std::size_t i = 0; i < evidence.observations().size(); ++i) {
+    const Observation& seen = *evidence.observations()[i];
+    if (!seen.run) continue;
+    std::string name = fs::path(seen.name).filename().string();
+    std::ranges::replace_if(
+        name, [](char c) { return c == ',' || c == '"'; }, ' ');
+    rows[{kStepTimeRow, name}] = {std::exp(errors[i]), std::nullopt,  std::nullopt,
+                                  std::nullopt,        seen.measured, seen.run};
+  }
+  std::vector<std::string> lines;
+  std::istringstream in(rows.empty() ? "" : LeftOutText(rows));
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
 }
 
 CalibrationRecord ReadCalibrationRecord(const std::string& profile) {
@@ -96,6 +119,9 @@ CalibrationRecord ReadCalibrationRecord(const std::string& profile) {
   record.release = block.String("release", "");
   for (const Node& log : block.Items("logs"))
     record.logs.push_back(FromHere(log.AsString(), profile));
+  if (block.Has("runs")) {
+    for (const Node& run : block.Items("runs")) record.runs.push_back(run.AsString());
+  }
   block.RejectUnknownKeys();
   diagnostics.ThrowIfAny();
   return record;

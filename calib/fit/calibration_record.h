@@ -10,11 +10,13 @@
 //     nccl: 2.20.5
 //     release: "Megatron-Core 0.8.0"
 //     logs: ["../logs/step.log"]
+//     runs: ["what,case,...", "step_time,step.log,..."]   # of these logs, as calib/profiles/left_out.csv has them
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "calib/fit/fit.h"
 #include "calib/import/log_facts.h"
 #include "model/base/diagnostics.h"
 
@@ -24,10 +26,15 @@ struct CalibrationRecord {
   std::string site, topology;  // topology: as `plan predict --topology` takes it
   std::string date, device, driver, nccl, release;  // "": not said; several stand between commas
   std::vector<std::string> logs;
+  std::vector<std::string>
+      runs;  // lines, the first the header: the answer's kin (model/twin/nearest.h)
 
   // Adds what a log says; what the record has already stays.
   void Add(const measured::LogFacts& facts);
 };
+
+// Lines for `runs`: the training runs of a fit with the errors of predictions, log(predicted / measured).
+std::vector<std::string> RunLines(const Evidence& evidence, const std::vector<double>& errors);
 
 // Paths come back as seen from the working folder. Throws InputError: no profile that names its logs.
 CalibrationRecord ReadCalibrationRecord(const std::string& profile);

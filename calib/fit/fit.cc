@@ -197,7 +197,8 @@ Unseen Fitter::LeaveOut(const std::vector<int>& without, bool site) {
   const Eigen::MatrixXd covariance = Covariance(refit, weights);
   for (int row : without) {
     const Eigen::VectorXd slope = solution_.jacobian.row(row).transpose() * model_->scale[row];
-    unseen.variance.push_back(slope.dot(covariance * slope) + (site ? SiteVariance(slope) : 0));
+    unseen.variance.push_back(slope.dot(covariance * slope));
+    unseen.site_variance.push_back(SiteVariance(slope));
   }
   return unseen;
 }

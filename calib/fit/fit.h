@@ -76,8 +76,9 @@ std::map<int, double> SiteSpreads(const std::vector<FitParameter>& parameters);
 
 // Rows predicted by a fit that had not seen them.
 struct Unseen {
-  std::vector<double> error;     // log(predicted / measured); empty: nothing was left out
-  std::vector<double> variance;  // of the prediction's logarithm, by the constants' covariance
+  std::vector<double> error;          // log(predicted / measured); empty: nothing was left out
+  std::vector<double> variance;       // of the prediction's logarithm, by the constants' covariance
+  std::vector<double> site_variance;  // more of it where its site is not known
 };
 
 class Fitter {
@@ -86,15 +87,14 @@ class Fitter {
   ~Fitter();
   FitResult Fit();
   // After Fit(): the rows at `without` when they are left out. `site`: they are all that is known of
-  // theirs, so that constants go far (the model is made linear anew on the way) and where a row takes
-  // a family's constant, its site may lie as far from it as others do.
+  // theirs, so that constants go far (the model is made linear anew on the way).
   Unseen LeaveOut(const std::vector<int>& without, bool site = false);
 
  private:
   class Model;
   std::vector<double> Weights() const;
   std::vector<Variable> Variables() const;
-  // Of the site of a row with these slopes around the constants of its family.
+  // Of the site of a row with these slopes around the constants of its family: as far as others lie.
   double SiteVariance(const Eigen::VectorXd& slope) const;
   double PriorSpread(std::size_t j) const;  // of the constant, its centre's own included
   // By a model that is linear around `around`.

@@ -54,11 +54,13 @@ Unseen LeaveGroupsOut(const Evidence& evidence, const Groups& groups, bool site,
   Unseen all;
   all.error.resize(evidence.observations().size());
   all.variance.resize(all.error.size());
+  all.site_variance.resize(all.error.size());
   for (const auto& [name, rows] : groups) {
     const Unseen left = fitter->LeaveOut(rows, site);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       all.error[rows[i]] = left.error[i];
       all.variance[rows[i]] = left.variance[i];
+      all.site_variance[rows[i]] = left.site_variance[i];
     }
   }
   return all;

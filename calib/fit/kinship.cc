@@ -61,18 +61,23 @@ class GroupSizes {
 // Of one more group, not of the average one.
 double NextGroup80(int groups) { return std::min(1.0, 0.8 * (1 + 1.0 / groups)); }
 
+// |e| in units of f, with this spread of the class and factor of the site.
+double Standardised(const KinModel& model, const KinError& e, double spread, double site) {
+  double variance = e.variance;
+  if (e.kin == Kin::kNewFramework && e.new_chip) variance += ChipBesideFramework(model.kin);
+  return std::abs(e.error) /
+         HalfWidth({.spread = spread, .quantile = 1}, site, variance, e.doublings);
+}
+
 // The factor s of of_one(e) with which the quantile q of |e| / f is the 80 % quantile of a normal distribution.
-double MatchedSpread(const Errors& errors, double q,
+double MatchedSpread(const KinModel& model, const Errors& errors, double q,
                      const std::function<double(const KinError&)>& of_one, double least,
                      double most) {
   const GroupSizes sizes(errors);
   const auto too_small = [&](double s) {
     std::vector<Weighted> values;
-    for (const KinError* e : errors) {
-      const double spread = s * of_one(*e);
-      values.push_back({std::abs(e->error) / (e->wide * std::sqrt(spread * spread + e->variance)),
-                        sizes.WeightOf(*e)});
-    }
+    for (const KinError* e : errors)
+      values.push_back({Standardised(model, *e, of_one(*e), s), sizes.WeightOf(*e)});
     return QuantileOf(std::move(values), q) > kNormal80;
   };
   if (!too_small(least)) return least;
@@ -89,14 +94,9 @@ double FactorOf(const KinModel& model, const KinError& e) {
   return e.kin > Kin::kCluster || found == model.sites.end() ? 1.0 : found->second;
 }
 
-double SpreadOf(const KinModel& model, const KinError& e) {
-  return FactorOf(model, e) * model.kin[static_cast<std::size_t>(e.kin)].spread;
-}
-
-// |e| in units of f.
 double Standardised(const KinModel& model, const KinError& e) {
-  const double spread = SpreadOf(model, e);
-  return std::abs(e.error) / (e.wide * std::sqrt(spread * spread + e.variance));
+  return Standardised(model, e, model.kin[static_cast<std::size_t>(e.kin)].spread,
+                      FactorOf(model, e));
 }
 
 bool IsInside(const KinModel& model, const KinError& e) {
@@ -108,20 +108,20 @@ double SiteFactor(const KinModel& model, const Errors& of_site) {
   const auto spread = [&](const KinError& e) {
     return model.kin[static_cast<std::size_t>(e.kin)].spread;
   };
-  const double own = MatchedSpread(of_site, 0.8, spread, 0.05, 20);
+  const double own = MatchedSpread(model, of_site, 0.8, spread, 0.05, 20);
   const double n = GroupSizes(of_site).groups();
   return std::sqrt((n * own * own + kSiteGroups) / (n + kSiteGroups));
 }
 
-KinErrors SpreadOfClass(const Errors& of_class) {
+KinErrors SpreadOfClass(const KinModel& nearer, const Errors& of_class) {
   KinErrors errors;
   std::set<int> rows;
   for (const KinError* e : of_class) rows.insert(e->row);
   errors.rows = static_cast<int>(rows.size());
   errors.groups = GroupSizes(of_class).groups();
   errors.spread = MatchedSpread(
-      of_class, NextGroup80(errors.groups), [](const KinError&) { return 1.0; }, kLeastKinSpread,
-      kMostKinSpread);
+      nearer, of_class, NextGroup80(errors.groups), [](const KinError&) { return 1.0; },
+      kLeastKinSpread, kMostKinSpread);
   return errors;
 }
 
@@ -141,6 +141,18 @@ Errors Select(const std::vector<KinError>& errors, const std::function<bool(cons
   return some;
 }
 
+// Kin that is further away never has a narrower interval, however the errors of its few groups fall: each step adds
+// something (judgement).
+void WidenWithDistance(KinModel* model) {
+  constexpr double kWider = 1.03;
+  double nearer = 0;
+  for (auto& one : model->kin) {
+    if (one.groups == 0 || one.spread <= 0) continue;
+    one.quantile = std::max(one.quantile, kWider * nearer / one.spread);
+    nearer = one.spread * one.quantile;
+  }
+}
+
 // A class of `model` again, from rows that are not in `without`: its spread, the site `site`, its quantile.
 KinModel WithoutRows(const KinModel& model, const std::vector<KinError>& errors, Kin kin,
                      const std::string& site, const std::set<int>& without) {
@@ -150,7 +162,7 @@ KinModel WithoutRows(const KinModel& model, const std::vector<KinError>& errors,
       Select(errors, [&](const KinError& e) { return e.kin == kin && known(e); });
   if (of_class.empty()) return fresh;
   auto& of_kin = fresh.kin[static_cast<std::size_t>(kin)];
-  of_kin.spread = SpreadOfClass(of_class).spread;
+  of_kin.spread = SpreadOfClass(fresh, of_class).spread;
   if (kin > Kin::kShape)
     of_kin.spread = std::max(of_kin.spread, model.kin[static_cast<std::size_t>(kin) - 1].spread);
   if (kin <= Kin::kCluster)
@@ -158,6 +170,7 @@ KinModel WithoutRows(const KinModel& model, const std::vector<KinError>& errors,
                                      return e.kin <= Kin::kCluster && e.site == site && known(e);
                                    }));
   of_kin.quantile = QuantileOfClass(fresh, of_class);
+  WidenWithDistance(&fresh);
   return fresh;
 }
 
@@ -221,10 +234,11 @@ std::vector<KinError> ClassifyLeftOut(const Evidence& evidence, const Groups& gr
       const RunIdentity* run = RunOf(evidence, static_cast<std::size_t>(row));
       if (run == nullptr) continue;
       const Kinship kinship = KinshipOf(*run, known);
-      errors.push_back({row, kinship.kin, CauseOf(kinship.kin, *run), SiteOf(*run),
-                        unseen.error[static_cast<std::size_t>(row)],
-                        unseen.variance[static_cast<std::size_t>(row)],
-                        1 + kPerDoubling * kinship.doublings});
+      const auto i = static_cast<std::size_t>(row);
+      const double variance =
+          unseen.variance[i] + (kinship.new_site ? unseen.site_variance[i] : 0.0);
+      errors.push_back({row, kinship.kin, CauseOf(kinship.kin, *run), SiteOf(*run), unseen.error[i],
+                        variance, kinship.doublings, kinship.new_chip});
     }
   }
   return errors;
@@ -257,18 +271,6 @@ std::vector<KinError> LeaveKinOut(const Evidence& evidence, Fitter* fitter) {
   return errors;
 }
 
-// Kin that is further away never has a narrower interval, however the errors of its few groups fall: each step adds
-// something (judgement).
-void WidenWithDistance(KinModel* model) {
-  constexpr double kStep = 1.03;
-  double nearer = 0;
-  for (auto& one : model->kin) {
-    if (one.groups == 0 || one.spread <= 0) continue;
-    one.quantile = std::max(one.quantile, kStep * nearer / one.spread);
-    nearer = one.spread * one.quantile;
-  }
-}
-
 KinModel FitKinship(const std::vector<KinError>& errors) {
   KinModel model;
   std::array<Errors, kKins> of_class;
@@ -280,7 +282,7 @@ KinModel FitKinship(const std::vector<KinError>& errors) {
   double nearer = 0;
   for (std::size_t c = 0; c < kKins; ++c) {
     if (of_class[c].empty()) continue;
-    model.kin[c] = SpreadOfClass(of_class[c]);
+    model.kin[c] = SpreadOfClass(model, of_class[c]);
     nearer = model.kin[c].spread = std::max(nearer, model.kin[c].spread);
   }
   for (const auto& [site, some] : of_site) model.sites[site] = SiteFactor(model, some);

@@ -9,7 +9,7 @@
 //
 // Model of the error e = log(predicted / measured) of a row of class c at site k, with the variance v that the covariance
 // of the constants, their priors and unknown sites give it, and w for doublings outside of the range:
-//   f = w sqrt((r_k s_c)^2 + v)
+//   f = w sqrt((r_k s_c)^2 + v),   z f: HalfWidth() (model/twin/trust.h), by which questions get theirs
 //   z_c  weighted quantile of |e| / f at 0.8 (1 + 1 / n), n groups: the next group, not the average one, shall be
 //        inside with 80 % (split conformal prediction, Vovk et al. 2005)
 //   s_c  such that z_c without r is that of a normal distribution (1.28), not below that of a nearer class
@@ -35,7 +35,8 @@ struct KinError {
   std::string group, site;  // one observation of the class; where residuals are told apart
   double error = 0;         // log(predicted / measured)
   double variance = 0;      // v
-  double wide = 1;          // w
+  double doublings = 0;     // outside of the calibrated range
+  bool new_chip = false;    // too, where the framework is new
 };
 
 struct KinModel {

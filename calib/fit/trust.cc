@@ -4,9 +4,39 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+
+#include "model/arch/data_root.h"
+#include "model/base/node.h"
 
 namespace orrery {
 namespace {
+
+// Whether the catalogue's file of a constant still says that a fit gave it, in the words of rewrite.cc.
+bool IsStillFitted(const std::string& text) {
+  try {
+    const ConstantName name = ParseConstantName(text);
+    const auto path = std::filesystem::path(DataRoot()) / "calib" / "profiles" /
+                      FolderOf(name.layer) / (name.file + ".yaml");
+    Diagnostics diagnostics;
+    const Node root = Node::Parse(ReadSource(path.string()), &diagnostics);
+    const std::optional<Node> constants = root.Find("constants");
+    const std::optional<Node> entry = constants ? constants->Find(name.key) : std::nullopt;
+    if (!entry) return false;
+    const std::string source = entry->String("source", "");
+    return std::ranges::any_of(std::array{"fitted", "mostly its prior", "prior of the fit"},
+                               [&](const char* words) { return source.starts_with(words); });
+  } catch (const InputError&) {  // no such file or key: of an earlier release
+    return false;
+  }
+}
+
+// In training runs that were left out.
+int RowsOf(const Trust& trust) {
+  int rows = 0;
+  for (const KinErrors& errors : trust.kin) rows = std::max(rows, errors.rows);
+  return rows;
+}
 
 std::map<std::string, double> SiteSpreadsByName(const FitResult& result) {
   std::vector<FitParameter> parameters;
@@ -86,12 +116,12 @@ Trust Merged(const Trust& old, const Trust& fresh) {
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < old.constants.size(); ++i) {
     const auto& names = old.constants[i];
-    if (std::none_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return replaced.contains(name); }))
+    if (std::none_of(names.begin(), names.end(), [&](const std::string& name) {
+          return replaced.contains(name) || !IsStillFitted(name);
+        }))
       kept.push_back(i);
   }
   Trust merged = fresh;
-  merged.site_spread.insert(old.site_spread.begin(), old.site_spread.end());
   const std::size_t a = fresh.constants.size(), n = a + kept.size();
   merged.covariance.assign(n * n, 0.0);
   for (std::size_t i = 0; i < a; ++i) {
@@ -104,8 +134,8 @@ Trust Merged(const Trust& old, const Trust& fresh) {
           old.covariance[kept[i] * old.constants.size() + kept[j]];
   }
   double nearer = 0;  // kin that is further away is never more certain
+  if (2 * RowsOf(fresh) < RowsOf(old)) merged.kin = old.kin;
   for (std::size_t c = 0; c < kKins; ++c) {
-    if (old.kin[c].groups > fresh.kin[c].groups) merged.kin[c] = old.kin[c];
     nearer = merged.kin[c].spread = std::max(nearer, merged.kin[c].spread);
   }
   merged.sites.insert(old.sites.begin(), old.sites.end());
@@ -114,6 +144,14 @@ Trust Merged(const Trust& old, const Trust& fresh) {
     if (known.pairs == 0 || (framework.empty() && one.pairs > known.pairs)) known = one;
   }
   merged.runs.insert(merged.runs.end(), old.runs.begin(), old.runs.end());
+  std::set<std::string> sites, constants;
+  for (const RunIdentity& run : merged.runs) sites.insert(SiteOf(run));
+  for (const auto& names : merged.constants) constants.insert(names.begin(), names.end());
+  for (const auto& [name, spread] : old.site_spread) {
+    if (constants.contains(name) && !replaced.contains(name))
+      merged.site_spread.emplace(name, spread);
+  }
+  std::erase_if(merged.sites, [&](const auto& site) { return !sites.contains(site.first); });
   return merged;
 }
 

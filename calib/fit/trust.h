@@ -13,8 +13,8 @@ namespace orrery {
 Trust MakeTrust(const Evidence& evidence, const Unseen& unseen, const std::vector<KinError>& errors,
                 const FitResult& result);
 
-// `fresh` over `old`: its constants and sites replace those of the same name; of each class of kinship the larger
-// collection speaks.
+// `fresh` over `old`: its constants and sites replace those of the same name. Of kinship, the fit of at least half of the
+// runs speaks. Left behind are constants that no file says to be fitted any more, and sites without runs.
 Trust Merged(const Trust& old, const Trust& fresh);
 
 }  // namespace orrery

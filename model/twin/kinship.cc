@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
+#include <utility>
 
 #include "model/base/csv.h"
-#include "model/plan/lower/names.h"
+#include "model/twin/nearest.h"
 
 namespace orrery {
 namespace {
@@ -33,58 +35,33 @@ bool SameModel(const Situation& a, const Situation& b) {
   return a[kAtHidden] == b[kAtHidden] && a[kAtLayers] == b[kAtLayers];
 }
 
-// "megatron-deepspeed" of the site "megatron-deepspeed@vtrain-a100"; a release keeps its name.
+// "megatron-deepspeed" of the site "megatron-deepspeed@vtrain-a100", and of the file that calibrates it; a release keeps its
+// name.
 std::string ReleaseOf(const FrameworkProfile& framework, const std::string& topology) {
-  const std::string& id = framework.header.id;
+  const std::string calibrated = CalibrationOf(framework).site;
+  if (!calibrated.empty()) return calibrated.substr(0, calibrated.rfind('@'));
+  const std::string id = framework.header.id.find('/') == std::string::npos
+                             ? framework.header.id
+                             : std::filesystem::path(framework.header.id).stem().string();
   const std::string site = "@" + topology;
   return id.ends_with(site) ? id.substr(0, id.size() - site.size()) : id;
 }
 
-RunFacts FactsOf(const CostSetting& setting, const Workload& work, const Strategy& strategy) {
-  const FrameworkPreset& preset = *setting.framework->preset;
-  const auto kernel = strategy.flash_attention ? preset.FusedAttention(*setting.gpu) : std::nullopt;
-  RunFacts facts;
-  facts["attention"] = "standard";
-  for (const auto& [name, known] : kAttentionKernelNames) {
-    // The same kernel in a fixed order of sums is next of kin, not another.
-    const std::string_view word = name;
-    if (kernel == known) facts["attention"] = word.substr(0, word.find("-deterministic"));
+// Where the memory size stands in the name of a GPU, "-80gb"; npos: nowhere.
+std::pair<std::size_t, std::size_t> MemoryIn(const std::string& gpu) {
+  for (std::size_t dash = gpu.find('-'); dash != std::string::npos;
+       dash = gpu.find('-', dash + 1)) {
+    std::size_t end = dash + 1;
+    while (end < gpu.size() && std::isdigit(static_cast<unsigned char>(gpu[end])) != 0) ++end;
+    if (end > dash + 1 && gpu.compare(end, 2, "gb") == 0) return {dash, end + 2};
   }
-  facts["fp32_grads"] = strategy.fp32_grads ? "on" : "off";
-  if (strategy.tp > 1 && strategy.sequence_parallel)
-    facts["tp_overlap"] = preset.tp_overlap ? "on" : "off";
-  // From here on what a plain run does not have. Adam and AdamW are one kernel.
-  if (work.optimizer != Optimizer::kAdam && work.optimizer != Optimizer::kAdamW)
-    facts["optimizer"] = NameIn(kOptimizerNames, work.optimizer);
-  if (strategy.cp > 1) facts["cp method"] = NameIn(kCpMethodNames, strategy.context.method);
-  if (strategy.pp > 1 && strategy.schedule != PipelineSchedule::k1F1B &&
-      strategy.schedule != PipelineSchedule::kInterleaved)
-    facts["schedule"] = NameIn(kScheduleNames, strategy.schedule);
-  if (work.lora.on()) facts["trained"] = "adapters";
-  if (!preset.compile) facts["compile"] = "off";
-  if (strategy.offload.on()) facts["offload"] = OffloadText(strategy.offload);
-  if (work.lora.packed()) facts["frozen weights"] = NameIn(kLoraBaseNames, work.lora.base);
-  if (work.fp8 != Fp8::kOff) facts["products"] = NameIn(kProductNames, FormOf(work.fp8).product);
-  return facts;
+  return {std::string::npos, gpu.size()};
 }
 
-std::string FactsText(const RunFacts& facts) {
-  std::string text;
-  for (const auto& [key, value] : facts)
-    text += fmt::format("{}{}={}", text.empty() ? "" : ";", key, value);
-  return text;
-}
-
-RunFacts ReadFacts(const std::string& text) {
-  RunFacts facts;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(';', begin), text.size());
-    const std::string fact = text.substr(begin, end - begin);
-    const std::size_t at = fact.find('=');
-    if (at != std::string::npos) facts[fact.substr(0, at)] = fact.substr(at + 1);
-    begin = end + 1;
-  }
-  return facts;
+// "b200-sxm-together" of "b200-sxm-180gb-together".
+std::string PartOf(const std::string& gpu) {
+  const auto [begin, end] = MemoryIn(gpu);
+  return gpu.substr(0, begin) + gpu.substr(end);
 }
 
 class KinFinder {
@@ -94,6 +71,7 @@ class KinFinder {
 
   Kinship Run() {
     kinship_.new_framework = None([&](const RunIdentity& r) { return SameRelease(r); });
+    new_family_ = None([&](const RunIdentity& r) { return SameFamily(r); });
     kinship_.new_chip = None([&](const RunIdentity& r) { return ChipOf(r.gpu) == chip_; });
     kinship_.new_gpu = None([&](const RunIdentity& r) { return r.gpu == asked_.gpu; });
     kinship_.new_fabric = asked_.at[kAtNodes] > 1 && None([&](const RunIdentity& r) {
@@ -102,7 +80,9 @@ class KinFinder {
     kinship_.new_site = None([&](const RunIdentity& r) { return SameSite(r); });
     if (kinship_.new_framework)
       Say(fmt::format("{}: no calibrated run of this framework", asked_.framework));
-    else if (kinship_.new_site)
+    if (None([&](const RunIdentity& r) { return r.topology == asked_.topology; }))
+      Say(fmt::format("{}: no calibrated run on it", asked_.topology));
+    else if (kinship_.new_site && !kinship_.new_framework)
       Say(fmt::format("{}: no calibrated run of this framework on it", asked_.topology));
     if (kinship_.new_chip) Say(fmt::format("{}: no calibrated run on this chip", asked_.gpu));
     if (kinship_.new_fabric)
@@ -122,6 +102,9 @@ class KinFinder {
     return std::ranges::none_of(runs_, [&](const RunIdentity* run) { return is(*run); });
   }
   bool SameRelease(const RunIdentity& run) const { return run.framework == asked_.framework; }
+  bool SameFamily(const RunIdentity& run) const {
+    return FamilyOf(run.framework) == FamilyOf(asked_.framework);
+  }
   bool SameSite(const RunIdentity& run) const {
     return run.topology == asked_.topology && SameRelease(run);
   }
@@ -137,18 +120,29 @@ class KinFinder {
 
   bool NewFacts() {
     bool any = false;
+    // A site whose chips have a profile of their own runs products at another clock.
+    const std::string part = PartOf(asked_.gpu);
+    const bool part_known = !None([&](const RunIdentity& run) { return PartOf(run.gpu) == part; });
     for (const auto& [key, value] : asked_.facts) {
-      const bool by_chip = (key == "attention" || key == "products") && !kinship_.new_chip;
-      if (!None([&, &key = key, &value = value](const RunIdentity& run) {
-            const auto fact = run.facts.find(key);
-            return fact != run.facts.end() && fact->second == value &&
-                   (!by_chip || ChipOf(run.gpu) == chip_);
-          }))
-        continue;
+      const bool kernel = key == kAttentionFact || key == kProductsFact;
+      const auto had = [&, &key = key, &value = value](const RunIdentity& run) {
+        const auto fact = run.facts.find(key);
+        return fact != run.facts.end() && fact->second == value;
+      };
+      const auto here = [&, by_part = key == kProductsFact && part_known](const RunIdentity& run) {
+        return ChipOf(run.gpu) == chip_ && (!by_part || PartOf(run.gpu) == part);
+      };
+      const bool new_here = kernel && !kinship_.new_chip &&
+                            None([&](const RunIdentity& run) { return had(run) && here(run); });
+      const bool new_to_family = None(
+          [&](const RunIdentity& run) { return had(run) && (new_family_ || SameFamily(run)); });
+      if (!new_here && !new_to_family) continue;
       any = true;
-      kinship_.new_attention |= key == "attention";
+      kinship_.new_attention |= key == kAttentionFact && new_here;
       Say(fmt::format("{} {}: no calibrated run {}", key, value,
-                      by_chip ? fmt::format("with it on {}", chip_) : "with it"));
+                      new_here      ? fmt::format("with it on {}", chip_)
+                      : new_family_ ? "with it"
+                                    : fmt::format("of {} with it", FamilyOf(asked_.framework))));
     }
     return any;
   }
@@ -176,6 +170,7 @@ class KinFinder {
   const RunIdentity& asked_;
   const std::vector<const RunIdentity*>& runs_;
   const std::string chip_;
+  bool new_family_ = false;
   Kinship kinship_;
 };
 
@@ -197,15 +192,11 @@ RunIdentity IdentityOf(const CostSetting& setting, const Workload& work, const S
           at};
 }
 
-std::string ChipOf(const std::string& gpu) {
-  for (std::size_t dash = gpu.find('-'); dash != std::string::npos;
-       dash = gpu.find('-', dash + 1)) {
-    std::size_t end = dash + 1;
-    while (end < gpu.size() && std::isdigit(static_cast<unsigned char>(gpu[end])) != 0) ++end;
-    if (end > dash + 1 && gpu.compare(end, 2, "gb") == 0) return gpu.substr(0, dash);
-  }
-  return gpu;
+std::string FamilyOf(const std::string& framework) {
+  return framework.substr(0, framework.find_first_of("@+"));
 }
+
+std::string ChipOf(const std::string& gpu) { return gpu.substr(0, MemoryIn(gpu).first); }
 
 std::string SiteOf(const RunIdentity& run) {
   return fmt::format("{}@{}, {}", run.framework, run.topology,

@@ -8,20 +8,17 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "model/price/setting.h"
+#include "model/twin/run_facts.h"
 #include "model/twin/situation.h"
 
 namespace orrery {
 
 class CsvTable;
-
-// Facts of a framework's release that shape a run, as it ran: {"attention", "fa2"}.
-using RunFacts = std::map<std::string, std::string>;
 
 // What errors of predictions may depend on.
 struct RunIdentity {
@@ -52,13 +49,15 @@ struct Kinship {
 inline constexpr double kMostDoublings = 10;
 
 // Layer shape: hidden size, sequence length, tokens per micro-batch, tensor parallelism. Model: layers and hidden size.
-// Cluster: topology and release. Chip: the GPU without its memory size. Fact: known where a run had it, attention on this
-// chip.
+// Cluster: topology and release. Chip: the GPU without its memory size. Fact: known where a run of any release of the
+// framework had it (of a framework without runs: any run), kernels of attention and products on this chip, too; products on
+// the part of this site, where sites have parts with runs of their own.
 Kinship KinshipOf(const RunIdentity& asked, const std::vector<const RunIdentity*>& runs);
 
 RunIdentity IdentityOf(const CostSetting& setting, const Workload& work, const Strategy& strategy,
                        const Situation& at);
-std::string ChipOf(const std::string& gpu);  // "a100-sxm4" of "a100-sxm4-80gb"
+std::string ChipOf(const std::string& gpu);          // "a100-sxm4" of "a100-sxm4-80gb"
+std::string FamilyOf(const std::string& framework);  // "megatron" of "megatron@2021"
 // Where residuals of a site are told apart: "nemo@dgxc-h100, several nodes".
 std::string SiteOf(const RunIdentity& run);
 

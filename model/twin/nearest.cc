@@ -21,12 +21,8 @@ namespace orrery {
 namespace {
 
 constexpr double kOtherKind = 2;     // doublings, for another chip or framework
-constexpr double kOtherCluster = 1;  // doublings
+constexpr double kOtherCluster = 1;  // doublings, for another cluster or precision of products
 constexpr double kMostValue = 1e12;  // of any column
-
-std::string WithoutRelease(const std::string& framework) {
-  return framework.substr(0, framework.find_first_of("@+"));
-}
 
 std::vector<NearRun> ReadRuns(const SourcePtr& source) {
   Diagnostics diagnostics;
@@ -50,6 +46,25 @@ std::vector<NearRun> ReadRuns(const SourcePtr& source) {
 
 }  // namespace
 
+SiteCalibration CalibrationOf(const FrameworkProfile& framework) {
+  SiteCalibration found;
+  const std::string& path = framework.header.path;
+  std::error_code error;
+  if (path.empty() || !std::filesystem::is_regular_file(path, error)) return found;
+  const SourcePtr source = ReadUnchanged(path);
+  if (source->text.find("\ncalibration:") == std::string::npos) return found;
+  Diagnostics diagnostics;
+  const Node block = Node::Parse(source, &diagnostics).Child("calibration");
+  found.site = block.String("site", "");
+  std::string lines;
+  if (block.Has("runs")) {
+    for (const Node& line : block.Items("runs")) lines += line.AsString() + "\n";
+  }
+  diagnostics.ThrowIfAny();
+  if (!lines.empty()) found.runs = ReadRuns(std::make_shared<Source>(Source{path, lines}));
+  return found;
+}
+
 std::shared_ptr<const std::vector<NearRun>> CalibratedRuns() {
   const std::filesystem::path path =
       std::filesystem::path(DataRoot()) / "calib" / "profiles" / "left_out.csv";
@@ -69,27 +84,34 @@ std::shared_ptr<const std::vector<NearRun>> CalibratedRuns() {
 
 namespace {
 
-double Distance(const NearRun& run, const Job& job, const Situation& at,
-                const std::string& framework) {
+double Distance(const NearRun& run, const RunIdentity& asked) {
   double sum = 0;
   for (int feature = 0; feature < kFeatures; ++feature) {
-    if (feature != kAtNodes) sum += std::pow(std::log2(run.at[feature] / at[feature]), 2);
+    if (feature != kAtNodes) sum += std::pow(std::log2(run.at[feature] / asked.at[feature]), 2);
   }
-  if (run.gpu != job.gpu->header.id) sum += kOtherKind * kOtherKind;
-  if (WithoutRelease(run.framework) != framework) sum += kOtherKind * kOtherKind;
-  if (run.topology != job.cluster.name) sum += kOtherCluster * kOtherCluster;
+  const auto products = [](const RunIdentity& of) {
+    const auto found = of.facts.find(kProductsFact);
+    return found == of.facts.end() ? "" : found->second;
+  };
+  if (run.gpu != asked.gpu) sum += kOtherKind * kOtherKind;
+  if (FamilyOf(run.framework) != FamilyOf(asked.framework)) sum += kOtherKind * kOtherKind;
+  if (run.topology != asked.topology) sum += kOtherCluster * kOtherCluster;
+  if (products(run) != products(asked)) sum += kOtherCluster * kOtherCluster;
   return std::sqrt(sum);
 }
 
 }  // namespace
 
 std::vector<NearRun> NearestRuns(const Job& job, const Strategy& layout, std::size_t count) {
-  const Situation at = SituationOf(job.model, job.work, layout, job.cluster.nodes);
-  const std::string framework = WithoutRelease(job.framework->header.id);
+  const RunIdentity asked = IdentityOf(job.prices(), job.work, layout,
+                                       SituationOf(job.model, job.work, layout, job.cluster.nodes));
   const std::shared_ptr<const std::vector<NearRun>> runs = CalibratedRuns();
+  const std::vector<NearRun> own = CalibrationOf(*job.framework).runs;
   std::vector<std::pair<double, const NearRun*>> order;
-  for (const NearRun& run : *runs) order.emplace_back(Distance(run, job, at, framework), &run);
-  std::ranges::sort(order);  // equally far ones as in the file
+  for (const std::vector<NearRun>* some : {&own, runs.get()}) {
+    for (const NearRun& run : *some) order.emplace_back(Distance(run, asked), &run);
+  }
+  std::ranges::stable_sort(order, {}, [](const auto& one) { return one.first; });
   std::vector<NearRun> nearest;
   std::set<std::tuple<std::string, double, double>> seen;  // a model on a cluster
   for (const auto& [distance, run] : order) {

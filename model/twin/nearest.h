@@ -21,9 +21,18 @@ struct NearRun : RunIdentity {
 // Throws InputError: the file is damaged.
 std::shared_ptr<const std::vector<NearRun>> CalibratedRuns();
 
-// The `count` runs of calib/profiles/left_out.csv that are nearest to a layout, nearest first. Distance: the length of
+// What `plan calibrate` left in the profile of a site, its `calibration` block.
+struct SiteCalibration {
+  std::string site;  // FRAMEWORK@TOPOLOGY; "": it was not calibrated by itself
+  std::vector<NearRun>
+      runs;  // of a profile outside of the catalogue, whose runs are in no left_out.csv
+};
+// Throws InputError: its lines are damaged.
+SiteCalibration CalibrationOf(const FrameworkProfile& framework);
+
+// The `count` calibrated runs that are nearest to a layout, nearest first. Distance: the length of
 // the vector of log2 ratios of kFeatures but nodes (GPUs say it), in doublings; another chip and another framework (not release) count as two doublings each,
-// another cluster as one. Of one model on one cluster only the nearest run is named. Empty where there is no such file.
+// another cluster and another precision of products as one. Of one model on one cluster only the nearest run is named. Empty where there is no such file.
 // Throws InputError: the file is damaged.
 std::vector<NearRun> NearestRuns(const Job& job, const Strategy& layout, std::size_t count);
 

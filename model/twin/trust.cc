@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
+#include "model/arch/data_root.h"
 #include "model/framework/profile.h"
 #include "model/hardware/profile_tables.h"
 #include "model/price/pricer.h"
+#include "model/twin/nearest.h"
 
 namespace orrery {
 namespace {
@@ -80,12 +83,19 @@ Place PlaceOf(const std::string& name) {
   return {name.substr(0, slash), name.substr(slash + 1, colon - slash - 1), name.substr(colon + 1)};
 }
 
+// What the catalogue calls a file of constants; "": a user's, of which the fit knows nothing.
+std::string NameOfFile(const std::string& folder, const std::string& file) {
+  const std::filesystem::path path(file);
+  const auto catalogue = std::filesystem::path(DataRoot()) / "calib" / "profiles" / folder;
+  return path.parent_path() == catalogue ? path.stem().string() : "";
+}
+
 // Whether the setting's profile takes the constant from that file.
 bool Reaches(const Place& place, const Changed& profiles) {
   if (place.key.empty()) return false;
   const auto& constants = profiles.Header(place.folder).constants;
   const auto found = constants.find(place.key);
-  return found != constants.end() && found->second.file == place.file;
+  return found != constants.end() && NameOfFile(place.folder, found->second.file) == place.file;
 }
 
 double SlopeOf(const std::vector<Place>& places, double total, const PredictWith& predict,
@@ -96,15 +106,18 @@ double SlopeOf(const std::vector<Place>& places, double total, const PredictWith
   return std::log(moved / total) / kStep;
 }
 
-double FittedVariance(const Trust& trust, double total, const PredictWith& predict,
+// `site`: the framework's profile alone, whose factor was fitted around all other constants as they stand.
+double FittedVariance(const Trust& trust, bool site, double total, const PredictWith& predict,
                       Changed* profiles) {
+  const std::string& id = profiles->framework.header.id;
   const std::size_t n = trust.constants.size();
   std::vector<std::pair<std::size_t, double>> slopes;
   for (std::size_t i = 0; i < n; ++i) {
     std::vector<Place> places;
     for (const std::string& name : trust.constants[i]) {
       const Place place = PlaceOf(name);
-      if (Reaches(place, *profiles)) places.push_back(place);
+      const bool counts = !site || (place.folder == kFrameworkFolder && place.file == id);
+      if (counts && Reaches(place, *profiles)) places.push_back(place);
     }
     if (places.empty()) continue;
     const double slope = SlopeOf(places, total, predict, profiles);
@@ -117,9 +130,11 @@ double FittedVariance(const Trust& trust, double total, const PredictWith& predi
   return std::max(0.0, variance);
 }
 
+bool IsPrior(const Provenance& known) { return known.source.starts_with("prior"); }
+
 bool IsFitted(const Trust& trust, const std::string& folder, const std::string& key,
               const Provenance& known) {
-  const std::string name = fmt::format("{}/{}:{}", folder, known.file, key);
+  const std::string name = fmt::format("{}/{}:{}", folder, NameOfFile(folder, known.file), key);
   return std::any_of(trust.constants.begin(), trust.constants.end(), [&](const auto& names) {
     return std::find(names.begin(), names.end(), name) != names.end();
   });
@@ -131,10 +146,23 @@ double PriorVariance(const Trust& trust, const std::string& folder, double total
   double variance = 0;
   const auto constants = profiles->Header(folder).constants;
   for (const auto& [key, known] : constants) {
-    if (!known.source.starts_with("prior") || IsFitted(trust, folder, key, known)) continue;
+    if (!IsPrior(known) || IsFitted(trust, folder, key, known)) continue;
     const double spread = known.spread.value_or(kPriorSpread);
     const double slope = SlopeOf({{folder, known.file, key}}, total, predict, profiles);
     variance += slope * slope * spread * spread;
+  }
+  return variance;
+}
+
+// What files of a user state of the constants that they measured.
+double OwnVariance(const std::string& folder, double total, const PredictWith& predict,
+                   Changed* profiles) {
+  double variance = 0;
+  const auto constants = profiles->Header(folder).constants;
+  for (const auto& [key, known] : constants) {
+    if (!known.spread || IsPrior(known) || !NameOfFile(folder, known.file).empty()) continue;
+    const double slope = SlopeOf({{folder, known.file, key}}, total, predict, profiles);
+    variance += slope * slope * *known.spread * *known.spread;
   }
   return variance;
 }
@@ -165,6 +193,17 @@ double AssumedVariance(double total, const PredictWith& predict, Changed* profil
 
 }  // namespace
 
+double HalfWidth(const KinErrors& of_class, double site, double variance, double doublings) {
+  const double spread = site * of_class.spread;
+  return of_class.quantile * (1 + kPerDoubling * doublings) * std::sqrt(spread * spread + variance);
+}
+
+double ChipBesideFramework(const std::array<KinErrors, kKins>& kin) {
+  const double chip = kin[static_cast<std::size_t>(Kin::kNewChip)].spread;
+  const double cluster = kin[static_cast<std::size_t>(Kin::kNewCluster)].spread;
+  return std::max(0.0, chip * chip - cluster * cluster);
+}
+
 bool Trust::empty() const {
   return std::ranges::all_of(kin, [](const KinErrors& errors) { return errors.groups == 0; });
 }
@@ -180,8 +219,11 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Ru
   Changed profiles(setting);
   std::vector<const RunIdentity*> runs;
   for (const RunIdentity& run : trust.runs) runs.push_back(&run);
+  const SiteCalibration calibrated = CalibrationOf(*setting.framework);
+  for (const RunIdentity& run : calibrated.runs) runs.push_back(&run);
   Kinship kinship = KinshipOf(asked, runs);
-  double variance = FittedVariance(trust, total, predict, &profiles);
+  const bool own_site = kinship.kin <= Kin::kCluster && !calibrated.site.empty();
+  double variance = FittedVariance(trust, own_site, total, predict, &profiles);
   if (kinship.new_site) {
     variance += SiteVariance(trust, total, predict, &profiles);
     const double assumed = AssumedVariance(total, predict, &profiles);
@@ -193,22 +235,16 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Ru
   for (const auto& [folder, is_new] : {std::pair{"framework", kinship.new_framework},
                                        std::pair{"gpu", kinship.new_gpu || kinship.new_attention},
                                        std::pair{"fabric", kinship.new_fabric}}) {
+    variance += OwnVariance(folder, total, predict, &profiles);
     if (is_new) variance += PriorVariance(trust, folder, total, predict, &profiles);
   }
-  const auto errors = [&](Kin kin) -> const KinErrors& {
-    return trust.kin[static_cast<std::size_t>(kin)];
-  };
-  const KinErrors& of_class = errors(kinship.kin);
-  double spread = of_class.spread * of_class.spread;
-  if (kinship.new_chip && kinship.kin == Kin::kNewFramework) {
-    const double chip = errors(Kin::kNewChip).spread, cluster = errors(Kin::kNewCluster).spread;
-    spread += std::max(0.0, chip * chip - cluster * cluster);
-  }
+  const KinErrors& of_class = trust.kin[static_cast<std::size_t>(kinship.kin)];
+  if (kinship.new_chip && kinship.kin == Kin::kNewFramework)
+    variance += ChipBesideFramework(trust.kin);
   const auto site = trust.sites.find(SiteOf(asked));
-  if (kinship.kin <= Kin::kCluster && site != trust.sites.end())
-    spread *= site->second * site->second;
+  const bool known_site = kinship.kin <= Kin::kCluster && site != trust.sites.end();
   const double f =
-      of_class.quantile * (1 + kPerDoubling * kinship.doublings) * std::sqrt(spread + variance);
+      HalfWidth(of_class, known_site ? site->second : 1.0, variance, kinship.doublings);
   confidence.low = total * std::exp(-f);
   confidence.high = total * std::exp(f);
   confidence.basis =

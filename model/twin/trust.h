@@ -4,13 +4,15 @@
 // calib/profiles/trust.json, written by `plan calibrate`, holds the covariance C of the logarithms of the fitted constants
 // and, per class of kinship (kinship.h), the errors of runs whose nearest kin were left out. A prediction T with the
 // slopes g = d log T / d log constant has the 80 % interval
-//   T exp(-z f) .. T exp(z f),   f = w sqrt((r s)^2 + g' C g + h),
+//   T exp(-z f) .. T exp(z f),   f = w sqrt((r s)^2 + g' C g + h),        (HalfWidth())
 // s, z: spread of the class beyond what the constants explain, and the 80 % quantile of |log(measured / predicted)| / f
 // over its groups (calib/fit/kinship.h); with a new chip and a new framework at once s^2 also holds what a new chip adds
 // to a new cluster. r: errors of this site over those of its class, where it was calibrated, else 1. w = 1 + kPerDoubling x
 // doublings outside of the calibrated range. h: spreads of the priors of a chip, network or framework without calibrated
 // runs and, where the framework was never calibrated on the cluster, how far sites lie from their family, for each constant
-// around which sites were fitted, and what the topology file assumes of the links between nodes (kAssumedRate).
+// around which sites were fitted, and what the topology file assumes of the links between nodes (kAssumedRate). C knows the
+// files of the catalogue; a constant that a user's file sets counts by the spread that it states there, on its own. At a site
+// that `plan calibrate` calibrated, C is that of its own profile: its factor took up what other constants are off there.
 // Two layouts of one model and cluster share most errors of the model, not those of their layouts: whether one is faster
 // is judged by `difference`, the 80 % quantile of |difference of left-out errors| between rows of one sweep.
 #pragma once
@@ -57,6 +59,10 @@ struct Trust {
 
   bool empty() const;  // no class has a group
 };
+
+// z f of a class. `variance`: g' C g + h and, for a new framework on a new chip, ChipBesideFramework().
+double HalfWidth(const KinErrors& of_class, double site, double variance, double doublings);
+double ChipBesideFramework(const std::array<KinErrors, kKins>& kin);
 
 // The file below DataRoot(); without one an empty Trust. Throws InputError: it is damaged.
 Trust LoadTrust();

@@ -69,5 +69,53 @@ TEST_F(CalibrateCommand, SaysWhichFlagsDoNotGoTogether) {
   EXPECT_THAT(RunPlan({"calibrate"}).err, HasSubstr("which measurements?"));
 }
 
+// As calib/calibration.md says it: a log, a profile, its name in the topology's file, and then the question that was logged.
+TEST_F(CalibrateCommand, AProfileOfOneLogAnswersFromItsOwnRun) {
+  const std::string folder = ScratchFolder() + "/";
+  std::string topology = ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml");
+  topology.replace(topology.find("name: dgx-h100"), 14, "name: my-cluster");
+  WriteText(folder + "my-cluster.yaml", topology);
+  WriteText(folder + "run.csv", "step,step_time [ms]\n1,1000\n2,1000\n3,1000\n4,1000\n");
+  WriteText(folder + "run.csv.yaml",
+            "runs:\n  - name: own run\n    job: {model: llama2-7b, topology: " + folder +
+                "my-cluster.yaml, nodes: 1, framework: megatron, seq_len: 4096, global_batch: 16}\n"
+                "    layout: {tp: 2, dp: 4, zero: 1, micro_batch: 1}\n");
+  const std::string profile = folder + "megatron@my-cluster.yaml";
+  const Outcome fitted = RunPlan(
+      {"calibrate", folder + "run.csv", "--topology", folder + "my-cluster.yaml", "-o", profile});
+  ASSERT_EQ(fitted.code, 0) << fitted.out << fitted.err;
+  const auto ask = [&] {
+    return RunPlan({"predict",
+                    "--model",
+                    "llama2-7b",
+                    "--topology",
+                    folder + "my-cluster.yaml",
+                    "--nodes",
+                    "1",
+                    "--framework",
+                    "megatron",
+                    "--seq-len",
+                    "4096",
+                    "--global-batch",
+                    "16",
+                    "--tp",
+                    "2",
+                    "--dp",
+                    "4",
+                    "--zero",
+                    "1",
+                    "--micro-batch",
+                    "1"})
+        .out;
+  };
+  EXPECT_THAT(ask(), HasSubstr("my-cluster: no calibrated run on it"));
+  WriteText(folder + "my-cluster.yaml",
+            topology + "frameworks: {megatron: ./megatron@my-cluster.yaml}\n");
+  const std::string answer = ask();
+  EXPECT_THAT(answer, HasSubstr("interval from   same layer shape on a known cluster"));
+  EXPECT_THAT(answer, HasSubstr("own run"));
+  EXPECT_THAT(answer, testing::Not(HasSubstr("no calibrated run of this framework")));
+}
+
 }  // namespace
 }  // namespace orrery::cli

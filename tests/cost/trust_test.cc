@@ -7,7 +7,9 @@
 
 #include <cmath>
 #include <memory>
+#include <set>
 
+#include "model/arch/data_root.h"
 #include "model/base/diagnostics.h"
 
 namespace orrery {
@@ -21,6 +23,11 @@ RunIdentity Run() {
   RunIdentity run{"s", "a-80gb", "f", "known", {{"attention", "standard"}}, {}};
   run.at.fill(1);
   return run;
+}
+
+// A file of the catalogue's folder, such as profiles that are loaded from there name.
+std::string FileIn(const std::string& folder, const std::string& name) {
+  return DataRoot() + "/calib/profiles/" + folder + "/" + name + ".yaml";
 }
 
 // Two constants that hold the step together, strongly anticorrelated; runs of one framework, chip and cluster.
@@ -47,13 +54,13 @@ struct Bench {
   Bench() {
     gpu.header.id = "a-80gb";
     gpu.gemm_efficiency_bf16 = 0.5;
-    gpu.header.constants["gemm_efficiency_bf16"].file = "a";
+    gpu.header.constants["gemm_efficiency_bf16"].file = FileIn("gpu", "a");
     fabric.header.id = "f";
     framework.header.id = "s";
     framework.kernel_gap = Seconds(1);
     framework.residual_low = 0.8;
     framework.residual_high = 1.3;
-    framework.header.constants["kernel_gap"].file = "s";
+    framework.header.constants["kernel_gap"].file = FileIn("framework", "s");
     cluster.nodes = 2;
     asked.at.fill(4);
   }
@@ -96,8 +103,11 @@ TEST(Confidence, CorrelationsOfConstantsCount) {
 
 TEST(Confidence, ConstantsOfOtherFilesDoNotCount) {
   Bench bench;
-  bench.gpu.header.constants["gemm_efficiency_bf16"].file = "base";
-  EXPECT_LT(WidthOf(bench.Ask(Sample())), WidthOf(Bench().Ask(Sample())));
+  for (const std::string& file :
+       {FileIn("gpu", "base"), FileIn("fabric", "a"), std::string("./a.yaml"), std::string("a")}) {
+    bench.gpu.header.constants["gemm_efficiency_bf16"].file = file;
+    EXPECT_LT(WidthOf(bench.Ask(Sample())), WidthOf(Bench().Ask(Sample()))) << file;
+  }
 }
 
 TEST(Confidence, EachDoublingOutsideWidensAndIsNamed) {
@@ -172,6 +182,83 @@ TEST(Confidence, AFactWithoutRunsWidensAndIsNamed) {
   EXPECT_EQ(bench.Ask(known).outside.size(), 1U);
 }
 
+// A chip that ran products in 8 bits alone says little of those in 16, and other chips say nothing of it.
+TEST(Confidence, ProductsOfAnotherPrecisionAreAFact) {
+  const Bench bench;
+  const CostSetting setting{&bench.gpu, &bench.fabric, &bench.framework, &bench.cluster};
+  const auto products = [&](Precision precision, Fp8 recipe) {
+    Workload work;
+    work.precision = precision;
+    work.fp8 = recipe;
+    return IdentityOf(setting, work, {}, {}).facts.at(kProductsFact);
+  };
+  const std::string half = products(Precision::kBf16, Fp8::kOff);
+  EXPECT_EQ(half, products(Precision::kFp16, Fp8::kOff));
+  EXPECT_EQ(
+      std::set({half, products(Precision::kFp32, Fp8::kOff), products(Precision::kTf32, Fp8::kOff),
+                products(Precision::kBf16, Fp8::kDelayed), products(Precision::kBf16, Fp8::kMxfp8)})
+          .size(),
+      5U);
+  Bench question;
+  question.asked.facts[kProductsFact] = half;
+  Trust trust = Sample();
+  for (RunIdentity& run : trust.runs) run.facts[kProductsFact] = "mxfp8";
+  trust.runs.push_back(trust.runs[0]);
+  trust.runs.back().gpu = "b-80gb";
+  trust.runs.back().facts[kProductsFact] = half;
+  const Confidence c = question.Ask(trust);
+  EXPECT_THAT(c.outside, testing::ElementsAre("products 16-bit: no calibrated run with it on a"));
+  EXPECT_THAT(c.basis, testing::StartsWith(NameOf(Kin::kNewFramework)));
+  trust.runs.back().gpu = "a-80gb-there";  // the same chip at a site of another clock
+  EXPECT_EQ(question.Ask(trust).outside.size(), 1U);
+  trust.runs[0].facts[kProductsFact] = half;
+  EXPECT_TRUE(question.Ask(trust).outside.empty());
+}
+
+// What another framework's runs had, this one's did not.
+TEST(Confidence, FactsAreKnownFromRunsOfTheFramework) {
+  Bench bench;
+  bench.asked.facts["compile"] = "off";
+  Trust trust = Sample();
+  for (RunIdentity& run : trust.runs) run.facts["compile"] = "on";
+  trust.runs.push_back(trust.runs[0]);
+  trust.runs.back().framework = "other";
+  trust.runs.back().facts["compile"] = "off";
+  EXPECT_THAT(bench.Ask(trust).outside,
+              testing::ElementsAre("compile off: no calibrated run of s with it"));
+  EXPECT_NEAR(SpreadOf(bench, trust), 0.3, 1e-9);
+  trust.runs.back().framework = "s@2021";  // an earlier release of it
+  EXPECT_TRUE(bench.Ask(trust).outside.empty());
+  // Nothing is known of a framework without runs: facts of all others are no news.
+  bench.asked.framework = "third";
+  trust.runs.back().framework = "other";
+  EXPECT_THAT(bench.Ask(trust).outside,
+              testing::ElementsAre("third: no calibrated run of this framework"));
+}
+
+// Both ways, where there is an occasion.
+TEST(Confidence, EveryHabitOfAFrameworkIsAFact) {
+  Bench bench;
+  auto preset = std::make_shared<FrameworkPreset>();
+  bench.framework.preset = preset;
+  const CostSetting setting{&bench.gpu, &bench.fabric, &bench.framework, &bench.cluster};
+  Strategy alone, cut;
+  cut.tp = cut.dp = 2;
+  cut.sequence_parallel = true;
+  const auto facts = [&](const Strategy& s) { return IdentityOf(setting, {}, s, {}).facts; };
+  const RunFacts before = facts(cut);
+  preset->autocast = preset->sequence_copies = preset->tp_overlap = preset->compile_loss = true;
+  preset->compile = false;
+  cut.overlap_grad_reduce = !cut.overlap_grad_reduce;
+  cut.gathers_kept = cut.fp32_grads = true;
+  const RunFacts after = facts(cut);
+  for (const char* key : {"autocast", "sequence_copies", "tp_overlap", "compile_loss", "compile",
+                          "overlap_grad_reduce", "gathers_kept", "fp32_grads"})
+    EXPECT_NE(before.at(key), after.at(key)) << key;
+  for (const char* key : {"sequence_copies", "gathers_kept", "overlap_grad_reduce", "tp_overlap"})
+    EXPECT_FALSE(facts(alone).contains(key)) << key;
+}
+
 TEST(Confidence, SitesHaveTheirOwnNoiseWhereTheyWereCalibrated) {
   Trust trust = Sample();
   trust.sites["s@known, several nodes"] = 2;
@@ -228,6 +315,20 @@ TEST(Confidence, WhatATopologyAssumesWidensWhereItCounts) {
   bench.cluster.nodes = 2;
   bench.asked.topology = Bench().asked.topology;  // calibrated: what was assumed was measured
   EXPECT_LT(spread(), known);
+}
+
+// An unknown framework does not hide that the site and its network are unknown, too.
+TEST(Kinship, AllThatIsUnknownIsSaid) {
+  RunIdentity asked = Bench().asked, known = asked;
+  asked.framework = "third";
+  asked.topology = "new";
+  asked.fabric = "g";
+  asked.at.fill(2);
+  known.at.fill(2);
+  EXPECT_THAT(KinshipOf(asked, {&known}).outside,
+              testing::ElementsAre("third: no calibrated run of this framework",
+                                   "new: no calibrated run on it",
+                                   "g: no calibrated run between nodes on this network"));
 }
 
 TEST(Kinship, ChipsHaveTheirMemoryCutOff) {

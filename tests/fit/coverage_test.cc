@@ -15,7 +15,7 @@ namespace {
 constexpr int kManyGroups = 40;  // fewer: a share of 80 % says little
 
 KinError Error(int row, Kin kin, int group, double error, const std::string& site = "here") {
-  return {row, kin, std::to_string(group), site, error, 0, 1};
+  return {row, kin, std::to_string(group), site, error};
 }
 
 TEST(Kinship, RowsOfOneGroupAreOneObservation) {

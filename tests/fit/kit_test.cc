@@ -17,6 +17,8 @@
 #include "calib/program/calibrate/update_command.h"
 #include "calib/validate/validate.h"
 #include "model/base/diagnostics.h"
+#include "model/framework/profile.h"
+#include "model/twin/nearest.h"
 
 namespace orrery {
 namespace {
@@ -329,6 +331,7 @@ TEST_F(Kit, ALogSaysWhenAndOnWhatItRan) {
   record.site = "megatron@dgx-h100";
   record.topology = "dgx-h100";
   record.logs = {(folder_ / "said.log").string()};
+  record.runs = {"what,case", "step_time,\"said\""};
   record.Add(inputs.runs[0].facts);
   EXPECT_EQ(record.date, "2025-11-01");
   const std::string path = (folder_ / "site.yaml").string();
@@ -340,6 +343,7 @@ TEST_F(Kit, ALogSaysWhenAndOnWhatItRan) {
   EXPECT_EQ(read.release, "Megatron-Core 0.8.0");
   EXPECT_EQ(read.device, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(read.logs, record.logs);
+  EXPECT_EQ(read.runs, record.runs);
   EXPECT_EQ(ReadSource(path)->text.find("calibration:"),
             ReadSource(path)->text.rfind("calibration:"));
 }
@@ -380,6 +384,13 @@ TEST_F(Update, AgreeingLogsNarrowTheFactorAndImproveHeldBackRows) {
   const std::string said = Said(profile, WriteRun("second.log", other_, 1.1));
   EXPECT_THAT(said, AllOf(HasSubstr("agrees"), HasSubstr("improved"), Not(HasSubstr("Drift"))));
   EXPECT_EQ(ReadCalibrationRecord(profile).logs.size(), 2U);
+  const std::vector<NearRun> runs = CalibrationOf(LoadFrameworkProfile(profile)).runs;
+  ASSERT_EQ(runs.size(), 2U);
+  for (const NearRun& run : runs) {
+    EXPECT_EQ(run.framework, "megatron");
+    EXPECT_EQ(run.topology, "dgx-h100");
+    EXPECT_NEAR(run.predicted / run.measured, 1, 0.1);
+  }
   EXPECT_THROW((void)Said(profile, (folder_ / "second.log").string()),
                InputError);  // known already
 }

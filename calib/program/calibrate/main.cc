@@ -155,14 +155,16 @@ void NameSite(const FitInputs& inputs, Arguments* arguments) {
 }
 
 // All that a single site's profile says of its calibration; nothing where a job file fits many profiles.
+// `runs`: for profiles that are not of the catalogue, whose runs are in left_out.csv.
 void AddRecords(const Arguments& arguments, const FitInputs& inputs, const FitJob& job,
-                const std::vector<std::string>& paths) {
+                const std::vector<std::string>& paths, std::vector<std::string> runs) {
   if (!arguments.job.empty() || inputs.runs.empty() || job.sites.size() != 1) return;
   CalibrationRecord record = arguments.record;
   for (const LoggedRun& run : inputs.runs) record.Add(run.facts);
   record.site = job.sites.front();
   record.topology = inputs.runs.front().row.topology;
   record.logs = FilesOf(arguments.files, inputs.verdicts);
+  if (!arguments.in_place) record.runs = std::move(runs);
   for (const std::string& path : paths) {
     WriteText(path, WithRecord(ReadSource(path)->text, record, path));
     fmt::print("to use it: `frameworks: {{{}: {}}}` in the topology's file, or --in-place\n",
@@ -184,7 +186,7 @@ void Save(const Arguments& arguments, const Sources& sources, const FitResult& r
                     arguments.output, evidence.store());
   for (const std::string& path : paths) fmt::print("wrote {}\n", path);
   if (paths.empty()) fmt::print("no constant moved: no profile is written\n");
-  AddRecords(arguments, inputs, job, paths);
+  AddRecords(arguments, inputs, job, paths, RunLines(evidence, errors));
   const std::string with_tables = WriteShapeTables(tables, job.kernels_of, arguments.output);
   if (!with_tables.empty()) fmt::print("wrote {} with tables of shapes\n", with_tables);
   if (arguments.output.ends_with(".yaml")) return;

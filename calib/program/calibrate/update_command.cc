@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "calib/fit/rewrite.h"
 #include "calib/program/calibrate/fit_report.h"
 #include "calib/program/calibrate/inputs.h"
+#include "model/arch/data_root.h"
 #include "model/base/node.h"
 #include "model/base/text.h"
 
@@ -135,6 +137,20 @@ double MeanSize(const std::vector<double>& logs) {
   return logs.empty() ? 0 : sum / static_cast<double>(logs.size());
 }
 
+// Its runs are in left_out.csv.
+bool IsOfCatalogue(const std::string& profile) {
+  std::error_code error;
+  return std::filesystem::equivalent(std::filesystem::absolute(profile).parent_path(),
+                                     CatalogueFolder("calib/profiles/framework"), error);
+}
+
+std::vector<double> LeaveEachOut(SiteFit* fit) {
+  std::vector<double> errors;
+  for (int i = 0; i < static_cast<int>(fit->evidence->observations().size()); ++i)
+    errors.push_back(fit->fitter->LeaveOut({i}).error.front());
+  return errors;
+}
+
 // Rows that neither fit saw: those of `use: predict`, else each earlier row left out of both.
 std::string RenderHeldBack(SiteFit* before, SiteFit* after, const CaseSource& earlier,
                            const CaseSource* kept) {
@@ -204,6 +220,7 @@ void UpdateCalibration(const std::string& profile, const std::vector<std::string
   if (!said.nccl.empty()) record.nccl = said.nccl;
   if (!said.release.empty()) record.release = said.release;
   for (const std::string& file : FilesOf(files, fresh.verdicts)) record.logs.push_back(file);
+  if (!IsOfCatalogue(profile)) record.runs = RunLines(*after.evidence, LeaveEachOut(&after));
   const std::string path = output.empty() ? profile : output;
   const ProfileLines lines = LinesOf(after.result, {}, "", after.store);
   const auto own = lines.find({ProfileLayer::kFramework, record.site});

@@ -281,7 +281,8 @@ std::string NearestText(const Prediction& candidate) {
   return fmt::format(
       "\n{}:\n{}",
       Fold("Nearest published runs, predicted leave-one-model-out. Distance: doublings in scale "
-           "and shape; another chip or framework counts 2, another cluster 1",
+           "and shape; another chip or framework counts 2, another cluster or precision of "
+           "products 1",
            0),
       table.Text(2));
 }

@@ -116,9 +116,9 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
     add("facts", "compile",
         fmt::format("compile off{}", preset.fused_norm ? "" : ", norms in several kernels"));
   if (preset.compile_loss) add("facts", "compile_loss", "loss compiled");
-  if (preset.autocast) add("facts", "autocast", "autocast over weights in fp32");
   const Precision precision = job.request.work.precision;
-  if (precision == Precision::kFp16 || precision == Precision::kBf16) {
+  if (InHalf(precision)) {
+    if (preset.autocast) add("facts", "autocast", "autocast over weights in fp32");
     const bool bf16 = precision == Precision::kBf16;
     const char* half = bf16 ? "bf16" : "fp16";
     add("defaults", "fp32_grads",
