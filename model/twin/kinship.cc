@@ -3,12 +3,16 @@
 #include "model/twin/kinship.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "model/base/csv.h"
 #include "model/twin/nearest.h"
@@ -119,7 +123,7 @@ class KinFinder {
   }
 
   bool NewFacts() {
-    bool any = false;
+    std::map<std::string, std::vector<std::string>> by_reason;
     // A site whose chips have a profile of their own runs products at another clock.
     const std::string part = PartOf(asked_.gpu);
     const bool part_known = !None([&](const RunIdentity& run) { return PartOf(run.gpu) == part; });
@@ -137,14 +141,16 @@ class KinFinder {
       const bool new_to_family = None(
           [&](const RunIdentity& run) { return had(run) && (new_family_ || SameFamily(run)); });
       if (!new_here && !new_to_family) continue;
-      any = true;
       kinship_.new_attention |= key == kAttentionFact && new_here;
-      Say(fmt::format("{} {}: no calibrated run {}", key, value,
-                      new_here      ? fmt::format("with it on {}", chip_)
-                      : new_family_ ? "with it"
-                                    : fmt::format("of {} with it", FamilyOf(asked_.framework))));
+      const std::string reason = new_here ? fmt::format("with it on {}", chip_)
+                                 : new_family_
+                                     ? "with it"
+                                     : fmt::format("of {} with it", FamilyOf(asked_.framework));
+      by_reason[reason].push_back(fmt::format("{} {}", key, value));
     }
-    return any;
+    for (const auto& [reason, facts] : by_reason)
+      Say(fmt::format("{}: no calibrated run {}", fmt::join(facts, ", "), reason));
+    return !by_reason.empty();
   }
 
   // Of the release's runs; where it has none, of all.

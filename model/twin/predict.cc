@@ -226,6 +226,20 @@ namespace {
 constexpr double kMostVaried = 0.2;
 
 // With the slopes of the simulated step, contention included.
+// Tensor ranks gather in passes what sequence parallelism has cut.
+bool GathersSequences(const ir::Plan& plan) {
+  for (const ir::Program& program : plan.programs) {
+    for (const ir::Block& block : program.blocks) {
+      for (const ir::Op& op : block.ops) {
+        if (op.kind == ir::OpKind::kAllGather && op.phase == ir::Phase::kForward &&
+            plan.groups[static_cast<std::size_t>(op.group)].name == "tp")
+          return true;
+      }
+    }
+  }
+  return false;
+}
+
 void AddPlanConfidence(const Job& job, const ir::Plan& plan, Prediction* prediction) {
   if (SimulationEffort(plan) > kMostVaried * job.most_effort) {
     prediction->no_interval = "too many ops to simulate once per constant";
@@ -237,8 +251,11 @@ void AddPlanConfidence(const Job& job, const ir::Plan& plan, Prediction* predict
   const Cluster cluster = ClusterOf(job);
   sim::SimulationOptions options;
   options.record = false;
-  Strategy ran = prediction->strategy;
+  const FrameworkProfile& framework = *job.prices().framework;
+  Strategy ran = framework.preset->Complete(prediction->strategy, job.work);
+  FollowFramework(framework, &ran);
   ran.flash_attention = ir::FactsOf(plan).fused_attention;
+  ran.sequence_parallel = GathersSequences(plan);
   const Confidence confidence = ConfidenceOf(
       LoadTrust(), job.prices(),
       IdentityOf(job.prices(), job.work, ran, SituationOf(model, job.work, ran, job.cluster.nodes)),
