@@ -38,6 +38,11 @@ Field Fact(const char* name, const char* flag, FactText text,
   return field;
 }
 
+std::string OwnFact(const FrameworkPreset& preset, const char* name, bool on) {
+  const auto fact = preset.facts.find(std::string("facts.") + name);
+  return fact != preset.facts.end() && fact->second.file == kOwnFact ? OnOff(on) : "";
+}
+
 std::string KernelText(const FrameworkPreset& preset, const Case& c) {
   if (!c.strategy.flash_attention) return "";
   const auto kernel = std::ranges::find_if(preset.attention, [&](AttentionKernel one) {
@@ -166,19 +171,18 @@ std::vector<Field> Kernels() {
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return preset.compile && c.model.gated ? OnOff(preset.fused_gate) : "";
            }),
+      // A release has them, or every target does as its library does: of note where somebody says otherwise alone.
       Fact("repeats_keys", "fact repeats_keys",
-           [](const FrameworkPreset& preset, const Case& c) -> std::string {
-             return c.strategy.flash_attention ? "" : OnOff(preset.repeats_keys);
+           [](const FrameworkPreset& preset, const Case&) {
+             return OwnFact(preset, "repeats_keys", preset.repeats_keys);
            }),
       Fact("scores_buffer", "fact scores_buffer",
-           [](const FrameworkPreset& preset, const Case& c) -> std::string {
-             return c.strategy.flash_attention ? "" : OnOff(preset.scores_buffer);
+           [](const FrameworkPreset& preset, const Case&) {
+             return OwnFact(preset, "scores_buffer", preset.scores_buffer);
            }),
-      // Every target does as its library does: of note where somebody says otherwise alone.
       Fact("dummy_weight_gradients", "fact dummy_weight_gradients",
-           [](const FrameworkPreset& preset, const Case&) -> std::string {
-             const auto& fact = preset.facts.at("facts.dummy_weight_gradients");
-             return fact.file == kOwnFact ? OnOff(preset.dummy_weight_gradients) : "";
+           [](const FrameworkPreset& preset, const Case&) {
+             return OwnFact(preset, "dummy_weight_gradients", preset.dummy_weight_gradients);
            }),
       Fact("gathers_kept", "fact gathers_kept",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {

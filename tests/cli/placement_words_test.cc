@@ -78,8 +78,8 @@ TEST(PlacementWords, DiffAndOpenTellTheStepAsItIsPlaced) {
 
 // Rows 4 and 5 were not searched, and nothing said so. The fastest so placed is not the first row here.
 TEST(PlacementWords, EachRowIsSearchedOrNamed) {
-  const std::vector<std::string> job = {"--model",        "gpt2-xl", "--topology",  "aws-p3dn",
-                                        "--nodes",        "6",       "--framework", "megatron",
+  const std::vector<std::string> job = {"--model",        "gpt2-xl", "--topology",  "aws-p4d",
+                                        "--nodes",        "3",       "--framework", "orrery",
                                         "--slow-node",    "2:1.3",   "--placement", "search",
                                         "--global-batch", "480"};
   const json answer = JsonOf(job);

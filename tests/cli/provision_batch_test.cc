@@ -33,7 +33,10 @@ TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
   }
   // A list is of its numbers alone.
   const json listed = JsonOf(With(words, {"--global-batch", "384,400"}));
-  for (const json& row : listed["answers"]) EXPECT_EQ(row["plan"]["global_batch"], 384);
+  for (const json& row : listed["answers"]) {
+    const int64_t batch = row["plan"]["global_batch"];
+    EXPECT_TRUE(batch == 384 || batch == 400) << batch;
+  }
 }
 
 // No run of so many tokens was published: the words do not say that one was.
