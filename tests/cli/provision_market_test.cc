@@ -127,8 +127,9 @@ TEST(ProvisionMarket, SizesThatAreSoldInStepsAreTried) {
   std::set<int64_t> bought;
   for (const char* counts : {"1..64", "1..12"}) {
     bought.clear();
-    const json answer = JsonOf(
-        With(kMarket, {"--offers", path, "--nodes", counts, "--spares", "0", "--no-bounds"}));
+    const json answer =
+        JsonOf({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--as-of", "2026-11-22",
+                "--offers", path, "--nodes", counts, "--spares", "0", "--no-bounds"});
     for (const json& row : answer["answers"]) bought.insert(row["nodes"].get<int64_t>());
     EXPECT_EQ(bought.contains(19), std::string(counts) == "1..64");
     EXPECT_TRUE(bought.contains(5) && bought.contains(12)) << answer["answers"].size();
