@@ -13,7 +13,7 @@ class Overlapped : public SimTest {
  protected:
   Overlapped() {
     model_.layers = 24, model_.vocab = 2048, model_.max_positions = 1024;
-    framework_.bucket = Bytes(1e12);
+    framework_.bucket_parameters = 1e12;  // all at once
   }
 
   // The simulated step over the closed form's, with network links between nodes at `share`.
