@@ -162,7 +162,7 @@ std::vector<Field> Kernels() {
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return Tensor(c) ? OnOff(preset.defaults.reduces_apart) : "";
            }),
-      Fact("offload_gradients", "fact offload_gradients",
+      Fact("gradients_on_host", "fact offload_gradients",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              const bool moved = c.strategy.offload.optimizer > 0 && c.strategy.zero > 0;
              return moved ? OnOff(preset.offload_gradients) : "";
