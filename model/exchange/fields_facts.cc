@@ -169,7 +169,9 @@ std::vector<Field> Kernels() {
            }),
       Fact("fused_gate", "fact fused_gate",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
-             return preset.compile && c.model.gated ? OnOff(preset.fused_gate) : "";
+             // Of a framework without its own facts: who stops a compiler need not say it of gates.
+             const bool compiles = FindFramework(SplitReference(c.framework).name).compile;
+             return compiles && c.model.gated ? OnOff(preset.fused_gate) : "";
            }),
       // A release has them, or every target does as its library does: of note where somebody says otherwise alone.
       Fact("repeats_keys", "fact repeats_keys",

@@ -225,7 +225,6 @@ namespace {
 // Of Job::most_effort: a plan has its interval by that many simulations.
 constexpr double kMostVaried = 0.2;
 
-// With the slopes of the simulated step, contention included.
 // Tensor ranks gather in passes what sequence parallelism has cut.
 bool GathersSequences(const ir::Plan& plan) {
   for (const ir::Program& program : plan.programs) {
@@ -240,6 +239,7 @@ bool GathersSequences(const ir::Plan& plan) {
   return false;
 }
 
+// With the slopes of the simulated step, contention included.
 void AddPlanConfidence(const Job& job, const ir::Plan& plan, Prediction* prediction) {
   if (SimulationEffort(plan) > kMostVaried * job.most_effort) {
     prediction->no_interval = "too many ops to simulate once per constant";

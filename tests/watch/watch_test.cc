@@ -217,7 +217,7 @@ TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
   EXPECT_TRUE(verdict.Inside());
   EXPECT_EQ(verdict.other_batch, 4u);
   EXPECT_THAT(SummaryText(verdict, Plan()),
-              HasSubstr("4 steps left out: their global batch is 256, that of the plan "));
+              HasSubstr("4 steps not counted: their global batch is 256, the plan's is "));
   EXPECT_EQ(SummaryJson(verdict, Plan())["other_batch_steps"], 4);
   try {
     Watch(grown);

@@ -82,7 +82,7 @@ std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
   const std::string others =
       verdict.other_batch == 0
           ? ""
-          : fmt::format("{} left out: their global batch is {:.0f}, that of the plan {:.0f}\n",
+          : fmt::format("{} not counted: their global batch is {:.0f}, the plan's is {:.0f}\n",
                         Steps(verdict.other_batch), verdict.batch, expected.size.samples);
   return others + fmt::format("{}, median {}; predicted {} ({} to {}) for {}: {}\n",
                               Steps(verdict.steps), Format(Seconds(verdict.median.value_or(0))),

@@ -204,11 +204,12 @@ struct Strategy {
   int64_t shards() const { return int64_t{1} * dp * cp; }  // that ZeRO makes of weights and states
 };
 
-// Where each backward pass leaves shards of gradients, or there is one rank alone; no whole gradient stays on the device.
+// Where each backward pass leaves shards of gradients, or one rank has them all; no whole gradient stays on the device. In a pipeline
+// without shards of gradients they leave once a step: DeepSpeed's PipelineEngine asserts a ZeRO stage below 2.
 inline bool StreamsGradients(const Strategy& s) {
   const bool scatters = s.zero >= 2 && !s.reduce_once && s.shards() > 1;
   return s.gradients_on_host && s.offload.optimizer > 0 &&
-         (scatters || s.data_parallel() * s.cp == 1);
+         (scatters || (s.pp == 1 && s.data_parallel() * s.cp == 1));
 }
 
 // Recipes whose weights are gathered as codes where they are held so.

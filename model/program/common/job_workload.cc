@@ -91,10 +91,10 @@ void JobMaker::SetAttention() {
       facts.at("facts.tp_overlap").file == kOwnFact && facts.at("facts.tp_overlap").value == "true";
   if (overlaps && framework.sequence_overlap <= 0) {
     diagnostics_.Error(flags_.fact.where,
-                       fmt::format("tp_overlap=on has no effect: collectives of tensor parallelism "
-                                   "beside products are not modelled for {}",
+                       fmt::format("tp_overlap=on: the overlap of tensor-parallel messages with "
+                                   "matrix products is not modelled for {}",
                                    SplitReference(request_.framework).name),
-                       "of megatron, nemo and torchtitan they are");
+                       "it is for megatron, nemo and torchtitan");
     diagnostics_.ThrowIfAny();
   }
   if (own && !kernel) {
