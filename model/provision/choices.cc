@@ -22,14 +22,14 @@ int GpusPerNode(const Site& site) {
 
 // A seller's own sizes: powers of two may be none of them.
 std::set<int64_t> SoldInSteps(const Question& question, const Quote& quote) {
-  constexpr int64_t kFew = 20;
+  constexpr int64_t kFewSizes = 20;
   std::set<int64_t> sizes;
   if (!question.any_nodes || quote.offer.step == 1) return sizes;
   const auto [low, high] = *question.any_nodes;
   const int64_t step = quote.offer.step, most = std::min(high, quote.MostSold());
   int64_t size = quote.offer.least_nodes;
   if (size < low) size += (low - size + step - 1) / step * step;
-  if (most < size || (most - size) / step >= kFew) return sizes;
+  if (most < size || (most - size) / step >= kFewSizes) return sizes;
   for (; size <= most; size += step) sizes.insert(size);
   return sizes;
 }

@@ -65,11 +65,10 @@ Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset
       parameters_(static_cast<double>(CountParameters(request.model).total)) {}
 
 template <class Of>
-double Evaluator::LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of) {
+void Evaluator::ForKinds(const std::vector<ShardChoice>& shards, Strategy base, Of of) const {
   // How many layers a partial recomputation takes depends on their split, which is not chosen yet.
   base.layout = nullptr;
   if (base.recompute.partial()) base.recompute = Recompute::kNone;
-  double least = std::numeric_limits<double>::infinity();
   const ShardChoice* last = nullptr;
   for (const ShardChoice& shard : shards) {
     // Tables do not depend on the degree of sharding.
@@ -80,46 +79,76 @@ double Evaluator::LeastOf(const std::vector<ShardChoice>& shards, Strategy base,
     base.zero = shard.zero, base.dp = shard.dp, base.dp_outer = shard.dp_outer;
     Strategy s = preset_.Complete(base, job_.work);
     FollowFramework(*job_.framework, &s);
+    of(s);
+  }
+}
+
+template <class Of>
+double Evaluator::LeastOf(const std::vector<ShardChoice>& shards, const Strategy& base, Of of) {
+  double least = std::numeric_limits<double>::infinity();
+  ForKinds(shards, base, [&](const Strategy& s) {
     const auto found = predictor_.Table(KeyOf(request_.model, s));
     if (const auto* table = std::get_if<const LayerTable*>(&found))
       least = std::min(least, of(**table, s));
-  }
+  });
   return least;
 }
 
+double Evaluator::BoundOf(const LayerTable& table, const Strategy& s, const Split& split,
+                          const StageGpus* gpus) const {
+  const auto micro_batches = static_cast<double>(split.micro_batches);
+  const bool mixed = gpus != nullptr && !gpus->together.empty();
+  if (!mixed) return LeastTime(table, s, micro_batches) + predictor_.closed_form().fixed;
+  double least = 0;
+  for (const std::vector<double>& slowdown : gpus->SlowdownsOf(StagesWait(s)))
+    least = std::max(least, LeastTime(table, s, micro_batches, slowdown));
+  return least + predictor_.closed_form().fixed;
+}
+
 double Evaluator::GroupBound(const Visit& visit, const Strategy& base) {
-  const auto micro_batches = static_cast<double>(visit.split.micro_batches);
   const double seconds =
       LeastOf(visit.shards, base, [&](const LayerTable& table, const Strategy& s) {
-        double least = visit.mixed() ? 0 : LeastTime(table, s, micro_batches);
-        for (const std::vector<double>& slowdown : visit.SlowdownsOf(StagesWait(s)))
-          least = std::max(least, LeastTime(table, s, micro_batches, slowdown));
-        return least + predictor_.closed_form().fixed;
+        return BoundOf(table, s, visit.split, visit.gpus);
       });
   return ObjectiveValue(request_, seconds, job_, visit.split.data);
 }
 
 // Recomputation only adds work, and of interleaved schedules the one with the most chunks has the least bubble.
-double Evaluator::Bound(const Split& split) {
-  const EvaluateOptions options;
-  Visit visit{split, 0, options, space_.Shards(split.pp, split.data, split.cp)};
-  if (mixed_) visit.gpus = &GpusOf(split);
+const std::vector<Evaluator::Sample>& Evaluator::SamplesOf(const Split& split) {
+  const auto [known, fresh] = samples_.try_emplace({split.tp, split.pp, split.cp, split.data});
+  if (!fresh) return known->second;
   std::map<PipelineSchedule, int> most_chunks;
   for (const ScheduleChoice& choice : space_.Schedules(split.pp)) {
-    if (choice.schedule == PipelineSchedule::kInterleaved && split.micro_batches % split.pp != 0)
-      continue;  // not legal
     int& most = most_chunks[choice.schedule];
     most = std::max(most, choice.vpp);
   }
-  double least = std::numeric_limits<double>::infinity();
-  for (const Strategy& plain : PlainStrategies(split)) {
-    Strategy base = plain;
+  const std::vector<ShardChoice> shards = space_.Shards(split.pp, split.data, split.cp);
+  for (Strategy base : PlainStrategies(split)) {
     for (const auto& [schedule, chunks] : most_chunks) {
       base.schedule = schedule, base.vpp = chunks;
-      least = std::min(least, GroupBound(visit, base));
+      ForKinds(shards, base, [&](const Strategy& s) {
+        known->second.push_back({s, KeyOf(request_.model, s)});
+      });
     }
   }
-  return least;
+  // Those of one table follow each other.
+  std::ranges::stable_sort(known->second, {}, &Sample::key);
+  return known->second;
+}
+
+double Evaluator::Bound(const Split& split) {
+  const StageGpus* gpus = mixed_ ? &GpusOf(split) : nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Sample& sample : SamplesOf(split)) {
+    const bool rounds = sample.strategy.schedule == PipelineSchedule::kInterleaved;
+    if (rounds && split.micro_batches % split.pp != 0) continue;  // not legal
+    MicroBatchKey key = sample.key;
+    key.micro_batch = split.micro_batch;
+    const auto found = predictor_.Table(key);
+    if (const auto* table = std::get_if<const LayerTable*>(&found))
+      least = std::min(least, BoundOf(**table, sample.strategy, split, gpus));
+  }
+  return ObjectiveValue(request_, least, job_, split.data);
 }
 
 // Where the model might not fit at all: it is not asked for where all of its states are a small part of the memory.

@@ -169,10 +169,22 @@ class Evaluator {
   bool MayGain(const Visit& visit, const Entry& entry, double below, ShareCounts* counts);
   std::optional<Entry> Moved(const Visit& visit, const Entry& entry, ShareCounts* counts);
   void MoveUnfit(const Visit& visit, double below, SplitResult* result);
+  // The strategies of a group whose layer tables may differ.
+  template <class Of>
+  void ForKinds(const std::vector<ShardChoice>& shards, Strategy base, Of of) const;
   // The least of what `of` says of the layer tables of a group, over its shards.
   template <class Of>
-  double LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of);
+  double LeastOf(const std::vector<ShardChoice>& shards, const Strategy& base, Of of);
+  // Seconds. `gpus`: null where all stages compute alike.
+  double BoundOf(const LayerTable& table, const Strategy& strategy, const Split& split,
+                 const StageGpus* gpus) const;
   double GroupBound(const Visit& visit, const Strategy& base);
+  // Strategies of some degrees one of which has the least bound, whatever the micro-batch.
+  struct Sample {
+    Strategy strategy;
+    MicroBatchKey key;
+  };
+  const std::vector<Sample>& SamplesOf(const Split& split);
   Strategy BaseOf(const Split& split) const;
   std::vector<Strategy> PlainStrategies(const Split& split) const;
 
@@ -202,6 +214,7 @@ class Evaluator {
   const double parameters_;                       // of the model
   std::map<std::array<int, 4>, StageGpus> gpus_;  // by tp, pp, cp and data ranks
   std::map<std::array<int, 4>, std::vector<double>> least_memory_;
+  std::map<std::array<int, 4>, std::vector<Sample>> samples_;
   std::vector<std::vector<StageSlots>>
       stage_slots_;  // of the group under way, where stages' memory differs
   std::vector<GroupTerms> stage_terms_;

@@ -310,7 +310,7 @@ double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader,
   double effort = 0;
   double least = 1;  // of simulated to closed form
   const auto settle = [&](Candidate* candidate) {
-    orrery::Settle(job, *candidate->plan, cluster, candidate);
+    orrery::Settle(job, *candidate->plan, cluster, candidate, Learn::kNoLinks);
     if (!candidate->simulated) return;
     effort += SimulationEffort(*candidate->plan, candidate->strategy);
     least = std::min(least, candidate->time.total / candidate->ClosedForm().total);
@@ -346,7 +346,7 @@ Candidate FastestLayouts::Complete(const Job& job, const Entry& entry) const {
       PredictionOf(job, entry.strategy, std::get<StepTime>(predictor.Predict(entry.strategy)))};
   candidate.memory_bound = MemoryBoundOf(job, entry.strategy, memory_.get()).total;
   auto plan = std::make_shared<const ir::Plan>(LowerLegal(job, entry.strategy));
-  AddLayout(job, *plan, request_.window, &candidate);
+  AddMemoryOfLayout(job, *plan, &candidate);
   candidate.plan = std::move(plan);
   return candidate;
 }

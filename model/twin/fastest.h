@@ -46,7 +46,7 @@ class FastestLayouts {
   static constexpr std::size_t kRivals = 6;
   // Gives what was found the step time of every answer (predict.h), or puts in its place the layout of the same nodes and batch
   // that is faster so: those are looked at whose closed form says that they may be, as a search looks at them (refine.h), at
-  // most `most_rivals`. Returns the effort of the simulations. The plan is gone afterwards.
+  // most `most_rivals`. Returns the effort of the simulations. The plan is gone afterwards; what shares links is not kept.
   double Settle(Found* found, ShapeCache* shapes, double reader = 0,
                 std::size_t most_rivals = kRivals) const;
 

@@ -61,9 +61,17 @@ ir::Plan LowerLegal(const Job& job, const Strategy& layout) {
   return std::move(*plan);
 }
 
-void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
+namespace {
+
+void AddMemory(const Job& job, const ir::Plan& plan, Prediction* prediction) {
   prediction->memory =
       ReportMemory(plan, LimitsOf(job, prediction->strategy), Communicators(prediction->strategy));
+}
+
+}  // namespace
+
+void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
+  AddMemory(job, plan, prediction);
   ir::VerifyOptions options;
   options.window = window;
   prediction->verify_findings = static_cast<int>(ir::Verify(plan, options).size());
@@ -72,6 +80,11 @@ void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* predi
 void AddLayout(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
   const auto shorter = ShorterPlan(job, prediction->strategy, plan);
   AddPlan(job, shorter ? *shorter : plan, window, prediction);
+}
+
+void AddMemoryOfLayout(const Job& job, const ir::Plan& plan, Prediction* prediction) {
+  const auto shorter = ShorterPlan(job, prediction->strategy, plan);
+  AddMemory(job, shorter ? *shorter : plan, prediction);
 }
 
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
@@ -139,7 +152,8 @@ double SimulationEffort(const ir::Plan& plan, const Strategy& layout, bool alike
   return EffortOf(plan, ops, alike);
 }
 
-void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction) {
+void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction,
+            Learn learn) {
   const bool alike = sim::MergesReplicas(plan, cluster);
   const auto too_large = [&](double effort) {
     if (effort > job.most_effort) {
@@ -151,10 +165,11 @@ void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Predic
   if (too_large(SimulationEffort(plan, prediction->strategy, alike))) return;
   try {
     SimulatedStep step;
-    std::optional<StepTime> time = SimulateCycle(job, prediction->strategy, plan, cluster, &step);
+    std::optional<StepTime> time =
+        SimulateCycle(job, prediction->strategy, plan, cluster, &step, learn);
     if (!time) {
       if (too_large(SimulationEffort(plan, alike))) return;
-      time = SimulateStep(plan, cluster, job.prices(), &step);
+      time = SimulateStep(plan, cluster, job.prices(), &step, learn);
     }
     TakeSimulated(*time, std::move(step), prediction);
   } catch (const InputError& error) {  // such as no route between two ranks

@@ -56,7 +56,7 @@ struct Prediction {
       0;  // 80 % of differences between layouts are known to this (logarithm); 0: unknown
   int difference_pairs = 0;  // published pairs behind it
   std::string digest;        // of the lowered plan
-  int verify_findings = 0;   // of ir::Verify on it; 0 unless this program has a fault
+  int verify_findings = 0;   // of ir::Verify on it, by AddPlan(); 0 unless this program has a fault
 
   const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
   // The rule of kAuto was applied.
@@ -94,6 +94,8 @@ Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& 
 void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction);
 // The same of a layout that lowers to `plan`, in time that does not grow with its micro-batches.
 void AddLayout(const Job& job, const ir::Plan& plan, int window, Prediction* prediction);
+// The memory alone.
+void AddMemoryOfLayout(const Job& job, const ir::Plan& plan, Prediction* prediction);
 // What is known of the time of a layout in closed form. `shapes`: of the job's model and workload, may be null.
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
                         ShapeCache* shapes);
@@ -106,7 +108,8 @@ double SimulationEffort(const ir::Plan& plan, bool alike = true);
 // The same where `plan` is the layout's: of its first pair of short steps (steady.h), if it has some.
 double SimulationEffort(const ir::Plan& plan, const Strategy& layout, bool alike = true);
 // By the rule of kAuto: the simulated step in the place of the closed form, or why not.
-void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction);
+void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction,
+            Learn learn = Learn::kAll);
 
 // Puts a simulated step in the closed form's place: one step time in every answer.
 void TakeSimulated(const StepTime& time, SimulatedStep step, Prediction* prediction);

@@ -18,6 +18,9 @@ struct StageGpus {
   std::vector<GpuMemory> memory;  // of each stage's GPUs the least; empty: all have as much
 
   bool differ() const { return !together.empty() || !memory.empty(); }
+  const std::vector<std::vector<double>>& SlowdownsOf(bool stages_wait) const {
+    return stages_wait ? together : apart;
+  }
   // Of kernels by stage, the most of all replicas: what the layers of a stage wait for.
   std::vector<double> Slowest() const {
     return together.empty() ? std::vector<double>() : together[0];

@@ -91,17 +91,20 @@ std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, cons
 }
 
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
-                      SimulatedStep* step) {
-  sim::Simulation simulation(plan, cluster, prices, OptionsFor(step != nullptr, true));
+                      SimulatedStep* step, Learn learn) {
+  const bool links = step != nullptr && learn == Learn::kAll;
+  sim::Simulation simulation(plan, cluster, prices, OptionsFor(links, true));
   simulation.Run();
-  if (step != nullptr) *step = {simulation.result().ops, simulation.SharedLinks()};
+  if (step != nullptr) step->ops = simulation.result().ops;
+  if (links) step->shared = simulation.SharedLinks();
   return simulation.time();
 }
 
 std::optional<StepTime> SimulateCycle(const Job& job, const Strategy& layout, const ir::Plan& plan,
-                                      const Cluster& cluster, SimulatedStep* step) {
+                                      const Cluster& cluster, SimulatedStep* step, Learn learn) {
+  const bool links = step != nullptr && learn == Learn::kAll;
   for (const ShortSteps& steps : ShortStepsOf(layout, plan.micro_batches)) {
-    const ShortRun run(job, layout, plan, cluster, steps, step != nullptr, true);
+    const ShortRun run(job, layout, plan, cluster, steps, links, true);
     if (!run.Repeats()) continue;
     const sim::Simulation &fewer = run.fewer, &more = run.more;
     const StepTime time = run.Whole();
@@ -109,7 +112,7 @@ std::optional<StepTime> SimulateCycle(const Job& job, const Strategy& layout, co
       const double contention = more.breakdown().contention;
       *step = {more.result().ops +
                    static_cast<int64_t>(run.cycles) * (more.result().ops - fewer.result().ops),
-               more.SharedLinks(), true};
+               links ? more.SharedLinks() : std::vector<sim::SharedLink>(), true};
       for (sim::SharedLink& shared : step->shared)
         shared.seconds *= contention > 0 ? time.contention / contention : 1;
     }

@@ -20,6 +20,9 @@ struct SimulatedStep {
   bool perturbed = false;               // on request: no reason to agree with the closed form
 };
 
+// Of a step, on request: to keep which messages share links takes long where there are many ranks.
+enum class Learn { kAll, kNoLinks };
+
 // Micro-batches of the two steps.
 struct ShortSteps {
   int64_t fewer = 0, more = 0;
@@ -38,7 +41,8 @@ std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, cons
 // The step by two short ones, simulated with contention; nullopt: no cycle repeats in the pairs that there are. `step` and errors: as
 // below.
 std::optional<StepTime> SimulateCycle(const Job& job, const Strategy& layout, const ir::Plan& plan,
-                                      const Cluster& cluster, SimulatedStep* step);
+                                      const Cluster& cluster, SimulatedStep* step,
+                                      Learn learn = Learn::kAll);
 // The step of a layout that lowers to `plan`, simulated with contention: total and breakdown; `step`, if not null,
 // learns the rest. Throws InputError: see sim::Simulation.
 StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& plan,
@@ -48,6 +52,6 @@ double SimulateTotal(const Job& job, const Strategy& layout, const ir::Plan& pla
                      const Cluster& cluster);
 // The same as SimulateLayout() of a plan from elsewhere: op by op.
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
-                      SimulatedStep* step = nullptr);
+                      SimulatedStep* step = nullptr, Learn learn = Learn::kAll);
 
 }  // namespace orrery

@@ -143,8 +143,7 @@ struct Evaluator::Visit {
   bool mixed() const { return gpus != nullptr && !gpus->together.empty(); }
   const std::vector<std::vector<double>>& SlowdownsOf(bool stages_wait) const {
     static const std::vector<std::vector<double>> none;
-    if (!mixed()) return none;
-    return stages_wait ? gpus->together : gpus->apart;
+    return mixed() ? gpus->SlowdownsOf(stages_wait) : none;
   }
   bool mixed_memory() const { return gpus != nullptr && !gpus->memory.empty(); }
   // True if no strategy of this value can enter the result.
