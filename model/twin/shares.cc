@@ -203,7 +203,8 @@ void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result
   MoveUnfit(visit, below, result);
 }
 
-// What needs more memory is named with its step: where chunks do not divide, that of shares as good as those of the rows.
+// What needs more memory is named with its step: where chunks do not divide, that of shares as good as those of the rows, unless
+// these fit.
 void Evaluator::MoveUnfit(const Visit& visit, double below, SplitResult* result) {
   std::optional<Entry>&near = result->near_miss, &unlimited = result->unlimited;
   const bool same = near && unlimited && near->rank == unlimited->rank;
@@ -215,10 +216,12 @@ void Evaluator::MoveUnfit(const Visit& visit, double below, SplitResult* result)
     if (total <= limits_.capacity || !ChoosesShares(request_.model, preset_, kind) ||
         !MayGain(visit, **one, below, &result->counts.shares))
       continue;
-    if (std::optional<Entry> moved = Moved(visit, **one, &result->counts.shares))
-      *one = std::move(moved);
+    std::optional<Entry> moved = Moved(visit, **one, &result->counts.shares);
+    if (!moved) continue;
+    if (same) unlimited = moved;
+    const Bytes needed = limits_.Total(Bytes(moved->allocated), Communicators(kind));
+    if (one == &unlimited || needed > limits_.capacity) *one = std::move(moved);
   }
-  if (same) unlimited = near;
 }
 
 }  // namespace orrery

@@ -273,5 +273,16 @@ TEST(SearchPage, NoPointOfTheCurveIsSlowerThanTheAnswer) {
   EXPECT_EQ(compared, 1);
 }
 
+// Each node count of a run with a deadline is an answer of its own; the curve of the best shows them all.
+TEST(SeveralPage, TheCurveShowsEachNodeCountThatWasAskedFor) {
+  const AnswerPage made = OpenPage(
+      {"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "3,5", "--tokens", "30B",
+       "--global-batch", "240", "--node-price", "36USD/h", "--deadline", "9d", "--refine", "0"});
+  const json& best = made.answer["topologies"][made.answer["best_index"].get<std::size_t>()];
+  std::set<int64_t> nodes;
+  for (const json& point : best["scaling"]) nodes.insert(point["nodes"].get<int64_t>());
+  EXPECT_TRUE(nodes.contains(3) && nodes.contains(5));
+}
+
 }  // namespace
 }  // namespace orrery

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "model/base/text.h"
 #include "model/program/common/answer.h"
@@ -239,8 +241,8 @@ double WithInput(const report::Job& job, const Candidate& candidate) {
   return StepWithInput(job, candidate, candidate.time.total, job.request.input.slowest);
 }
 
-// In closed form: it, or a ranked layout of the same nodes and batch that is faster.
-Candidate FastestOf(const report::Compared& one, Candidate candidate) {
+// In closed form: it, or a ranked layout of the same nodes and batch that is faster. `one`: of the same topology.
+Candidate FasterOf(const report::Compared& one, Candidate candidate) {
   for (Candidate row : one.result.ranked) {
     if (row.nodes != candidate.nodes || row.global_batch != candidate.global_batch) continue;
     row.SetTime(row.ClosedForm());
@@ -252,33 +254,43 @@ Candidate FastestOf(const report::Compared& one, Candidate candidate) {
 }
 
 // With half and twice the nodes of the best and so on, and as many as were asked for.
-std::set<int64_t> NodesOfCurve(const SearchRequest& request, int64_t best) {
+std::set<int64_t> NodesOfCurve(const std::set<int64_t>& asked, int64_t best) {
   constexpr int64_t kHalvings = 4, kDoublings = 2;
   constexpr std::size_t kMostAsked = 12;
   std::set<int64_t> nodes;
   for (int64_t halvings = 0; halvings <= kHalvings; ++halvings)
     nodes.insert(std::max<int64_t>(1, best >> halvings));
   for (int64_t doublings = 1; doublings <= kDoublings; ++doublings) nodes.insert(best << doublings);
-  const std::size_t asked = std::min(request.nodes.size(), kMostAsked);
-  nodes.insert(request.nodes.begin(), request.nodes.begin() + static_cast<std::ptrdiff_t>(asked));
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(asked.size(), kMostAsked));
+  nodes.insert(asked.begin(), std::next(asked.begin(), shown));
   return nodes;
 }
 
 // The fastest layout in closed form at those node counts, for a curve. Layers are moved between stages as
 // in the search: no point is slower than a layout of the answer.
-nlohmann::ordered_json ScalingJson(const report::Compared& one) {
+nlohmann::ordered_json ScalingJson(const std::vector<report::Compared>& all,
+                                   const report::Compared& one) {
   const Candidate& best = one.result.ranked.front();
+  std::vector<const report::Compared*> alike;  // answers of this topology: node counts may be apart
+  std::set<int64_t> asked;
+  for (const report::Compared& other : all) {
+    if (other.job.request.topology.name != one.job.request.topology.name) continue;
+    alike.push_back(&other);
+    asked.insert(other.job.request.nodes.begin(), other.job.request.nodes.end());
+  }
   const SearchRequest request = BySteps(one.job);
   const FastestLayouts fastest(request, one.job.profiles);
   ShapeCache shapes;
   nlohmann::ordered_json scaling = nlohmann::ordered_json::array();
-  for (const int64_t nodes : NodesOfCurve(request, best.nodes)) {
+  for (const int64_t nodes : NodesOfCurve(asked, best.nodes)) {
     try {
       auto found = fastest.Find(nodes, {best.global_batch, best.global_batch}, &shapes,
                                 request.input.reader);
       if (!found) continue;
       fastest.MoveMoreLayers(&*found, &shapes, request.input.reader);
-      const Candidate candidate = FastestOf(one, std::move(found->candidate));
+      Candidate candidate = std::move(found->candidate);
+      for (const report::Compared* other : alike)
+        candidate = FasterOf(*other, std::move(candidate));
       const double step = WithInput(one.job, candidate);
       const double pace = candidate.time.total / step;
       scaling.push_back({{"nodes", nodes},
@@ -294,12 +306,13 @@ nlohmann::ordered_json ScalingJson(const report::Compared& one) {
 }
 
 // What the figures of --html need beyond the answer.
-void AddPicture(const report::Compared& one, nlohmann::ordered_json* json) {
+void AddPicture(const std::vector<report::Compared>& all, const report::Compared& one,
+                nlohmann::ordered_json* json) {
   if (!one.result.feasible()) return;
   const Candidate& best = one.result.ranked.front();
   report::AddStepPicture(JobOf(one.job.request, one.job.profiles, best.nodes, best.global_batch),
                          PlacedCandidate(one.job, one.result, one.placed, 1).strategy, json);
-  (*json)["scaling"] = ScalingJson(one);
+  (*json)["scaling"] = ScalingJson(all, one);
 }
 
 }  // namespace
@@ -337,7 +350,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   nlohmann::ordered_json json;
   const bool wanted = flags.json.given || flags.html.given || flags.bundle.given;
   if (wanted && !several) json = OneJson(best, run);
-  if (flags.html.given && !several) AddPicture(best, &json);
+  if (flags.html.given && !several) AddPicture(all, best, &json);
   if (wanted && several) {
     json = {{"schema", "orrery.plans/1"},
             {"best", best.job.request.topology.name},
@@ -348,7 +361,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
       json["passed_over"] = report::PassedOverWords(all, run);
     }
     for (const report::Compared& one : all) json["topologies"].push_back(OneJson(one, run));
-    if (flags.html.given) AddPicture(best, &json["topologies"][first_of_all]);
+    if (flags.html.given) AddPicture(all, best, &json["topologies"][first_of_all]);
   }
   const bool answered =
       std::ranges::any_of(all, [&](const auto& one) { return Answers(one, run); });
