@@ -9,15 +9,18 @@ namespace orrery {
 
 BatchRange BatchRangeFor(const BatchFacts& facts, double tokens) {
   BatchRange range;
-  double largest = facts.anchor_batch, longest = facts.anchor_tokens;
+  double largest = facts.anchor_batch, longest = facts.anchor_tokens, shortest = longest;
   range.most = facts.anchor_batch * std::pow(tokens / facts.anchor_tokens, facts.exponent);
   for (const auto& [run, published] : facts.published) {
     largest = std::max(largest, published.batch);
     longest = std::max(longest, published.tokens);
-    if (published.tokens <= tokens) range.most = std::max(range.most, published.batch);
+    shortest = std::min(shortest, published.tokens);
+    // A step there would make a run of a few more tokens the cheaper one.
+    range.most = std::max(range.most, published.batch * std::min(1.0, tokens / published.tokens));
   }
   range.most = std::min(range.most, largest);
   if (tokens > longest) range.beyond = longest;
+  if (tokens < shortest) range.below = shortest;
   range.least = range.most * facts.least_share;
   return range;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How large a batch may be before it costs tokens.
 //
-//   largest = anchor batch x (tokens / anchor tokens)^exponent, or that of a published run of as many tokens or fewer,
-//             and no larger than any published run's
+//   largest = anchor batch x (tokens / anchor tokens)^exponent, or that of a published run of as many tokens or fewer, of one of
+//             more tokens what takes as many steps as it took; no larger than any published run's
 //   smallest = share x largest
 //
 // The critical batch, beyond which steps fall by less than the batch grows, rises with the tokens of a run and hardly with
@@ -20,6 +20,7 @@ namespace orrery {
 struct BatchRange {
   double least = 0, most = 0;  // tokens per step
   double beyond = 0;  // tokens of the longest published run, where this one is longer; else 0
+  double below = 0;   // of the shortest one, where this one is shorter; else 0
 };
 BatchRange BatchRangeFor(const BatchFacts& facts, double tokens);
 

@@ -42,6 +42,11 @@ TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
 // No run of so many tokens was published: the words do not say that one was.
 TEST(Provision, MoreTokensThanPublishedRunsHadAreExtrapolated) {
   const std::string words = "extrapolated: published dense runs had up to 15.6 T tokens";
+  const std::string fewer = "extrapolated: no published dense run had fewer than 180 G tokens";
+  EXPECT_THAT(JsonOf({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
+                      "crusoe-h100", "--nodes", "4"})["question"]["batch_words"]
+                  .get<std::string>(),
+              HasSubstr(fewer));
   for (const char* tokens : {"15T", "100T", "1e16"}) {
     const bool beyond = std::string(tokens) != "15T";
     const json provision = JsonOf({"provision", "--model", "gpt2-xl", "--tokens", tokens,

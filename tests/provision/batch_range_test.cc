@@ -27,6 +27,19 @@ TEST(BatchRange, HoldsWhatPublishedRunsUsed) {
     EXPECT_LE(range(tokens).most, range(tokens * 1.1).most);
 }
 
+// A few more tokens are a little more: by a step, 300 B would be cheaper to train than 299 B.
+TEST(BatchRange, HasNoSteps) {
+  const BatchFacts facts = LoadBatch();
+  double shortest = 1e300;
+  for (const auto& [run, of] : facts.published) shortest = std::min(shortest, of.tokens);
+  for (double tokens = 1e9; tokens < 1e14; tokens *= 1.001) {
+    const BatchRange now = BatchRangeFor(facts, tokens),
+                     next = BatchRangeFor(facts, tokens * 1.001);
+    EXPECT_LT(next.most / now.most, 1.003) << tokens;
+    EXPECT_EQ(now.below, tokens < shortest ? shortest : 0) << tokens;
+  }
+}
+
 TEST(BatchRange, EndsAtTheLargestPublishedBatch) {
   const BatchFacts facts = LoadBatch();
   double longest = 0, largest = 0;

@@ -288,6 +288,10 @@ std::string Bullets(const std::vector<std::string>& lines) {
 }
 
 std::string RangeWords(const BatchRange& range) {
+  if (range.below > 0)
+    return fmt::format(
+        "extrapolated: no published dense run had fewer than {} tokens, and batches grow with them",
+        Scaled(range.below));
   return range.beyond > 0
              ? fmt::format(
                    "extrapolated: published dense runs had up to {} tokens, and no larger batches",

@@ -94,12 +94,13 @@ std::vector<std::string> TopologiesIn(const Flag& flag) {
   return names;
 }
 
-// --topology A,B: one search each. A deadline and a budget are kept by some node counts and not by the fastest, perhaps:
-// with them one search for each count too.
+// --topology A,B: one search each. A deadline and a budget are kept by some node counts and not by the fastest, perhaps, and runs
+// on several topologies are compared in days and money: then one search for each count too.
 std::vector<report::Compared> SearchAll(const SearchFlags& flags, const SearchSettings& settings,
                                         const LongRun& run) {
   std::vector<std::string> counts = {flags.job.nodes.text};
-  if (run.deadline || run.budget) {
+  const std::vector<std::string> topologies = TopologiesIn(flags.job.topology);
+  if (run.deadline || run.budget || (run.tokens_given && topologies.size() > 1)) {
     Diagnostics diagnostics;  // said by the search
     const std::vector<int64_t> numbers =
         ReadNumbers(flags.job.nodes, true, 1, std::numeric_limits<int32_t>::max(), &diagnostics);
@@ -108,7 +109,7 @@ std::vector<report::Compared> SearchAll(const SearchFlags& flags, const SearchSe
       for (const int64_t count : numbers) counts.push_back(std::to_string(count));
   }
   std::vector<report::Compared> all;
-  for (const std::string& topology : TopologiesIn(flags.job.topology)) {
+  for (const std::string& topology : topologies) {
     for (const std::string& nodes : counts) {
       JobFlags job = flags.job;
       job.topology.text = topology;
