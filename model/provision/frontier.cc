@@ -18,6 +18,7 @@
 #include "model/provision/choices.h"
 #include "model/provision/chosen_rows.h"
 #include "model/provision/points.h"
+#include "model/provision/unit_bounds.h"
 
 namespace orrery {
 namespace {
@@ -27,13 +28,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kWave = 4;
 constexpr std::size_t kComparedAtOnce = 8;  // of other offers
 constexpr double kLeastGoodput = 0.01;      // a run below it does not finish
-
-struct Unit {
-  std::size_t site = 0;
-  int64_t nodes = 0;
-  std::vector<std::size_t> quotes;
-  double least_cost = kInfinity;  // of its quotes, for the order
-};
 
 Point PointOf(const Row& row) { return {row.run.time.value, row.run.cost.value}; }
 
@@ -48,7 +42,11 @@ class FrontierSearch {
  public:
   FrontierSearch(const Question& question, const std::vector<Quote>& quotes,
                  const std::vector<std::size_t>& site_of, const std::vector<Site>& sites)
-      : question_(question), quotes_(quotes), site_of_(site_of), sites_(sites) {
+      : question_(question),
+        quotes_(quotes),
+        site_of_(site_of),
+        sites_(sites),
+        bounds_(question, quotes, sites) {
     effort_left_ = question.simulation_effort;
     threads_ = question.threads > 0
                    ? question.threads
@@ -65,7 +63,7 @@ class FrontierSearch {
     while (before < result_.evaluated) {  // simulated rows may be slower than what ruled a unit out
       before = result_.evaluated;
       Evaluate(Pending());
-      for (const std::size_t site : contradicted_) least_[site] = 0;  // its bound was none
+      for (const std::size_t site : contradicted_) bounds_.SetWork(site, 0);  // its bound was none
       Evaluate(Pending());
       SettleOffers();
       DrawFrontier(&result_);
@@ -119,11 +117,10 @@ class FrontierSearch {
           const auto [site, nodes] = first[i];
           return layouts_[site]->LeastGpuSeconds(nodes, &shapes_[thread][kinds_[site]]);
         });
-    least_.resize(sites_.size());
-    for (std::size_t i = 0; i < first.size(); ++i) least_[first[i].first] = work[i];
+    for (std::size_t i = 0; i < first.size(); ++i) bounds_.SetWork(first[i].first, work[i]);
     for (auto& [key, unit] : units) {
       for (const std::size_t q : unit.quotes) {
-        for (const LeastRun& least : LeastOf(unit, q)) {
+        for (const LeastRun& least : bounds_.RunsOf(unit, q)) {
           if (!std::isfinite(least.cost.value)) continue;
           unit.least_cost = std::min(unit.least_cost, least.cost.value);
           QuoteBounds& bounds = result_.bounds[q];
@@ -138,36 +135,7 @@ class FrontierSearch {
     result_.units = static_cast<int64_t>(units_.size());
   }
 
-  // Seconds of a sequence at least: by the work, or more by what was looked for in vain.
-  double LeastSeconds(const Unit& unit) {
-    const auto none = none_below_.find({unit.site, unit.nodes});
-    const auto ranks = static_cast<double>(JobAt(unit.site, unit.nodes, 1).cluster.ranks());
-    const double by_work = least_[unit.site] / ranks;
-    return none != none_below_.end() ? std::max(by_work, none->second) : by_work;
-  }
-
-  // By number of spares; kept, for it is asked each time that the frontier has moved.
-  const std::vector<LeastRun>& LeastOf(const Unit& unit, std::size_t quote) {
-    const double seconds = LeastSeconds(unit);
-    KnownBound& known = known_bounds_[{quote, unit.nodes}];
-    if (known.seconds != seconds) known = {seconds, RunsOf(unit, quote, seconds)};
-    return known.runs;
-  }
-
-  std::vector<LeastRun> RunsOf(const Unit& unit, std::size_t quote, double seconds) const {
-    const Job job = JobAt(unit.site, unit.nodes, 1);
-    return BoundRuns(question_.conditions, job, seconds / static_cast<double>(job.work.seq_len),
-                     quotes_[quote]);
-  }
-
-  bool RuledOut(const Unit& unit) {
-    if (question_.every) return false;
-    return std::ranges::all_of(unit.quotes, [&](std::size_t q) {
-      return std::ranges::all_of(LeastOf(unit, q), [&](const LeastRun& least) {
-        return frontier_.Dominates({least.time.value, least.cost.value});
-      });
-    });
-  }
+  bool RuledOut(const Unit& unit) { return !question_.every && bounds_.Beaten(unit, frontier_); }
 
   std::vector<Unit> Pending() const {
     std::vector<Unit> pending;
@@ -232,7 +200,7 @@ class FrontierSearch {
       for (const Unit& unit : units_) {
         if (done_.contains({unit.site, unit.nodes})) continue;
         for (const std::size_t q : unit.quotes) {
-          const Price price = LeastPrice(question_, LeastOf(unit, q));
+          const Price price = LeastPrice(question_, bounds_.RunsOf(unit, q));
           if (price < std::min(cheapest[q], next[q].first)) next[q] = {price, &unit};
         }
       }
@@ -246,7 +214,7 @@ class FrontierSearch {
       }
       if (wave.empty() || compared_ >= question_.comparison_effort) return;
       const int64_t before = Looked();
-      Say("comparing the other offers", static_cast<double>(done_.size() + none_below_.size()) /
+      Say("comparing the other offers", static_cast<double>(done_.size() + bounds_.closed()) /
                                             static_cast<double>(units_.size()));
       EvaluateWave(CheaperOnes({wave.begin(), wave.end()}, cheapest));
       compared_ += Looked() - before;
@@ -258,7 +226,7 @@ class FrontierSearch {
   std::vector<const Unit*> CheaperOnes(const std::vector<const Unit*>& units,
                                        const std::vector<Price>& cheapest) {
     std::vector<double> below;
-    for (const Unit* unit : units) below.push_back(SecondsToBeat(*unit, cheapest));
+    for (const Unit* unit : units) below.push_back(bounds_.SecondsToBeat(*unit, cheapest));
     const std::vector<char> any = OnUnits<char>(
         units.size(), [&](std::size_t i) { return units[i]->nodes; },
         [&](std::size_t i, std::size_t thread) {
@@ -269,27 +237,9 @@ class FrontierSearch {
       if (any[i])
         cheaper.push_back(units[i]);
       else
-        none_below_[{units[i]->site, units[i]->nodes}] = below[i];
+        bounds_.SetNoneBelow(*units[i], below[i]);
     }
     return cheaper;
-  }
-
-  // Seconds of a sequence from which on no run of the unit is cheaper than what is known of its offers; infinity: nothing is.
-  double SecondsToBeat(const Unit& unit, const std::vector<Price>& cheapest) {
-    constexpr double kNear = 1.002, kFar = 1e3;  // ratios
-    const auto cheaper = [&](double seconds) {
-      return std::ranges::any_of(unit.quotes, [&](std::size_t q) {
-        return LeastPrice(question_, RunsOf(unit, q, seconds)) < cheapest[q];
-      });
-    };
-    const double least = LeastSeconds(unit);
-    if (least <= 0 || cheaper(least * kFar)) return kInfinity;
-    double low = 1, high = kFar;
-    while (high > low * kNear) {
-      const double middle = std::sqrt(low * high);
-      (cheaper(least * middle) ? low : high) = middle;
-    }
-    return least * high;
   }
 
   bool AnyBelow(const Unit& unit, double below, std::size_t thread) {
@@ -322,7 +272,7 @@ class FrontierSearch {
     const double work = found.best->candidate.time.total *
                         static_cast<double>(found.best->job.cluster.ranks()) /
                         static_cast<double>(found.best->candidate.global_batch);
-    found.below_bound = work < least_[unit.site] * (1 - 1e-12);
+    found.below_bound = work < bounds_.Work(unit.site) * (1 - 1e-12);
     for (const std::size_t q : unit.quotes) {
       for (const int64_t spares : SpareCounts(question_.conditions, found.best->job, &quotes_[q])) {
         Row row{q, unit.site, unit.nodes, found.best->candidate, {}};
@@ -497,16 +447,10 @@ class FrontierSearch {
   std::vector<std::map<std::string, ShapeCache>> shapes_;  // by thread and kind of work
   std::vector<std::string> kinds_;                         // by site
   std::vector<std::unique_ptr<FastestLayouts>> layouts_;   // by site
-  std::vector<double> least_;                              // by site: GPU seconds of a sequence
-  struct KnownBound {
-    double seconds = -1;  // of a sequence
-    std::vector<LeastRun> runs;
-  };
-  std::map<std::pair<std::size_t, int64_t>, KnownBound> known_bounds_;  // by quote and nodes
+  UnitBounds bounds_;
   std::vector<Unit> units_;
   std::set<std::pair<std::size_t, int64_t>> done_;
   std::set<std::size_t> contradicted_;
-  std::map<std::pair<std::size_t, int64_t>, double> none_below_;  // seconds of a sequence, by unit
   std::map<std::size_t, RunEstimate> endless_;  // by quote: the best of runs below kLeastGoodput
   std::map<std::pair<std::size_t, std::vector<int64_t>>, std::string> no_layout_;
   Frontier frontier_;

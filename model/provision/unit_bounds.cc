@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounds of runs from bounds of a sequence.
+#include "model/provision/unit_bounds.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace orrery {
+
+double UnitBounds::Seconds(const Unit& unit) const {
+  const Site& site = sites_[unit.site];
+  const Job job = JobOf(site.request, site.profiles, unit.nodes, 1);
+  const double by_work = work_[unit.site] / static_cast<double>(job.cluster.ranks());
+  const auto none = none_below_.find({unit.site, unit.nodes});
+  return none != none_below_.end() ? std::max(by_work, none->second) : by_work;
+}
+
+std::vector<LeastRun> UnitBounds::RunsAt(const Unit& unit, std::size_t quote,
+                                         double seconds) const {
+  const Site& site = sites_[unit.site];
+  const Job job = JobOf(site.request, site.profiles, unit.nodes, 1);
+  return BoundRuns(question_.conditions, job, seconds / static_cast<double>(job.work.seq_len),
+                   quotes_[quote]);
+}
+
+const std::vector<LeastRun>& UnitBounds::RunsOf(const Unit& unit, std::size_t quote) {
+  const double seconds = Seconds(unit);
+  Known& known = known_[{quote, unit.nodes}];
+  if (known.seconds != seconds) known = {seconds, RunsAt(unit, quote, seconds)};
+  return known.runs;
+}
+
+bool UnitBounds::Beaten(const Unit& unit, const Frontier& frontier) {
+  return std::ranges::all_of(unit.quotes, [&](std::size_t q) {
+    return std::ranges::all_of(RunsOf(unit, q), [&](const LeastRun& least) {
+      return frontier.Dominates({least.time.value, least.cost.value});
+    });
+  });
+}
+
+double UnitBounds::SecondsToBeat(const Unit& unit, const std::vector<Price>& cheapest) const {
+  constexpr double kNear = 1.002, kFar = 1e3;  // ratios
+  const auto cheaper = [&](double seconds) {
+    return std::ranges::any_of(unit.quotes, [&](std::size_t q) {
+      return LeastPrice(question_, RunsAt(unit, q, seconds)) < cheapest[q];
+    });
+  };
+  const double least = Seconds(unit);
+  if (least <= 0 || cheaper(least * kFar)) return std::numeric_limits<double>::infinity();
+  double low = 1, high = kFar;
+  while (high > low * kNear) {
+    const double middle = std::sqrt(low * high);
+    (cheaper(least * middle) ? low : high) = middle;
+  }
+  return least * high;
+}
+
+}  // namespace orrery
