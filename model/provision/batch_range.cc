@@ -6,6 +6,13 @@
 #include <cmath>
 
 namespace orrery {
+namespace {
+
+// A step at a published run would make a run of a few more tokens the cheaper one. Towards fewer tokens its batch falls as from
+// Gopher (6 M, 300 B tokens) to OPT-175B (2 M, 180 B).
+constexpr double kFalls = 2;
+
+}  // namespace
 
 BatchRange BatchRangeFor(const BatchFacts& facts, double tokens) {
   BatchRange range;
@@ -15,8 +22,8 @@ BatchRange BatchRangeFor(const BatchFacts& facts, double tokens) {
     largest = std::max(largest, published.batch);
     longest = std::max(longest, published.tokens);
     shortest = std::min(shortest, published.tokens);
-    // A step there would make a run of a few more tokens the cheaper one.
-    range.most = std::max(range.most, published.batch * std::min(1.0, tokens / published.tokens));
+    const double share = std::min(1.0, tokens / published.tokens);
+    range.most = std::max(range.most, published.batch * std::pow(share, kFalls));
   }
   range.most = std::min(range.most, largest);
   if (tokens > longest) range.beyond = longest;

@@ -2,7 +2,7 @@
 // How large a batch may be before it costs tokens.
 //
 //   largest = anchor batch x (tokens / anchor tokens)^exponent, or that of a published run of as many tokens or fewer, of one of
-//             more tokens what takes as many steps as it took; no larger than any published run's
+//             more tokens x (tokens / its tokens)^2; no larger than any published run's
 //   smallest = share x largest
 //
 // The critical batch, beyond which steps fall by less than the batch grows, rises with the tokens of a run and hardly with

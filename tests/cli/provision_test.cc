@@ -251,7 +251,7 @@ TEST(Tokens, ABatchThatNobodyNamesStaysInTheAdvisedRange) {
                                           "--nodes", "8",         "--tokens",   "200B",
                                           "--top",   "1",         "--refine",   "0"};
   const Outcome text = RunPlan(words);
-  EXPECT_THAT(Folded(text.out), AllOf(HasSubstr("sequences, the fastest of 68 to 269, what"),
+  EXPECT_THAT(Folded(text.out), AllOf(HasSubstr("sequences, the fastest of 82 to 325, what"),
                                       Not(HasSubstr("beyond what dense"))));
   const json answer = JsonOf(words);
   const auto range = answer["training"]["published_batch_tokens"];
