@@ -218,8 +218,8 @@ TEST(Facts, WhatTheUserSaysOfReductionsIsNotAlsoAssumed) {
 }
 
 TEST(Facts, ThatHaveNoEffectOrContradictAreRefused) {
-  EXPECT_TRUE(
-      Says(Predicted("maxtext", {"--fact", "tp_overlap=on"}), "tp_overlap=on has no effect"));
+  EXPECT_TRUE(Says(Predicted("maxtext", {"--fact", "tp_overlap=on"}),
+                   "tp_overlap=on: the overlap of tensor-parallel messages"));
   EXPECT_TRUE(Says(Predicted("megatron", {"--fact", "attention=fa2", "--attention", "standard"}),
                    "leave one of them out"));
   const std::string unknown = Predicted("megatron", {"--fact", "deterministic=on"});

@@ -215,10 +215,13 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   if (front.empty() || own.empty()) front = own;
   std::string text =
       StudyHeader(study) +
-      (predicted == 0 ? fmt::format("{}: all {} rows were there", flags.out.text, study.rows())
-                      : fmt::format("{}: {} row{} predicted in {}, {:.0f} a minute", flags.out.text,
-                                    predicted, predicted == 1 ? "" : "s", Format(Seconds(seconds)),
-                                    static_cast<double>(predicted) / seconds * 60));
+      (predicted == 0
+           ? fmt::format("{}: all {} rows were there", flags.out.text, study.rows())
+           // Refused rows take hardly any time: they are named below.
+           : fmt::format("{}: {} row{} {} in {}, {:.0f} a minute", flags.out.text, predicted,
+                         predicted == 1 ? "" : "s",
+                         refusals.empty() ? "predicted" : "predicted or refused",
+                         Format(Seconds(seconds)), static_cast<double>(predicted) / seconds * 60));
   if (predicted > 0 && predicted < study.rows())
     text += fmt::format("; {} were there", study.rows() - predicted);
   if (parquet) text += fmt::format("; as Parquet: {}", parquet->text);
