@@ -115,6 +115,10 @@ struct RunEstimate {
   FinishTime finish;
 
   double ProbabilityWithin(Seconds deadline) const { return finish.Below(deadline); }
+  // That it costs no more. `nodes`: that are paid for, spares included.
+  double ProbabilityWithin(const Quote& quote, int64_t nodes, Dollars budget) const {
+    return finish.Below(LongestFor(quote, nodes, budget));
+  }
 };
 
 // How many nodes may wait besides those that work, ascending: what the user said, else from none to the first that suffice

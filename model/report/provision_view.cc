@@ -217,6 +217,9 @@ std::string RunTable(const Ref& answer, const Ref& row) {
   if (row["finish_probability"].is_number())
     line("share of such runs in time", row["finish_probability"],
          PercentOf(row["finish_probability"]));
+  if (row["budget_probability"].is_number())
+    line("share of such runs within the budget", row["budget_probability"],
+         PercentOf(row["budget_probability"]));
   if (const Ref replay = row["replay"]; !replay.empty()) {
     line("replayed with random failures, times (--replay)", replay["runs"],
          Count(replay["runs"].number()));

@@ -25,7 +25,18 @@ std::string OfferWords(const Ref& row) {
          (row["finish_probability"].is_number()
               ? fmt::format(", {:.0f} % likely in time", 100 * row["finish_probability"].number())
               : std::string()) +
+         (row["budget_probability"].is_number()
+              ? fmt::format(", {:.0f} % within the budget",
+                            100 * row["budget_probability"].number())
+              : std::string()) +
          (row["input"]["input_bound"].is_true() ? ", INPUT-BOUND" : "");
+}
+
+// Whether a limit that would do does so with the other one as it is. `row`: what keeps that one alone.
+std::string WithOther(const Ref& limit, const Ref& row, const char* name) {
+  if (!limit.is_number()) return "";
+  return row.is_number() ? fmt::format(" with this {}", name)
+                         : fmt::format("; with this {} none would", name);
 }
 
 // What would have to give way, where the limits cannot be kept.
@@ -42,18 +53,16 @@ std::string RefusedWords(const Ref& answer) {
                          OfferWords(row(frontier.size() - 1)));
   const Ref enough = answer["enough"];
   if (!answer["cheapest"].is_number() && enough["deadline_s"].is_number())
-    words += fmt::format(
-        "A deadline of {} (rounded up) would do{}. ", DaysOf(enough["deadline_s"].number()),
-        answer["fastest"].is_number() && question["budget_usd"].is_number() ? " with this budget"
-                                                                            : "");
+    words += fmt::format("A deadline of {} (rounded up) would do{}. ",
+                         DaysOf(enough["deadline_s"].number()),
+                         WithOther(question["budget_usd"], answer["fastest"], "budget"));
   if (!answer["fastest"].is_number())
     words += fmt::format("None costs at most {}. The cheapest of all: {}. ",
                          GivenDollarsOf(question["budget_usd"].number()), OfferWords(row(0)));
   if (!answer["fastest"].is_number() && enough["budget_usd"].is_number())
-    words += fmt::format(
-        "A budget of {} (rounded up) would do{}. ", DollarsOf(enough["budget_usd"].number()),
-        answer["cheapest"].is_number() && question["deadline_s"].is_number() ? " with this deadline"
-                                                                             : "");
+    words += fmt::format("A budget of {} (rounded up) would do{}. ",
+                         DollarsOf(enough["budget_usd"].number()),
+                         WithOther(question["deadline_s"], answer["cheapest"], "deadline"));
   if (answer["enough"]["budget_usd"].is_number() && answer["cheapest"].is_number() &&
       answer["fastest"].is_number())
     words += fmt::format(

@@ -431,5 +431,39 @@ TEST(ProvisionWords, NamesThePrecisionOfMostClustersAndTheOthers) {
     EXPECT_EQ(row["precision"], row["offer"]["id"] == "azure-nd-v2" ? "fp16" : "bf16");
 }
 
+// The bill scatters with the days: a run that costs what may be spent in the mean costs more in nearly half of the cases.
+TEST(ProvisionWords, TheBudgetHasALikelihoodAsTheDeadlineHas) {
+  const std::vector<std::string> question = {
+      "provision", "--model", "gpt2-xl",    "--tokens", "30B",      "--offers", "nebius-h100",
+      "--nodes",   "2",       "--deadline", "20d",      "--spares", "0"};
+  const json free = JsonOf(question);
+  const double cost = free["answers"][0]["cost_usd"];
+  EXPECT_TRUE(free["answers"][0]["budget_probability"].is_null());
+  for (const auto& [share, least, most] :
+       {std::tuple{0.5, 0.0, 0.01}, {1.001, 0.35, 0.75}, {2.0, 0.99, 1.0}}) {
+    const std::string budget = fmt::format("{:.2f}USD", share * cost);
+    const json answer = JsonOf(With(question, {"--budget", budget}), share < 1 ? 3 : 0);
+    const double likely = answer["answers"][0]["budget_probability"];
+    EXPECT_GE(likely, least) << share;
+    EXPECT_LE(likely, most) << share;
+    if (share < 1) continue;
+    EXPECT_THAT(Folded(RunPlan(With(question, {"--budget", budget})).out),
+                HasSubstr(fmt::format("% likely within 20.0 d, {:.0f} % within ", 100 * likely)));
+  }
+}
+
+// Each limit would do with another in the other's place, neither as it is.
+TEST(ProvisionWords, APageSaysOfBothLimitsThatNeitherWouldDoAlone) {
+  const std::string page = testing::TempDir() + "/neither.html";
+  const Outcome none = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
+                                "nebius-h100", "--nodes", "1,2", "--deadline", "1h", "--setup",
+                                "0h", "--budget", "1USD", "--html", page});
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(Folded(none.out), AllOf(HasSubstr("with this budget none would"),
+                                      HasSubstr("with this deadline none would")));
+  EXPECT_THAT(ReadText(page), AllOf(HasSubstr("would do; with this budget none would"),
+                                    HasSubstr("would do; with this deadline none would")));
+}
+
 }  // namespace
 }  // namespace orrery

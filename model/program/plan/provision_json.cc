@@ -50,6 +50,7 @@ Json RowJson(const ProvisionAnswer& answer, std::size_t index) {
   json.update(RunJson(run));
   json["finish_probability"] =
       answer.run->deadline ? Json(run.ProbabilityWithin(*answer.run->deadline)) : Json();
+  json["budget_probability"] = answer.run->budget ? Json(WithinBudget(answer, row)) : Json();
   for (const auto& [of, ratio] : answer.margin_costs) {
     if (of == index) json["memory_margin_cost"] = ratio - 1;
   }

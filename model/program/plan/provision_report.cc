@@ -85,14 +85,24 @@ std::string Header(const ProvisionAnswer& answer) {
   return text;
 }
 
+// Both limits are kept in the mean; its time and its bill scatter together.
+std::string Likelihoods(const ProvisionAnswer& answer, const Row& row) {
+  const cli::LongRun& run = *answer.run;
+  std::string words;
+  const auto add = [&](double probability, const std::string& limit) {
+    words += fmt::format("{}{:.0f} % {}within {}", words.empty() ? "; " : ", ", 100 * probability,
+                         words.empty() ? "likely " : "", limit);
+  };
+  if (run.deadline) add(row.run.ProbabilityWithin(*run.deadline), GivenDays(*run.deadline));
+  if (run.budget) add(WithinBudget(answer, row), GivenMoney(*run.budget));
+  return words;
+}
+
 std::string AnswerWords(const ProvisionAnswer& answer, const Row& row) {
   std::string words = fmt::format("{}: {}, {}", Where(answer, row), DaysWithInterval(row.run),
                                   MoneyWithInterval(row.run));
   if (QuoteOf(answer, row).price.kind == PriceKind::kSpot) words += ", if the capacity stays";
-  if (answer.run->deadline)
-    words += fmt::format("; {:.0f} % likely within {}",
-                         100 * row.run.ProbabilityWithin(*answer.run->deadline),
-                         GivenDays(*answer.run->deadline));
+  words += Likelihoods(answer, row);
   if (row.run.input.bound()) words += "; INPUT-BOUND";
   if (answer.far_below.contains(row.quote)) words += "; its PRICE is FAR BELOW all others (Advice)";
   return words;
@@ -217,6 +227,11 @@ Beyond BeyondLimits(const ProvisionAnswer& answer, const Row& row) {
   if (beyond.late) beyond.words = "too late";
   if (beyond.dear) beyond.words += beyond.late ? ", over the budget" : "over the budget";
   return beyond;
+}
+
+double WithinBudget(const ProvisionAnswer& answer, const Row& row) {
+  return row.run.ProbabilityWithin((*answer.quotes)[row.quote], row.nodes + row.run.spares,
+                                   *answer.run->budget);
 }
 
 std::string FrontierNotes(const ProvisionAnswer& answer) {

@@ -70,6 +70,8 @@ struct Beyond {
   std::string words;  // "too late, over the budget"; "": none
 };
 Beyond BeyondLimits(const ProvisionAnswer& answer, const Row& row);
+// How likely a row stays within the budget. There is one.
+double WithinBudget(const ProvisionAnswer& answer, const Row& row);
 // Places in the frontier of the rows that the table prints.
 std::vector<std::size_t> ShownPlaces(const ProvisionAnswer& answer);
 // What columns and marks of the frontier mean. There is one.
