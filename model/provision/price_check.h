@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prices that are far below what others ask for the same GPUs: a price of a GPU where that of a node was meant, or a
-// commitment, more often than a bargain. ReadOffer() compares the rows of one file, this the files.
+// Prices that are far from what others ask for the same GPUs. Below: a price of a GPU where that of a node was meant, or a
+// commitment, more often than a bargain; above: that of a month, of a whole cluster, or cents. ReadOffer() compares the rows of one file, this the files.
 #pragma once
 
 #include <optional>
@@ -28,5 +28,8 @@ std::optional<FarBelow> FarBelowOthers(const NodePrice& one, const std::vector<N
 
 // "1.00 USD/h for a node of 8 h100-sxm5-80gb is 0.03 x ..."
 std::string FarBelowWords(const NodePrice& one, const FarBelow& below);
+
+// The same of a price far above all others; "": it is not.
+std::string FarAboveWords(const NodePrice& one, const std::vector<NodePrice>& all);
 
 }  // namespace orrery

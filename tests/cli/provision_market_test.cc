@@ -70,8 +70,13 @@ TEST(ProvisionMarket, APriceFarBelowAllOthersIsNamedWithTheNext) {
                       HasSubstr("1.00 USD/h for a node of 8 h100-sxm5-80gb is 0.036 x"),
                       HasSubstr("offers/runpod-h100.yaml")));
   }
+  const Outcome high =
+      RunPlan(With(kMarket, {"--offers", QuoteWith({{"36USD/h", "9000USD/h"}}) + ",nebius-h100"}));
+  EXPECT_THAT(Folded(high.out), HasSubstr("9000 USD/h for a node of 8 h100-sxm5-80gb is "));
+  EXPECT_THAT(Folded(high.out), HasSubstr("x the highest other price of this GPU, "));
   const std::string usual = QuoteWith({});
-  EXPECT_THAT(RunPlan(With(kMarket, {"--offers", usual})).out, Not(HasSubstr("FAR BELOW")));
+  EXPECT_THAT(RunPlan(With(kMarket, {"--offers", usual})).out,
+              AllOf(Not(HasSubstr("FAR BELOW")), Not(HasSubstr("other price of this GPU"))));
 }
 
 // One file system for checkpoints, loads and input: what is typed replaces what a quote brings.

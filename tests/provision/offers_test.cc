@@ -76,6 +76,7 @@ TEST(Offers, APriceFarBelowThoseOfOtherFilesIsNamedWithTheNext) {
   for (const NodePrice& price : all) {
     const auto below = FarBelowOthers(price, all);
     EXPECT_FALSE(below) << FarBelowWords(price, *below);
+    EXPECT_EQ(FarAboveWords(price, all), "");
   }
   for (const char* kind : {"on-demand", "reserved-3y", "spot"}) {
     const Offer mine = Read(kHead + Price(kind, "1", "all", "2026-11-01"));

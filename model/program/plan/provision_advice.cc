@@ -69,6 +69,7 @@ std::string MostNodesWords(const ProvisionAnswer& answer) {
 std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {
   std::vector<std::string> advice;
   for (const auto& [quote, words] : answer.far_below) advice.push_back("price: " + words);
+  for (const std::string& words : answer.far_above) advice.push_back("price: " + words);
   const Row& row = answer.result->rows[answer.Told()];
   if (answer.range && answer.batch_given) {
     const std::string large =

@@ -209,6 +209,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   answer.memory_margin = margin;
   answer.left_out = market.left_out;
   answer.far_below = market.far_below;
+  answer.far_above = market.far_above;
   if (job.model.spec.family == Family::kDecoder) {
     question.range = BatchRangeFor(answer.batch_facts, run.conditions.tokens);
     answer.range = question.range;

@@ -254,6 +254,8 @@ void Market::ComparePrices(const std::vector<orrery::Offer>& catalogue) {
     if (!brought(quotes[q])) continue;
     if (const auto below = FarBelowOthers(prices[q], prices))
       far_below[q] = FarBelowWords(prices[q], *below);
+    if (std::string words = FarAboveWords(prices[q], prices); !words.empty())
+      far_above.push_back(std::move(words));
   }
 }
 

@@ -37,6 +37,7 @@ class Market {
   std::vector<std::pair<std::string, std::string>> left_out;  // offers, and why
   std::map<std::size_t, std::string>
       far_below;  // quotes of the user's files that cost far less than all others
+  std::vector<std::string> far_above;  // words on those that cost far more
 
  private:
   void Add(const std::vector<orrery::Offer>& offers, const std::vector<PriceKind>& kinds);

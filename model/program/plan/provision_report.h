@@ -37,6 +37,7 @@ struct ProvisionAnswer {
   std::vector<std::pair<std::string, std::string>> left_out =
       {};                                             // offers, and why they were not asked
   std::map<std::size_t, std::string> far_below = {};  // quotes that cost far less than all others
+  std::vector<std::string> far_above = {};            // words on those that cost far more
   std::string nodes_left_out = {};  // node counts that were asked for and no offer sells; "": none
   std::optional<int64_t> most_nodes = {};  // that were looked at, where the user named no counts
   std::vector<std::pair<std::size_t, double>> margin_costs =
