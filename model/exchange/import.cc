@@ -307,7 +307,12 @@ class Importer {
     TakeModel(target, index);
     Values known;
     if (target == kAccelerate) CheckMachines(index, given_);
-    Values values = FromSettings(index, target, given_, &known);
+    const Values degrees = DegreesOf(target);
+    Values given = given_;
+    given.insert(degrees.begin(), degrees.end());
+    Values values = FromSettings(index, target, given, &known);
+    for (const auto& [field, value] : degrees)
+      if (!values[field].where.source) values[field] = value;
     if (target == kAccelerate) steps_ = StepsWithoutBatch(index, known);
     if (target == kTitanToml && !known.contains("global_batch")) steps_ = LocalBatchAlone(settings);
     if (out_.model) NameAllLayers(out_.model->spec.layers, &values);
@@ -338,6 +343,17 @@ class Importer {
     if (trains_) TakeTraining(TrainingOf(index, target));
     for (std::string& note : UnusedNotes(target, index, files_))
       out_.notes.push_back(std::move(note));
+  }
+
+  // Of models, which Megatron's arguments say: batches of DeepSpeed's file are those of the ranks that these leave.
+  Values DegreesOf(Target target) const {
+    Values degrees;
+    if (target != kDeepSpeed || !targets_.contains(kMegatron)) return degrees;
+    for (const char* field : {"tp", "pp", "cp"}) {
+      const auto at = out_.values.find(field);
+      if (at != out_.values.end() && !at->second.key.empty()) degrees.insert(*at);
+    }
+    return degrees;
   }
 
   // A note where a plan chooses micro-batches, or several numbers of GPUs are compared.

@@ -22,6 +22,7 @@ struct Alias {
 };
 constexpr Alias kAliases[] = {
     {kMegatron, "model-parallel-size", "tensor-model-parallel-size", ""},
+    {kMegatron, "pipe-parallel-size", "pipeline-model-parallel-size", ""},  // Megatron-DeepSpeed's
     {kMegatron, "recompute-activations", "recompute-granularity", "selective"},
     {kMegatron, "checkpoint-activations", "recompute-granularity", "full"},
     {kMegatron, "activations-checkpoint-method", "recompute-method", ""},  // of 2021 and 2022

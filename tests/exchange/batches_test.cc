@@ -194,6 +194,51 @@ TEST(Batches, OneNumberInTwoFilesIsNoContradiction) {
   EXPECT_THAT(with("0.5"), HasSubstr("clip_norm is"));
 }
 
+// All GPUs were taken for replicas: 4 times the batch.
+TEST(Batches, DeepSpeedsRanksAreThoseThatDegreesLeave) {
+  const auto read = [](const std::string& degrees, const std::string& gpus = "8") {
+    return Import({SourceOf("x.sh", "deepspeed --num_gpus " + gpus +
+                                        " --num_nodes 1 pretrain_gpt.py --num-layers 12 "
+                                        "--hidden-size 768 --num-attention-heads 12 --seq-length "
+                                        "1024 --max-position-embeddings 1024 --micro-batch-size 2 "
+                                        "--deepspeed --deepspeed_config ds.json " +
+                                        degrees + "\n"),
+                   SourceOf("ds.json",
+                            "{\"train_micro_batch_size_per_gpu\": 2, "
+                            "\"gradient_accumulation_steps\": 8}")},
+                  std::nullopt);
+  };
+  const std::string stages = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 ";
+  EXPECT_EQ(Text(read(stages), "global_batch"), "32");
+  EXPECT_EQ(Text(read(stages + "--global-batch-size 32"), "global_batch"), "32");
+  EXPECT_EQ(Text(read("--tensor-model-parallel-size 2"), "global_batch"), "64");
+  EXPECT_EQ(Text(read("--ds-sequence-parallel-size 4"), "global_batch"), "32");
+  EXPECT_EQ(Text(read(""), "global_batch"), "128");
+  EXPECT_THAT(ErrorOf([&] { read(stages + "--global-batch-size 128"); }),
+              HasSubstr("global_batch is 32 here and 128"));
+  // Of Megatron-DeepSpeed in 2021.
+  const Imported old = read("--model-parallel-size 2 --pipe-parallel-size 4");
+  EXPECT_EQ(Text(old, "pp"), "4");
+  EXPECT_EQ(Text(old, "global_batch"), "16");
+  EXPECT_THAT(old.notes, Not(Contains(HasSubstr("pipe-parallel-size"))));
+}
+
+// The world of three batches is that of a model's ranks, too.
+TEST(Batches, DeepSpeedsThreeBatchesCountReplicas) {
+  const std::string path = testing::TempDir() + "/batches-three.json";
+  std::ofstream(path) << "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, "
+                         "\"gradient_accumulation_steps\": 8}";
+  const Resolved r = Predict("three.sh",
+                             "pretrain_gpt.py --num-layers 48 --hidden-size 1600 "
+                             "--num-attention-heads 20 --seq-length 1024 --micro-batch-size 2 "
+                             "--max-position-embeddings 1024 --tensor-model-parallel-size 4 "
+                             "--deepspeed --deepspeed_config batches-three.json\n",
+                             {});
+  EXPECT_EQ(r.strategy.dp, 4);
+  EXPECT_EQ(r.job.request.work.global_batch, 64);
+  EXPECT_THAT(r.job.notes, Contains(HasSubstr("world size 16")));
+}
+
 TEST(Batches, Tf32NextToHalfPrecisionIsNoPrecision) {
   EXPECT_EQ(Text(Read("a.yaml",
                       "output_dir: o\nbf16: true\ntf32: true\n"
