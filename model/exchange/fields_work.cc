@@ -98,7 +98,7 @@ std::vector<Field> Sizes() {
       {"global_batch",
        [](const Case& c) { return Text(c.work.global_batch); },
        "--global-batch",
-       {{kMegatron, Key("global-batch-size")},
+       {{kMegatron, MegatronBatch()},
         {kBridge, Key("train.global_batch_size")},
         {kDeepSpeed, DeepSpeedBatch()},
         {kAccelerate, AccumulationOf("micro_batch", "args.gradient_accumulation_steps")},
