@@ -167,11 +167,13 @@ std::string UnitsNote(const SettingIndex& index, const Values& values) {
   const auto recompute = values.find("recompute");
   if (recompute == values.end() || recompute->second.text != "full") return "";
   for (const char* key : {"recompute-num-layers", "model.recompute_num_layers"}) {
-    if (const Setting* layers = index.Find(key); layers != nullptr && layers->value != "1")
+    // A unit keeps its input, and all that its layers make once they are repeated (core/recompute.py, uniform).
+    if (const auto layers = index.Whole(key, 1); layers.value_or(1) > 1)
       return fmt::format(
-          "{}: units of {} layers are predicted as units of one, which take the same "
-          "time and keep more inputs",
-          Place(layers->where), layers->value);
+          "{}: units of {} layers are predicted as units of one: the time is the same, but the job "
+          "needs more memory than predicted, the activations of {} more layer{} while a unit runs "
+          "backward, less the inputs of layers within units",
+          Place(index.Find(key)->where), *layers, *layers - 1, *layers == 2 ? "" : "s");
   }
   return "";
 }

@@ -352,11 +352,17 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
     model.notes.emplace_back("vocabulary of 50257 assumed: the file names no --vocab-size");
   }
   if (auto known = OfCatalogue(spec)) {
+    // Learned positions are a table of the model, which has as many rows as the file says.
+    const int64_t positions = known->spec.max_positions;
+    const bool own = spec.positions == Positions::kLearned && positions != spec.max_positions &&
+                     (settings.Has("max-position-embeddings") || positions < spec.max_positions);
     known->spec.norm_epsilon = spec.norm_epsilon;
     known->notes = model.notes;
     known->notes.push_back(
-        fmt::format("{} has the dimensions of {}", Place(first->where), known->spec.name));
-    return known;
+        fmt::format("{} has the dimensions of {}{}", Place(first->where), known->spec.name,
+                    own ? fmt::format(", but {} positions of its own", spec.max_positions) : ""));
+    if (!own) return known;
+    model.notes = known->notes;
   }
   // Names of files hold what they like.
   spec.name =
