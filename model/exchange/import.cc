@@ -309,8 +309,11 @@ class Importer {
     if (target != kDeepSpeed || !targets_.contains(kMegatron)) CheckBatch(target, known);
     if (target == kTitanToml && !given_.contains("global_batch"))
       out_.no_layout = PassesOfPipeline(index, known);
-    if (std::string note = UnitsNote(index, values); !note.empty())
-      out_.notes.push_back(std::move(note));
+    const bool megatron = target == kMegatron || target == kBridge;
+    for (std::string note :
+         {UnitsNote(index, values), megatron ? MomentumNote(index, values) : ""}) {
+      if (!note.empty()) out_.notes.push_back(std::move(note));
+    }
     const bool titan = target == kTitan || target == kTitanToml;
     if (std::string note = titan && release != "@2024" ? FilterNote(index, values) : "";
         !note.empty())

@@ -178,6 +178,21 @@ std::string UnitsNote(const SettingIndex& index, const Values& values) {
   return "";
 }
 
+std::string MomentumNote(const SettingIndex& index, const Values& values) {
+  const auto optimizer = values.find("optimizer");
+  if (optimizer == values.end() || optimizer->second.text != "sgd") return "";
+  const bool bridge = optimizer->second.key.starts_with("optimizer.");
+  const std::string key = bridge ? "optimizer.sgd_momentum" : "sgd-momentum";
+  const double momentum = index.Number(key).value_or(0.9);  // OptimizerConfig
+  if (momentum == 0) return "";
+  const Setting* said = index.Find(key);
+  return fmt::format(
+      "{}: sgd is predicted without momentum; {} is {:g}{}: the job holds 4 more bytes per "
+      "parameter",
+      Place((said != nullptr ? *said : *index.Find(optimizer->second.key)).where), key, momentum,
+      said != nullptr ? "" : " unless the file says otherwise");
+}
+
 std::string FilterNote(const SettingIndex& index, const Values& values) {
   const auto recipe = values.find("fp8");
   if (recipe == values.end()) return "";

@@ -48,6 +48,8 @@ std::string FilterNote(const SettingIndex& index, const Values& values);
 // FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
 std::string FactWords(std::string words);
 
+// Of SGD, whose momentum in Megatron plans do not know; "": nothing to say.
+std::string MomentumNote(const SettingIndex& index, const Values& values);
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
 std::string UnitsNote(const SettingIndex& index, const Values& values);
 // 1 and 1.0 are one value.

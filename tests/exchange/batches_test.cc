@@ -345,5 +345,37 @@ TEST(Batches, Tf32NextToHalfPrecisionIsNoPrecision) {
             "tf32");
 }
 
+// runtime/zero/config.py: true is stage 1.
+TEST(DeepSpeed, ItsOldFormOfZeroIsAStage) {
+  const auto read = [](const char* value) {
+    return Read("ds.json",
+                fmt::format("{{\"train_batch_size\": 8, \"zero_optimization\": {}}}", value));
+  };
+  EXPECT_EQ(Text(read("true"), "zero"), "1");
+  EXPECT_EQ(Text(read("false"), "zero"), "0");
+  EXPECT_EQ(Text(read("{\"stage\": 3}"), "zero"), "3");
+  EXPECT_THAT(read("true").notes, Not(Contains(HasSubstr("unknown"))));
+}
+
+// They were refused without a file or a line.
+TEST(Offload, WhatPlansDoNotModelHasItsLine) {
+  const auto error = [](const char* name, const std::string& text) {
+    return ErrorOf([&] { Read(name, text); });
+  };
+  const std::string states =
+      "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3,\n"
+      "\"offload_param\": {\"device\": \"cpu\"},\n"
+      "\"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": ";
+  EXPECT_THAT(error("ds.json", states + "0.3}}}"),
+              AllOf(HasSubstr("ds.json:3:"), HasSubstr("share of 0.3 of the optimizer's states")));
+  EXPECT_EQ(error("ds.json", states + "1.0}}}"), "");
+  const std::string fsdp =
+      "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+      "  fsdp_offload_params: true\n  fsdp_reshard_after_forward: ";
+  EXPECT_THAT(error("a.yaml", fsdp + "false\n"),
+              AllOf(HasSubstr("a.yaml:4:"), HasSubstr("(fsdp_config.fsdp_reshard_after_forward)")));
+  EXPECT_EQ(error("a.yaml", fsdp + "true\n"), "");
+}
+
 }  // namespace
 }  // namespace orrery::exchange::batches

@@ -330,5 +330,34 @@ TEST(Megatron, LearnedPositionsAreThoseOfTheFile) {
               Contains(testing::EndsWith("has the dimensions of gpt2-medium")));
 }
 
+// They were those of gpt2-medium: learned.
+TEST(Megatron, PositionsAreThoseOfTheFileOrRefused) {
+  const auto model = [](const std::string& more) {
+    return Read("x.sh", kSmall + more).model.value();
+  };
+  const std::string type = "--position-embedding-type ";
+  EXPECT_EQ(model("").spec.positions, Positions::kLearned);
+  EXPECT_EQ(model(type + "alibi").spec.positions, Positions::kAlibi);
+  EXPECT_EQ(model(type + "rotary").spec.positions, Positions::kRotary);
+  EXPECT_EQ(model(type + "PositionEmbeddingType.absolute").spec.positions, Positions::kLearned);
+  EXPECT_THAT(Error(type + "mrope"), AllOf(HasSubstr("x.sh:1:"), HasSubstr("'mrope' is not")));
+  // And so is a norm of queries and keys.
+  EXPECT_EQ(model("--qk-layernorm").spec.qk_norm, QkNorm::kHead);
+}
+
+TEST(Megatron, MomentumOfSgdIsNamed) {
+  const auto notes = [](const std::string& more) { return Read("x.sh", kSmall + more).notes; };
+  const auto said = [](const char* what) {
+    return Contains(AllOf(HasSubstr("predicted without momentum"), HasSubstr(what)));
+  };
+  EXPECT_THAT(notes("--optimizer sgd"), said("sgd-momentum is 0.9 unless the file"));
+  EXPECT_THAT(notes("--optimizer sgd --sgd-momentum 0.5"), said("sgd-momentum is 0.5:"));
+  EXPECT_THAT(notes("--optimizer sgd --sgd-momentum 0"), Not(said("")));
+  EXPECT_THAT(notes("--optimizer adam"), Not(said("")));
+  // What is exported is what was predicted.
+  EXPECT_THAT(Script(With(kJob, {"--optimizer", "sgd"}), kMegatron).first,
+              HasSubstr("--sgd-momentum 0"));
+}
+
 }  // namespace
 }  // namespace orrery::exchange::megatron
