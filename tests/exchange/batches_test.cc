@@ -284,6 +284,19 @@ TEST(Batches, WhatAFileOfDeepSpeedLeavesOutFollowsFromTheRest) {
                              HasSubstr("the micro-batch is not taken from it; give --nodes N"))));
 }
 
+TEST(Batches, RanksOfDeepSpeedAreAllGpusOfAJob) {
+  const auto batch = [](const std::string& job) {
+    return Text(Import({SourceOf("x.sh", job + "train.py --deepspeed_config ds.json\n"),
+                        SourceOf("ds.json",
+                                 "{\"train_micro_batch_size_per_gpu\": 2, "
+                                 "\"gradient_accumulation_steps\": 4}")},
+                       std::nullopt),
+                "global_batch");
+  };
+  EXPECT_EQ(batch("#SBATCH --gpus=16\n#SBATCH --gpus-per-node=4\nsrun python "), "128");
+  EXPECT_EQ(batch("mpirun -np 4 python "), "32");
+}
+
 // TrainingArguments and Megatron's arguments have batches of their own: what only follows is no contradiction.
 TEST(Batches, WhatFollowsFromAFileOfDeepSpeedGivesWay) {
   const std::string ds = R"({"train_batch_size": 64, "zero_optimization": {"stage": 2}})";
