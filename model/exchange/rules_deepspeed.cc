@@ -48,8 +48,8 @@ Cell DeepSpeedReplicas() {
 
 namespace {
 
-constexpr const char *kAll = "train_batch_size", *kMicro = "train_micro_batch_size_per_gpu",
-                     *kSteps = "gradient_accumulation_steps";
+constexpr const char *kBatchKey = "train_batch_size", *kMicroKey = "train_micro_batch_size_per_gpu",
+                     *kStepsKey = "gradient_accumulation_steps";
 
 std::optional<int64_t> Said(const SettingIndex& settings, const char* key) {
   const Setting* setting = settings.Find(key);
@@ -58,8 +58,8 @@ std::optional<int64_t> Said(const SettingIndex& settings, const char* key) {
 }
 
 // What a run of the Trainer fills in.
-bool Open(const SettingIndex& settings) {
-  for (const char* key : {kAll, kMicro, kSteps})
+bool FilledIn(const SettingIndex& settings) {
+  for (const char* key : {kBatchKey, kMicroKey, kStepsKey})
     if (settings.Peek(key) == kAuto) return true;
   return false;
 }
@@ -70,14 +70,14 @@ bool Open(const SettingIndex& settings) {
 // are 1 where nothing says them: train_batch_size = micro-batch x steps x ranks.
 Cell DeepSpeedMicroBatch() {
   return Rule(
-      [](const Case& c) { return Say({Set(kMicro, c.strategy.micro_batch)}); },
+      [](const Case& c) { return Say({Set(kMicroKey, c.strategy.micro_batch)}); },
       [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
-        if (const Setting* micro = settings.Find(kMicro)) return From(micro, micro->value);
-        const auto all = Said(settings, kAll);
+        if (const Setting* micro = settings.Find(kMicroKey)) return From(micro, micro->value);
+        const auto all = Said(settings, kBatchKey);
         const auto ranks = ReplicasOf(settings, values);
-        if (!all || !ranks || Open(settings)) return std::nullopt;
-        const int64_t steps = Said(settings, kSteps).value_or(1), parts = steps * *ranks;
-        const Setting* setting = settings.Find(kAll);
+        if (!all || !ranks || FilledIn(settings)) return std::nullopt;
+        const int64_t steps = Said(settings, kStepsKey).value_or(1), parts = steps * *ranks;
+        const Setting* setting = settings.Find(kBatchKey);
         if (*all % parts == 0) return From(setting, Text(*all / parts));
         throw InputError({{setting->where,
                            fmt::format("train_batch_size {} is no multiple of {} step{} x {} "
@@ -90,20 +90,20 @@ Cell DeepSpeedMicroBatch() {
 Cell DeepSpeedBatch() {
   return Rule(
       [](const Case& c) {
-        return Say({Set(kAll, c.work.global_batch), Set(kSteps, c.micro_batches())});
+        return Say({Set(kBatchKey, c.work.global_batch), Set(kStepsKey, c.micro_batches())});
       },
       [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
-        const auto all = Said(settings, kAll), steps = Said(settings, kSteps);
+        const auto all = Said(settings, kBatchKey), steps = Said(settings, kStepsKey);
         const auto ranks = ReplicasOf(settings, values);
         const int64_t micro = NumberOf(values, "micro_batch", 0);
-        const Setting* batch = settings.Find(kAll);
-        const Setting* first = batch != nullptr ? batch : settings.Find(kSteps);
-        if (Open(settings) && (!ranks || !steps || micro == 0)) {
+        const Setting* batch = settings.Find(kBatchKey);
+        const Setting* first = batch != nullptr ? batch : settings.Find(kStepsKey);
+        if (FilledIn(settings) && (!ranks || !steps || micro == 0)) {
           if (all) return From(batch, Text(*all));
           return first == nullptr ? std::nullopt : From(first, kAuto);
         }
         if (all && (!ranks || !steps || micro == 0)) return From(batch, Text(*all));
-        if (!ranks || micro == 0 || (!steps && !settings.Has(kMicro))) return std::nullopt;
+        if (!ranks || micro == 0 || (!steps && !settings.Has(kMicroKey))) return std::nullopt;
         const int64_t product = micro * steps.value_or(1) * *ranks;
         if (all && *all != product)
           throw InputError({{batch->where,
@@ -111,36 +111,36 @@ Cell DeepSpeedBatch() {
                                          "data-parallel ranks",
                                          *all, micro, *steps, *ranks),
                              "DeepSpeed asserts that they agree"}});
-        return From(steps ? settings.Find(kSteps) : settings.Find(kMicro), Text(product));
+        return From(steps ? settings.Find(kStepsKey) : settings.Find(kMicroKey), Text(product));
       });
 }
 
 std::optional<OpenBatch> DeepSpeedOpenBatch(const SettingIndex& settings, const Values& values) {
-  if (Open(settings)) return std::nullopt;
+  if (FilledIn(settings)) return std::nullopt;
   constexpr const char* kHint = "--nodes N, the launch script (--from train.sh), or ";
   const bool micro = NumberOf(values, "micro_batch", 0) > 0;
-  const Setting* all = settings.Find(kAll);
+  const Setting* all = settings.Find(kBatchKey);
   if (all != nullptr) {
     if (micro) return std::nullopt;
     return OpenBatch{all->where,
                      fmt::format("{} {} / GPUs is the micro-batch, and nothing says how many GPUs "
                                  "there are",
-                                 kAll, all->value),
+                                 kBatchKey, all->value),
                      std::string(kHint) + "--micro-batch N", true, true};
   }
-  const Setting* steps = settings.Find(kSteps);
-  const Setting* each = settings.Find(kMicro);
+  const Setting* steps = settings.Find(kStepsKey);
+  const Setting* each = settings.Find(kMicroKey);
   if (steps != nullptr && each == nullptr && !micro)
     return OpenBatch{steps->where,
-                     fmt::format("{} {} without {} or {}, of which DeepSpeed asserts one", kSteps,
-                                 steps->value, kAll, kMicro),
+                     fmt::format("{} {} without {} or {}, of which DeepSpeed asserts one",
+                                 kStepsKey, steps->value, kBatchKey, kMicroKey),
                      "--micro-batch N and --global-batch N"};
   if (each == nullptr) return std::nullopt;
   return OpenBatch{
       each->where,
       fmt::format("{}micro-batch {} x GPUs is the global batch, and nothing says how "
                   "many GPUs there are",
-                  steps != nullptr ? fmt::format("{} {} x ", kSteps, steps->value) : "",
+                  steps != nullptr ? fmt::format("{} {} x ", kStepsKey, steps->value) : "",
                   each->value),
       std::string(kHint) + "--global-batch N"};
 }

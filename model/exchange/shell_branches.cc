@@ -33,8 +33,8 @@ bool AsksForEmpty(const Words& words) {
 // Commands that end well, and those in front of all else that a script does.
 constexpr std::string_view kSucceed[] = {"true", ":",     "echo", "printf",
                                          "set",  "shopt", "wait", "sleep"};
-constexpr std::string_view kUsual[] = {"cd", "pushd",  "popd", "mkdir", "source",
-                                       ".",  "module", "ml",   "conda"};
+constexpr std::string_view kMakeReady[] = {"cd", "pushd",  "popd", "mkdir", "source",
+                                           ".",  "module", "ml",   "conda"};
 
 }  // namespace
 
@@ -154,7 +154,8 @@ ShellBranches::Is ShellBranches::ResultOf(const Words& words) {
   if (AsksForDefault(words) || std::ranges::find(kSucceed, name) != std::end(kSucceed))
     holds = true;
   if (name == "false") holds = false;
-  if (!holds && !tests) usual_ = !negated_ && std::ranges::find(kUsual, name) != std::end(kUsual);
+  if (!holds && !tests)
+    usual_ = !negated_ && std::ranges::find(kMakeReady, name) != std::end(kMakeReady);
   if (!holds) return tests ? Is::kUnknown : Is::kLikely;
   return *holds != negated_ ? Is::kYes : Is::kNo;
 }

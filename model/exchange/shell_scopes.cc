@@ -55,7 +55,7 @@ std::optional<std::string> Formatted(const std::string& format, const Words& wor
   return next >= words.size() ? std::optional(text) : std::nullopt;  // else it begins again
 }
 
-bool Same(const ShellVariable& a, const ShellVariable& b) {
+bool SameVariable(const ShellVariable& a, const ShellVariable& b) {
   const auto same = [](const Word& one, const Word& other) {
     return one.text == other.text && one.unresolved == other.unresolved;
   };
@@ -64,11 +64,11 @@ bool Same(const ShellVariable& a, const ShellVariable& b) {
 }
 
 // NAME+=(WORD ...), or NAME="$NAME WORD ...".
-bool Adds(const ShellVariable& now, const ShellVariable& before) {
+bool AddsWords(const ShellVariable& now, const ShellVariable& before) {
   if (before.words.empty() || before.words.size() > now.words.size()) return false;
   ShellVariable front = now;
   front.words.resize(before.words.size());
-  if (now.array) return Same(front, before);
+  if (now.array) return SameVariable(front, before);
   const std::string& text = before.words[0].text;
   return !text.empty() && now.words[0].text.starts_with(text + " ");
 }
@@ -182,9 +182,9 @@ void ShellScopes::Rewind(Chain chain) {
     const auto before = chain.variables.find(name);
     const bool set = before != chain.variables.end();
     // The folder is that of a script that works; a value where none stood before is.
-    if (name == "PWD" || (set ? Same(before->second, value) : chain.usual)) continue;
+    if (name == "PWD" || (set ? SameVariable(before->second, value) : chain.usual)) continue;
     const ShellVariable now = std::exchange(value, set ? before->second : ShellVariable());
-    StoreDoubtful(branches_, name, now, Adds(now, value),
+    StoreDoubtful(branches_, name, now, AddsWords(now, value),
                   now.words.empty() ? Location() : now.words.back().where, &script_);
   }
   for (auto& [name, value] : chain.variables) {
