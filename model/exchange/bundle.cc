@@ -96,7 +96,7 @@ std::string ReadBackAs(const Bundle& bundle) {
   Values values;
   for (const FieldReport& field : bundle.settings.fields)
     values[field.field] = {field.value, {}, ""};
-  return FrameworkOf(bundle.target, values);
+  return FrameworkAlone(bundle.target, values);
 }
 
 std::string Comments(const Bundle& bundle, const std::string& mark) {

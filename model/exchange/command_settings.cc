@@ -108,6 +108,19 @@ bool Has(const Settings& settings, std::initializer_list<const char*> keys) {
     return std::ranges::any_of(keys, [&](const char* key) { return setting.key == key; });
   });
 }
+bool NamesConfiguration(const std::string& setting) {
+  static constexpr std::string_view kFiles[] = {"config_file",
+                                                "deepspeed",
+                                                "deepspeed_config",
+                                                "deepspeed-config",
+                                                "job.config_file",
+                                                "deepspeed_config_file",
+                                                "deepspeed_config.deepspeed_config_file"};
+  const std::string_view key = setting;
+  return std::ranges::find(kFiles, key.starts_with("args.") ? key.substr(5) : key) !=
+         std::end(kFiles);
+}
+
 std::optional<Target> TargetOf(const Settings& settings) {
   if (Has(settings, {"tensor-model-parallel-size", "pipeline-model-parallel-size", "hidden-size",
                      "num-attention-heads", "micro-batch-size", "model-parallel-size"}))

@@ -19,6 +19,8 @@ Settings OptionsOf(std::span<const Word> words, Words* lost = nullptr);
 Settings SettingsOf(const Words& words, std::size_t program, Words* lost);
 // Whether one of the keys is there.
 bool Has(const Settings& settings, std::initializer_list<const char*> keys);
+// Whether such a setting of a training command names a file with more of them.
+bool NamesConfiguration(const std::string& setting);
 // By the keys; nullopt: of none that is known.
 std::optional<Target> TargetOf(const Settings& settings);
 

@@ -38,7 +38,7 @@ std::vector<Field> Compute() {
        "--micro-batch",
        {{kMegatron, Key("micro-batch-size")},
         {kBridge, Key("train.micro_batch_size")},
-        {kDeepSpeed, Key("train_micro_batch_size_per_gpu")},
+        {kDeepSpeed, DeepSpeedMicroBatch()},
         {kAccelerate, Key("args.per_device_train_batch_size")},
         {kTitan, TitanTokens()},
         {kTitanToml, TomlLocalBatch()},

@@ -45,8 +45,10 @@ class Importer {
     if (targets_.size() > 1) CheckTargets();
     for (auto& [target, settings] : targets_) TakeTarget(target, settings);
     TakeRecords();
+    if (!out_.no_layout && unread_.empty())  // it may stand in words that only a shell knows
+      out_.no_layout = NoMicroBatch(targets_, out_.values, given_);
     AskForBatch();
-    ExplainModel();
+    if (!out_.model && out_.model_name.empty()) out_.no_model = NoModel(flavor_.get(), unread_);
     std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
       const auto flag = given_.find(value.first);
       const Location& where = value.second.where;
@@ -261,23 +263,6 @@ class Importer {
         what, file.unresolved.empty() ? "" : " (" + file.unresolved + ")", name));
   }
 
-  // Why there is no model, where the files say something of it.
-  void ExplainModel() {
-    if (out_.model || !out_.model_name.empty()) return;
-    constexpr const char* kHint = "--model NAME, a YAML file or a HuggingFace config.json";
-    if (flavor_ != nullptr) {
-      out_.no_model = {flavor_->where,
-                       fmt::format("which model? torchtitan's {} '{}' is not known here",
-                                   flavor_->key, flavor_->value),
-                       fmt::format("known: {}; or {}", FlavorNames(), kHint)};
-    } else if (!unread_.empty()) {
-      out_.no_model = {unread_.front().where,
-                       fmt::format("which model? {}, and no other argument names its dimensions",
-                                   unread_.front().unresolved),
-                       fmt::format("{}; or write these words into the command", kHint)};
-    }
-  }
-
   // Megatron-DeepSpeed takes Megatron's arguments and DeepSpeed's file, the Trainer its arguments and DeepSpeed's file;
   // others do not go together.
   void CheckTargets() const {
@@ -307,8 +292,16 @@ class Importer {
     TakeModel(target, index);
     Values known;
     if (target == kAccelerate) CheckMachines(index, given_);
-    Values values = FromSettings(index, target, given_, &known);
+    const Values degrees = DegreesOf(target);
+    Values given = given_;
+    given.insert(degrees.begin(), degrees.end());
+    Values values = FromSettings(index, target, given, &known);
+    for (const auto& [field, value] : degrees)
+      if (!values[field].where.source) values[field] = value;
     if (target == kAccelerate) steps_ = StepsWithoutBatch(index, known);
+    if (target == kDeepSpeed) TakeOpen(DeepSpeedOpenBatch(index, known));
+    if (target == kMegatron) TakeOpen(MegatronOpenBatch(index, known));
+    if (target == kDeepSpeed && targets_.size() > 1) LetOthersSay(index, &values);
     if (target == kTitanToml && !known.contains("global_batch")) steps_ = LocalBatchAlone(settings);
     if (out_.model) NameAllLayers(out_.model->spec.layers, &values);
     TakeWorld(target, index, given_, &values, &out_.notes);
@@ -316,20 +309,16 @@ class Importer {
     if (target != kDeepSpeed || !targets_.contains(kMegatron)) CheckBatch(target, known);
     if (target == kTitanToml && !given_.contains("global_batch"))
       out_.no_layout = PassesOfPipeline(index, known);
-    if (std::string note = UnitsNote(index, values); !note.empty())
-      out_.notes.push_back(std::move(note));
+    const bool megatron = target == kMegatron || target == kBridge;
+    for (std::string note :
+         {UnitsNote(index, values), megatron ? MomentumNote(index, values) : ""}) {
+      if (!note.empty()) out_.notes.push_back(std::move(note));
+    }
     const bool titan = target == kTitan || target == kTitanToml;
     if (std::string note = titan && release != "@2024" ? FilterNote(index, values) : "";
         !note.empty())
       out_.notes.push_back(std::move(note));
-    const bool both = targets_.size() > 1;
-    out_.framework = both && targets_.contains(kMegatron) ? "megatron-deepspeed"
-                     : both                               ? "huggingface"
-                     : target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage"))
-                         ? "megatron-deepspeed"
-                     : target == kMegatron && index.Has("deterministic-mode")
-                         ? "megatron@deterministic"
-                         : FrameworkOf(target, values);
+    out_.framework = FrameworkOf(target, targets_, index, values);
     if (out_.framework == "torchtitan") out_.framework += release;
     // Of these the release itself says how.
     if (!release.empty()) values.erase("recompute_unread");
@@ -340,13 +329,31 @@ class Importer {
       out_.notes.push_back(std::move(note));
   }
 
+  // Of models, which Megatron's arguments say: batches of DeepSpeed's file are those of the ranks that these leave.
+  Values DegreesOf(Target target) const {
+    Values degrees;
+    if (target != kDeepSpeed || !targets_.contains(kMegatron)) return degrees;
+    for (const char* field : {"tp", "pp", "cp"}) {
+      const auto at = out_.values.find(field);
+      if (at != out_.values.end() && !at->second.key.empty()) degrees.insert(*at);
+    }
+    return degrees;
+  }
+
+  // The first, which is of the program that has the batch in its own words.
+  void TakeOpen(std::optional<OpenBatch> open) {
+    if (!steps_) steps_ = std::move(open);
+  }
+
   // A note where a plan chooses micro-batches, or several numbers of GPUs are compared.
   void AskForBatch() {
-    if (!steps_ || out_.values.contains("global_batch") || given_.contains("global_batch")) return;
+    const char* const field = steps_ && steps_->micro ? "micro_batch" : "global_batch";
+    if (!steps_ || out_.values.contains(field) || given_.contains(field)) return;
     if (steps_->searched || !given_.contains("gpus_per_node")) {
-      out_.notes.push_back(fmt::format(
-          "{}: {}: the batch{} is not taken from it; give {}", Place(steps_->where), steps_->what,
-          steps_->searched ? "" : " of one number of GPUs", steps_->hint));
+      out_.notes.push_back(
+          fmt::format("{}: {}: the {}batch{} is not taken from it; give {}", Place(steps_->where),
+                      steps_->what, steps_->micro ? "micro-" : "",
+                      steps_->searched ? "" : " of one number of GPUs", steps_->hint));
       return;
     }
     throw InputError({{steps_->where, steps_->what, steps_->hint}});

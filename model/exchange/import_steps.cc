@@ -10,6 +10,7 @@
 #include "model/base/edit_distance.h"
 #include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"
+#include "model/exchange/model_arguments.h"
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
@@ -44,7 +45,7 @@ void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
   settings->push_back({"num_processes", Text(all), gpus->where, "", gpus->flag});
 }
 
-std::string FrameworkOf(Target target, const Values& values) {
+std::string FrameworkAlone(Target target, const Values& values) {
   const int64_t ranks = ModelRanks(values);
   const auto zero = values.find("zero");
   switch (target) {
@@ -67,6 +68,48 @@ std::string FrameworkOf(Target target, const Values& values) {
     default:
       return InfoOf(target).framework;
   }
+}
+
+std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets,
+                        const SettingIndex& index, const Values& values) {
+  if (targets.size() > 1) return targets.contains(kMegatron) ? "megatron-deepspeed" : "huggingface";
+  if (target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage")))
+    return "megatron-deepspeed";
+  return target == kMegatron && index.Has("deterministic-mode") ? "megatron@deterministic"
+                                                                : FrameworkAlone(target, values);
+}
+
+std::optional<Diagnostic> NoMicroBatch(const std::map<Target, Settings>& targets,
+                                       const Values& values, const Values& given) {
+  const auto megatron = targets.find(kMegatron);
+  if (megatron == targets.end() || values.contains("micro_batch") || given.contains("micro_batch"))
+    return std::nullopt;
+  return Diagnostic{megatron->second.front().where,
+                    "--micro-batch-size is missing, and Megatron has no default for it",
+                    "add it to the command, or give --micro-batch N"};
+}
+
+std::optional<Diagnostic> NoModel(const Setting* flavor, const Settings& unread) {
+  constexpr const char* kHint = "--model NAME, a YAML file or a HuggingFace config.json";
+  if (flavor != nullptr)
+    return Diagnostic{flavor->where,
+                      fmt::format("which model? torchtitan's {} '{}' is not known here",
+                                  flavor->key, flavor->value),
+                      fmt::format("known: {}; or {}", FlavorNames(), kHint)};
+  if (unread.empty()) return std::nullopt;
+  return Diagnostic{unread.front().where,
+                    fmt::format("which model? {}, and no other argument names its dimensions",
+                                unread.front().unresolved),
+                    fmt::format("{}; or write these words into the command", kHint)};
+}
+
+void LetOthersSay(const SettingIndex& index, Values* values) {
+  const auto follows = [&](const char* field, const char* key) {
+    const auto at = values->find(field);
+    if (at != values->end() && !index.Has(key)) at->second.where = {};
+  };
+  follows("micro_batch", "train_micro_batch_size_per_gpu");
+  if (!index.Has("gradient_accumulation_steps")) follows("global_batch", "train_batch_size");
 }
 
 // [parallelism] and local batches are of 2025 (v0.1.0), [compile] and [quantize] of v0.2.0.
@@ -124,13 +167,30 @@ std::string UnitsNote(const SettingIndex& index, const Values& values) {
   const auto recompute = values.find("recompute");
   if (recompute == values.end() || recompute->second.text != "full") return "";
   for (const char* key : {"recompute-num-layers", "model.recompute_num_layers"}) {
-    if (const Setting* layers = index.Find(key); layers != nullptr && layers->value != "1")
+    // A unit keeps its input, and all that its layers make once they are repeated (core/recompute.py, uniform).
+    if (const auto layers = index.Whole(key, 1); layers.value_or(1) > 1)
       return fmt::format(
-          "{}: units of {} layers are predicted as units of one, which take the same "
-          "time and keep more inputs",
-          Place(layers->where), layers->value);
+          "{}: units of {} layers are predicted as units of one: the time is the same, but the job "
+          "needs more memory than predicted, the activations of {} more layer{} while a unit runs "
+          "backward, less the inputs of layers within units",
+          Place(index.Find(key)->where), *layers, *layers - 1, *layers == 2 ? "" : "s");
   }
   return "";
+}
+
+std::string MomentumNote(const SettingIndex& index, const Values& values) {
+  const auto optimizer = values.find("optimizer");
+  if (optimizer == values.end() || optimizer->second.text != "sgd") return "";
+  const bool bridge = optimizer->second.key.starts_with("optimizer.");
+  const std::string key = bridge ? "optimizer.sgd_momentum" : "sgd-momentum";
+  const double momentum = index.Number(key).value_or(0.9);  // OptimizerConfig
+  if (momentum == 0) return "";
+  const Setting* said = index.Find(key);
+  return fmt::format(
+      "{}: sgd is predicted without momentum; {} is {:g}{}: the job holds 4 more bytes per "
+      "parameter",
+      Place((said != nullptr ? *said : *index.Find(optimizer->second.key)).where), key, momentum,
+      said != nullptr ? "" : " unless the file says otherwise");
 }
 
 std::string FilterNote(const SettingIndex& index, const Values& values) {

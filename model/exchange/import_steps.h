@@ -8,14 +8,24 @@
 #include <vector>
 
 #include "model/exchange/mapping.h"
+#include "model/exchange/rules.h"
 
 namespace orrery::exchange {
 
 // Adds the launcher's words in the target's.
 void TakeLaunch(Target target, const Settings& launch, Settings* settings);
 
-// Of --framework: whose behaviour predicts a job with these values.
-std::string FrameworkOf(Target target, const Values& values);
+// Of --framework: whose behaviour predicts a job with these values, and whose beside settings of another program.
+std::string FrameworkAlone(Target target, const Values& values);
+std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets,
+                        const SettingIndex& index, const Values& values);
+// Megatron asserts that its arguments say one. nullopt: they do, or these are none of Megatron's.
+std::optional<Diagnostic> NoMicroBatch(const std::map<Target, Settings>& targets,
+                                       const Values& values, const Values& given);
+// Why there is no model, where the files say something of it: a flavor that no registry has, words that only a shell knows.
+std::optional<Diagnostic> NoModel(const Setting* flavor, const Settings& unread);
+// What follows from a file of DeepSpeed, and is no setting of it, is a default beside what another program's settings say.
+void LetOthersSay(const SettingIndex& index, Values* values);
 
 // The release whose spellings these are, "@2024"; "": that of the target, or no telling.
 std::string ReleaseOf(Target target, const Settings& settings);
@@ -38,6 +48,8 @@ std::string FilterNote(const SettingIndex& index, const Values& values);
 // FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
 std::string FactWords(std::string words);
 
+// Of SGD, whose momentum in Megatron plans do not know; "": nothing to say.
+std::string MomentumNote(const SettingIndex& index, const Values& values);
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
 std::string UnitsNote(const SettingIndex& index, const Values& values);
 // 1 and 1.0 are one value.
@@ -57,13 +69,8 @@ void TakeWorld(Target target, const SettingIndex& index, const Values& given, Va
                std::vector<std::string>* notes);
 // Samples of a step are a whole number of micro-batches on every rank, and degrees divide the GPUs. Throws InputError.
 void CheckBatch(Target target, const Values& values);
-// Accumulation of Accelerate's and the Trainer's whose global batch is unknown.
-struct OpenBatch {
-  Location where;
-  std::string what, hint;
-  bool searched = false;  // the micro-batch is unknown, too: a plan chooses it
-};
-// nullopt: the batch is known, or nothing is said of it.
+// Accumulation of Accelerate's and the Trainer's whose global batch is unknown. nullopt: the batch is known, or nothing is said
+// of it.
 std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);
 // Likewise of a torchtitan file without a global batch.
 OpenBatch LocalBatchAlone(const Settings& settings);

@@ -44,7 +44,8 @@ bool Same(const ModelSpec& a, const ModelSpec& b) {
          a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
          a.norm == b.norm && a.activation == b.activation && a.positions == b.positions &&
          a.tied_embeddings == b.tied_embeddings && a.linear_bias == b.linear_bias &&
-         a.qkv_bias == b.qkv_bias && a.vocab == b.vocab && a.windows == b.windows;
+         a.qkv_bias == b.qkv_bias && a.qk_norm == b.qk_norm && a.vocab == b.vocab &&
+         a.windows == b.windows;
 }
 
 // The first of its names that has these dimensions.
@@ -216,14 +217,30 @@ void ReadBlock(const SettingIndex& settings, ModelSpec* spec) {
   if (settings.Has("qk-layernorm")) spec->qk_norm = QkNorm::kHead;
 }
 
+using PositionRow = std::pair<std::string_view, Positions>;
+constexpr PositionRow kPositions[] = {
+    {"learned_absolute", Positions::kLearned},
+    {"absolute", Positions::kLearned},  // of bigscience's Megatron
+    {"rotary", Positions::kRotary},
+    {"alibi", Positions::kAlibi},
+    {"relative", Positions::kRelativeBias},
+    {"none", Positions::kNone}};
+
 void ReadPositions(const SettingIndex& settings, ModelSpec* spec) {
   const Setting* type = settings.Find("position-embedding-type");
   const bool rope =
       settings.Has("use-rotary-position-embeddings") || (type != nullptr && type->value == "rope");
-  spec->positions = rope                                           ? Positions::kRotary
-                    : type != nullptr && type->value == "none"     ? Positions::kNone
-                    : type != nullptr && type->value == "relative" ? Positions::kRelativeBias
-                                                                   : Positions::kLearned;
+  spec->positions = rope ? Positions::kRotary : Positions::kLearned;
+  if (!rope && type != nullptr) {
+    // Dumps have the name of the enumeration in front.
+    const std::string name = type->value.substr(type->value.rfind('.') + 1);
+    const auto row = std::ranges::find(kPositions, name, &PositionRow::first);
+    if (row == std::end(kPositions))
+      throw InputError(
+          {{type->where, fmt::format("{} '{}' is not modelled", type->key, type->value),
+            "known: learned_absolute, rope, alibi, relative, none"}});
+    spec->positions = row->second;
+  }
   spec->rope_base = settings.Number("rotary-base").value_or(10000);
   spec->rotary_share = settings.Number("rotary-percent").value_or(1);
   if (settings.Has("use-rope-scaling")) {
@@ -352,11 +369,17 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
     model.notes.emplace_back("vocabulary of 50257 assumed: the file names no --vocab-size");
   }
   if (auto known = OfCatalogue(spec)) {
+    // Learned positions are a table of the model, which has as many rows as the file says.
+    const int64_t positions = known->spec.max_positions;
+    const bool own = spec.positions == Positions::kLearned && positions != spec.max_positions &&
+                     (settings.Has("max-position-embeddings") || positions < spec.max_positions);
     known->spec.norm_epsilon = spec.norm_epsilon;
     known->notes = model.notes;
     known->notes.push_back(
-        fmt::format("{} has the dimensions of {}", Place(first->where), known->spec.name));
-    return known;
+        fmt::format("{} has the dimensions of {}{}", Place(first->where), known->spec.name,
+                    own ? fmt::format(", but {} positions of its own", spec.max_positions) : ""));
+    if (!own) return known;
+    model.notes = known->notes;
   }
   // Names of files hold what they like.
   spec.name =

@@ -20,6 +20,13 @@ int64_t NumberOf(const Values& values, const char* field, int64_t missing) {
   return number;
 }
 
+std::optional<int64_t> ReplicasOf(const SettingIndex& settings, const Values& values) {
+  const auto nodes = settings.Whole("NNODES", 1), gpus = settings.Whole("GPUS_PER_NODE", 1);
+  const auto all = nodes && gpus ? std::optional(*nodes * *gpus) : settings.Whole("WORLD", 1);
+  const int64_t ranks = ModelRanks(values);
+  return all && *all % ranks == 0 ? std::optional(*all / ranks) : std::nullopt;
+}
+
 Written Say(Settings settings) { return {Status::kWritten, std::move(settings), ""}; }
 Written No(std::string why) { return {Status::kNotExpressed, {}, std::move(why)}; }
 Written Default(std::string why) { return {Status::kFixed, {}, std::move(why)}; }
@@ -52,6 +59,30 @@ Cell MegatronGradType() {
         // Megatron's arguments.py: bf16 runs accumulate in fp32 unless told otherwise.
         return Value{OnOff(settings.Has("bf16")), {}, ""};
       });
+}
+
+// One micro-batch per replica where no argument says a batch (training/arguments.py: validate_args).
+Cell MegatronBatch() {
+  constexpr const char* kKey = "global-batch-size";
+  return Rule([](const Case& c) { return Say({Set(kKey, c.work.global_batch)}); },
+              [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+                if (const Setting* batch = settings.Find(kKey)) return From(batch, batch->value);
+                const auto replicas = ReplicasOf(settings, values);
+                const int64_t micro = NumberOf(values, "micro_batch", 0);
+                if (!replicas || micro == 0) return std::nullopt;
+                return Value{Text(micro * *replicas), {}, ""};
+              });
+}
+
+std::optional<OpenBatch> MegatronOpenBatch(const SettingIndex& settings, const Values& values) {
+  const Setting* micro = settings.Find("micro-batch-size");
+  if (values.contains("global_batch") || micro == nullptr) return std::nullopt;
+  return OpenBatch{micro->where,
+                   fmt::format("micro-batch-size {} x data-parallel ranks is the global batch "
+                               "(without --global-batch-size), and nothing says how many GPUs "
+                               "there are",
+                               micro->value),
+                   "--nodes N, or --global-batch N"};
 }
 
 Cell MegatronAttention(const char* key) {

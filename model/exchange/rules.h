@@ -23,6 +23,10 @@ inline int64_t ModelRanks(const Values& values) {
   return NumberOf(values, "tp", 1) * NumberOf(values, "pp", 1) * NumberOf(values, "cp", 1);
 }
 
+// Ranks with sequences of their own, of the GPUs that a launcher or a dump counts. nullopt: nothing counts them, or degrees do not
+// divide them.
+std::optional<int64_t> ReplicasOf(const SettingIndex& settings, const Values& values);
+
 Written Say(Settings settings);
 Written No(std::string why);
 Written Default(std::string why);
@@ -80,7 +84,19 @@ Cell TomlGlobalBatch();
 // torchtitan drains its pipeline every local_batch_size sequences of a rank (trainer.py: one step of the pipeline for each step
 // of accumulation). Plans drain it once per step; what is said of a file that asks for more.
 std::optional<Diagnostic> PassesOfPipeline(const SettingIndex& settings, const Values& values);
+Cell DeepSpeedMicroBatch();
 Cell DeepSpeedBatch();
+Cell MegatronBatch();
+// A batch that a file says by other numbers than its own, of which one is unknown.
+struct OpenBatch {
+  Location where;
+  std::string what, hint;
+  bool searched = false;  // the micro-batch is unknown, too: a plan chooses it
+  bool micro = false;     // it alone is unknown
+};
+// nullopt: the batch is known, or nothing is said of it.
+std::optional<OpenBatch> DeepSpeedOpenBatch(const SettingIndex& settings, const Values& values);
+std::optional<OpenBatch> MegatronOpenBatch(const SettingIndex& settings, const Values& values);
 Cell AccumulationOf(const char* micro, const char* accumulation);  // a field and a setting
 // Types of gradients.
 Cell MegatronGradType();

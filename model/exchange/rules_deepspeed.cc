@@ -46,36 +46,103 @@ Cell DeepSpeedReplicas() {
       });
 }
 
+namespace {
+
+constexpr const char *kBatchKey = "train_batch_size", *kMicroKey = "train_micro_batch_size_per_gpu",
+                     *kStepsKey = "gradient_accumulation_steps";
+
+std::optional<int64_t> Said(const SettingIndex& settings, const char* key) {
+  const Setting* setting = settings.Find(key);
+  if (setting == nullptr || setting->value == kAuto) return std::nullopt;
+  return settings.Whole(key, 1);
+}
+
+// What a run of the Trainer fills in.
+bool FilledIn(const SettingIndex& settings) {
+  for (const char* key : {kBatchKey, kMicroKey, kStepsKey})
+    if (settings.Peek(key) == kAuto) return true;
+  return false;
+}
+
+}  // namespace
+
+// What a file leaves out follows from the others (DeepSpeedConfig, runtime/config.py: _set_batch_related_parameters), and steps
+// are 1 where nothing says them: train_batch_size = micro-batch x steps x ranks.
+Cell DeepSpeedMicroBatch() {
+  return Rule(
+      [](const Case& c) { return Say({Set(kMicroKey, c.strategy.micro_batch)}); },
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        if (const Setting* micro = settings.Find(kMicroKey)) return From(micro, micro->value);
+        const auto all = Said(settings, kBatchKey);
+        const auto ranks = ReplicasOf(settings, values);
+        if (!all || !ranks || FilledIn(settings)) return std::nullopt;
+        const int64_t steps = Said(settings, kStepsKey).value_or(1), parts = steps * *ranks;
+        const Setting* setting = settings.Find(kBatchKey);
+        if (*all % parts == 0) return From(setting, Text(*all / parts));
+        throw InputError({{setting->where,
+                           fmt::format("train_batch_size {} is no multiple of {} step{} x {} "
+                                       "data-parallel ranks",
+                                       *all, steps, steps == 1 ? "" : "s", *ranks),
+                           "DeepSpeed asserts that they agree"}});
+      });
+}
+
 Cell DeepSpeedBatch() {
   return Rule(
       [](const Case& c) {
-        return Say({Set("train_batch_size", c.work.global_batch),
-                    Set("gradient_accumulation_steps", c.micro_batches())});
+        return Say({Set(kBatchKey, c.work.global_batch), Set(kStepsKey, c.micro_batches())});
       },
       [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
-        const auto known = [&](const char* key) -> std::optional<int64_t> {
-          const Setting* setting = settings.Find(key);
-          if (setting == nullptr || setting->value == kAuto) return std::nullopt;
-          return settings.Whole(key, 1);
-        };
-        const auto all = known("train_batch_size"), steps = known("gradient_accumulation_steps");
-        const auto nodes = known("NNODES"), gpus = known("GPUS_PER_NODE");
+        const auto all = Said(settings, kBatchKey), steps = Said(settings, kStepsKey);
+        const auto ranks = ReplicasOf(settings, values);
         const int64_t micro = NumberOf(values, "micro_batch", 0);
-        if (!nodes || !gpus || !steps || micro == 0) {
-          const Setting* batch = settings.Find("train_batch_size");
+        const Setting* batch = settings.Find(kBatchKey);
+        const Setting* first = batch != nullptr ? batch : settings.Find(kStepsKey);
+        if (FilledIn(settings) && (!ranks || !steps || micro == 0)) {
           if (all) return From(batch, Text(*all));
-          if (batch == nullptr) batch = settings.Find("gradient_accumulation_steps");
-          return batch == nullptr ? std::nullopt : From(batch, kAuto);
+          return first == nullptr ? std::nullopt : From(first, kAuto);
         }
-        const int64_t dp = *nodes * *gpus / ModelRanks(values);
-        if (all && *all != micro * *steps * dp)
-          throw InputError({{settings.Find("train_batch_size")->where,
+        if (all && (!ranks || !steps || micro == 0)) return From(batch, Text(*all));
+        if (!ranks || micro == 0 || (!steps && !settings.Has(kMicroKey))) return std::nullopt;
+        const int64_t product = micro * steps.value_or(1) * *ranks;
+        if (all && *all != product)
+          throw InputError({{batch->where,
                              fmt::format("train_batch_size {} is not {} per GPU x {} steps x {} "
                                          "data-parallel ranks",
-                                         *all, micro, *steps, dp),
+                                         *all, micro, *steps, *ranks),
                              "DeepSpeed asserts that they agree"}});
-        return From(settings.Find("gradient_accumulation_steps"), Text(micro * *steps * dp));
+        return From(steps ? settings.Find(kStepsKey) : settings.Find(kMicroKey), Text(product));
       });
+}
+
+std::optional<OpenBatch> DeepSpeedOpenBatch(const SettingIndex& settings, const Values& values) {
+  if (FilledIn(settings)) return std::nullopt;
+  constexpr const char* kHint = "--nodes N, the launch script (--from train.sh), or ";
+  const bool micro = NumberOf(values, "micro_batch", 0) > 0;
+  const Setting* all = settings.Find(kBatchKey);
+  if (all != nullptr) {
+    if (micro) return std::nullopt;
+    return OpenBatch{all->where,
+                     fmt::format("{} {} / GPUs is the micro-batch, and nothing says how many GPUs "
+                                 "there are",
+                                 kBatchKey, all->value),
+                     std::string(kHint) + "--micro-batch N", true, true};
+  }
+  const Setting* steps = settings.Find(kStepsKey);
+  const Setting* each = settings.Find(kMicroKey);
+  if (steps != nullptr && each == nullptr && !micro)
+    return OpenBatch{steps->where,
+                     fmt::format("{} {} without {} or {}, of which DeepSpeed asserts one",
+                                 kStepsKey, steps->value, kBatchKey, kMicroKey),
+                     "--micro-batch N and --global-batch N"};
+  if (each == nullptr) return std::nullopt;
+  return OpenBatch{
+      each->where,
+      fmt::format("{}micro-batch {} x GPUs is the global batch, and nothing says how "
+                  "many GPUs there are",
+                  steps != nullptr ? fmt::format("{} {} x ", kStepsKey, steps->value) : "",
+                  each->value),
+      std::string(kHint) + "--global-batch N"};
 }
 
 }  // namespace orrery::exchange

@@ -104,6 +104,12 @@ Cell DeepSpeedOffload() {
         if (settings.Peek(kDevice) != "cpu" || share == 0) return std::nullopt;
         Offload offload{share};
         offload.weights = settings.Peek(kWeights) == "cpu" && settings.Has(kWeights);
+        if (offload.weights && share < 1)
+          throw InputError({{settings.Find(kRatio)->where,
+                             fmt::format("weights on the CPU beside a share of {:g} of the "
+                                         "optimizer's states are not modelled",
+                                         share),
+                             "ratio 1, or no offload_param"}});
         return From(settings.Find(kDevice), OffloadText(offload));
       });
 }
@@ -126,10 +132,17 @@ Cell AccelerateOffload() {
         if (offload.weights) return No("offloads weights with ZeRO 3 alone");
         return Say({Set(kStates, "cpu")});
       },
-      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
         Offload offload{.optimizer = 1};
         const Setting* fsdp = settings.Find(kFsdp);
         offload.weights = fsdp != nullptr && fsdp->value == "true";
+        if (const auto zero = values.find("zero");
+            offload.weights && zero != values.end() && zero->second.text == "2")
+          throw InputError({{fsdp->where,
+                             fmt::format("offload of weights that stay gathered between passes "
+                                         "({}) is not modelled",
+                                         zero->second.key),
+                             "weights that each pass gathers, or no offload"}});
         if (offload.weights) return From(fsdp, OffloadText(offload));
         // Other devices stay unread: they are not modelled.
         if (settings.Peek(kStates) != "cpu") return std::nullopt;

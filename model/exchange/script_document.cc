@@ -21,15 +21,6 @@ namespace {
 
 constexpr std::size_t kMostHosts = 65536;
 
-// Files that a training command reads its settings from.
-constexpr const char* kConfigurations[] = {"config_file",
-                                           "deepspeed",
-                                           "deepspeed_config",
-                                           "deepspeed-config",
-                                           "job.config_file",
-                                           "deepspeed_config_file",
-                                           "deepspeed_config.deepspeed_config_file"};
-
 class ScriptReader {
  public:
   ScriptReader(const SourcePtr& source, const OpenNamed& open)
@@ -48,6 +39,7 @@ class ScriptReader {
     // As many tasks as GPUs, where nothing else counts those.
     if (tasks_ && !Has(document_.settings, {"GPUS_PER_NODE", "num_processes"}))
       Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
+    TakeTasks();
     for (const char* name : kCountVariables)
       Variable(name, std::string_view(name).ends_with("NODES") ? "NNODES" : "GPUS_PER_NODE");
     // torchrun and deepspeed start one node unless they are told otherwise.
@@ -202,12 +194,14 @@ class ScriptReader {
     LaunchSays says = LaunchOf(words);
     if (says.accelerate && !document_.target) document_.target = kAccelerate;
     agents_ = says.torch || says.accelerate || says.deepspeed;
+    spread_ = !words.empty() && words.front().text == "srun" &&
+              !Has(says.settings, {"GPUS_PER_NODE", "RANKS", "WORLD"});
     document_.hostfiles = std::move(says.hostfiles);
     const bool hosts = std::ranges::any_of(
         words, [](const Word& word) { return word.text.starts_with("--hostfile"); });
     if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
     for (Setting& setting : says.settings) {
-      if (!setting.unresolved.empty() && !NamesFile(setting.key)) {
+      if (!setting.unresolved.empty() && !NamesConfiguration(setting.key)) {
         unknown_.emplace(setting.key, setting);  // another line may know it
       } else {
         document_.settings.push_back(std::move(setting));
@@ -218,14 +212,10 @@ class ScriptReader {
                                     words.empty() ? Location{} : words.back().where, "", true});
   }
 
-  static bool NamesFile(const std::string& setting) {
-    const std::string key = setting.starts_with("args.") ? setting.substr(5) : setting;
-    return std::ranges::any_of(kConfigurations, [&](const char* name) { return key == name; });
-  }
-
   void NameFiles() {
     for (const Setting& setting : document_.settings) {
-      if (NamesFile(setting.key) && (!setting.value.empty() || !setting.unresolved.empty()))
+      if (NamesConfiguration(setting.key) &&
+          (!setting.value.empty() || !setting.unresolved.empty()))
         document_.files.push_back(setting);
       // A module is a file on PYTHONPATH; torchtitan's own are none here.
       if (document_.target == kTitan && setting.key == "module") {
@@ -425,6 +415,20 @@ class ScriptReader {
       Add("GPUS_PER_NODE", std::to_string(each * gpus), per_task_ ? per_task_->where : all_->where);
   }
 
+  // Tasks that srun starts are ranks with a GPU each, where none is an agent: a node's other GPUs are idle.
+  void TakeTasks() {
+    const auto gpus = std::ranges::find(document_.settings, "GPUS_PER_NODE", &Setting::key);
+    if (!tasks_ || agents_ || !spread_ || per_task_ || gpus == document_.settings.end()) return;
+    int64_t tasks = 0, all = 0;
+    if (ParseInteger(tasks_->value, &tasks) != NumberFault::kNone ||
+        ParseInteger(gpus->value, &all) != NumberFault::kNone || tasks >= all)
+      return;
+    document_.notes.push_back(
+        fmt::format("{}: {} tasks on a node of {} GPUs ({}) are {} ranks: the others are idle",
+                    Place(tasks_->where), tasks, all, Place(gpus->where), tasks));
+    *gpus = {"GPUS_PER_NODE", tasks_->value, tasks_->where, "", true};
+  }
+
   ShellScript script_;
   std::size_t command_ = 0;      // the place of the training command
   std::optional<Word> program_;  // that it starts, of no known target
@@ -435,6 +439,7 @@ class ScriptReader {
   std::optional<Setting> per_task_;         // of Slurm: GPUs
   std::optional<Setting> all_, each_;       // likewise: of the job, and on each node if it is one
   bool agents_ = false;                     // a task starts the ranks of its node
+  bool spread_ = false;                     // srun starts it, as often as the directives say
   std::optional<Location>
       one_;  // where a launcher starts ranks, of one node unless others are named
 };

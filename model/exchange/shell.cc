@@ -19,6 +19,7 @@ ShellScript Follower::Run() {
   SetJobVariables(tokens(), lexed_->comments, &script_);
   if (!path_.empty()) SetOwnPaths(path_, &script_);
   while (at_ < tokens().size() && !script_.end) Command();
+  EndChains(-1);
   if (!CommandsFollow(tokens(), at_)) script_.end.reset();
   // What nobody calls here may be called elsewhere: with which words is not known.
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
@@ -31,7 +32,7 @@ void Follower::Command() {
   if (Pattern() || Defines()) return;
   Words words;
   Prefix prefix;  // the script's own values while it runs
-  bool first = true, assigns = false;
+  bool first = true;
   substitutes_ = false;
   while (at_ < tokens().size() && (tokens()[at_].word() || tokens()[at_].redirect())) {
     const Token& token = tokens()[at_];
@@ -47,14 +48,10 @@ void Follower::Command() {
     }
     if (first && bare && !declares_ && Declares(plain, arguments_ && !calls_.empty())) continue;
     if (first) KeepPrefix(&prefix);
-    if (first && Assignment()) {
-      assigns = true;
-      continue;
-    }
+    if (first && Assignment()) continue;
     if (first && declares_) {
       if (std::string why = Declared(); !why.empty())
         script_.unsourced.push_back({"export", token.where, std::move(why)});
-      assigns = true;
       continue;
     }
     // Its words are expanded with the variables of the script.
@@ -67,7 +64,7 @@ void Follower::Command() {
     TakeWord(bare ? plain : "", &prefix, &words);
   }
   EndAssignments();
-  branches_.Ran(words, assigns && !substitutes_);
+  branches_.Ran(words, substitutes_);
   if (!first) Swap(&prefix);  // without words it is none
   if (words.empty()) return Operator();
   Start(std::move(words), &prefix);
@@ -232,7 +229,7 @@ bool Follower::TakeRedirect(const Words& words) {
 }
 
 void Follower::KeepEnvironment(const Prefix& prefix) {
-  if (!prefix.empty() || InSubshell())
+  if (!prefix.empty() || InSubshell() || InChain())
     CopyCounts(script_.variables, &script_.environments[script_.commands.size()]);
   if (folder_ && !folder_->empty()) script_.folders[script_.commands.size()] = *folder_;
 }
@@ -242,11 +239,15 @@ void Follower::Operator(Prefix* prefix) {
   Effects(op);
   if (prefix != nullptr) Swap(prefix);
   if (at_ >= tokens().size()) return;
+  const bool closes = op == ")" && Subshells() > floor_;
+  const bool goes_on = op == "&&" || op == "||" || op == "|";
+  if (op != "|" && op != "&&" && op != "(") EndChain(frames_, op == "||" && LeavesBehind());
   if (op == "(") OpenSubshell();
-  if (op == ")" && Subshells() > floor_) CloseSubshell();
+  if (closes) CloseSubshell();
   branches_.Operator(op);
+  if (op == "&&") OpenChain(frames_);
   piped_ = op == "|";
-  ++at_;
+  for (++at_; goes_on && at_ < tokens().size() && tokens()[at_].op == "\n";) ++at_;
 }
 
 void Follower::Effects(const std::string& op) {

@@ -5,7 +5,7 @@
 // Followed: NAME=word, NAME+=word, NAME=(...), export and its kin, $NAME, ${NAME}, ${NAME:-word}, ${NAME[@]}, ${#NAME[@]}, $((...)), ((...)), let, declare -i,
 // quotes, continued lines, here-documents (what cat and tee write of them, what read, bash and sbatch take), copies of files, loops over known words that only
 // assign, associative arrays by known keys, files of `source`, eval, unset, set --, printf -v, cd, subshells and assignments in front of one command, the script's own folder ($0, BASH_SOURCE and the commands around
-// them), and what Slurm sets by #SBATCH lines (SLURM_NNODES). A branch behind a test of known words, or an arm of a case of one, is taken or left out; what another branch, a loop or a function sets is unknown,
+// them), and what Slurm sets by #SBATCH lines (SLURM_NNODES). A branch behind a test of known words, or an arm of a case of one, is taken or left out; what another branch, a loop, a function or a list behind a command that may fail sets is unknown,
 // and so is the output of other commands. Behind an exit that is surely reached nothing is read. The environment is taken as empty: ${NODES:-4} is 4.
 #pragma once
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "model/exchange/shell_commands.h"
 #include "model/exchange/shell_lexer.h"
@@ -28,9 +30,16 @@ bool AsksForEmpty(const Words& words) {
   });
 }
 
+// Commands that end well, and those in front of all else that a script does.
+constexpr std::string_view kSucceed[] = {"true", ":",     "echo", "printf",
+                                         "set",  "shopt", "wait", "sleep"};
+constexpr std::string_view kMakeReady[] = {"cd", "pushd",  "popd", "mkdir", "source",
+                                           ".",  "module", "ml",   "conda"};
+
 }  // namespace
 
 bool ShellBranches::Keyword(const std::string& word) {
+  const bool ends = std::exchange(ended_, kClosers.contains(word));
   Block* const inner = blocks_.empty() || !blocks_.back().tests ? nullptr : &blocks_.back();
   if (word == "if") {
     Block block;
@@ -53,7 +62,7 @@ bool ShellBranches::Keyword(const std::string& word) {
     Block block;
     block.function = word == "function" || (word == "{" && closed_);
     // { ... } of no function runs as what stands around it.
-    if (word == "{" && !closed_ && run_ == Is::kYes) block.now = Is::kYes;
+    if (word == "{" && !closed_ && (run_ == Is::kYes || run_ == Is::kLikely)) block.now = Is::kYes;
     block.loop = word == "for" || word == "while" || word == "until" || word == "select";
     if (run_ == Is::kNo) block.now = Is::kNo;
     block.want = want_;
@@ -63,7 +72,10 @@ bool ShellBranches::Keyword(const std::string& word) {
   } else if (word == "!") {
     negated_ = true;
   } else {
-    return word == "then" || word == "else" || word == "elif" || word == "do" || word == "time";
+    const bool other =
+        word == "then" || word == "else" || word == "elif" || word == "do" || word == "time";
+    if (!other) ended_ = ends;
+    return other;
   }
   return true;
 }
@@ -110,7 +122,7 @@ void ShellBranches::Then(Block* block) {
   const Is held = block->commands == 1 ? block->held : Is::kUnknown;
   if (block->now == Is::kNo || held == Is::kNo) {
     block->now = Is::kNo;
-  } else if (held == Is::kUnknown || block->now == Is::kUnknown) {
+  } else if (held != Is::kYes || block->now == Is::kUnknown) {
     block->now = Is::kUnknown;
   }
 }
@@ -121,17 +133,7 @@ void ShellBranches::Else(Block* block) {
   block->now = before ? Is::kNo : doubt ? Is::kUnknown : Is::kYes;
 }
 
-void ShellBranches::Ran(const Words& words, bool assigns) {
-  if (words.empty()) {
-    if (!Skips()) {
-      // [ c ] && X=a || X=b: where the first assignment runs, the second does not.
-      tested_ = assigns;
-      result_ = assigns && run_ == Is::kUnknown ? Is::kUnknown : Is::kYes;
-    }
-    negated_ = false;
-    return;
-  }
-  closed_ = false;  // a ")" before it is none of NAME ()
+ShellBranches::Is ShellBranches::ResultOf(const Words& words) {
   Command test;
   bool known = true;
   for (const Word& word : words) {
@@ -146,33 +148,51 @@ void ShellBranches::Ran(const Words& words, bool assigns) {
     const std::optional<bool> either = Holds(test);
     holds = any_case || holds == either ? either : std::nullopt;
   }
-  if (AsksForDefault(words)) holds = true;
-  if (holds && negated_) holds = !*holds;
+  const std::string& name = words.front().text;
+  const bool tests = name == "[" || name == "[[" || name == "test" || name == kArithmetic;
+  if (tests) want_ = AsksForEmpty(words);
+  if (AsksForDefault(words) || std::ranges::find(kSucceed, name) != std::end(kSucceed))
+    holds = true;
+  if (name == "false") holds = false;
+  if (!holds && !tests)
+    usual_ = !negated_ && std::ranges::find(kMakeReady, name) != std::end(kMakeReady);
+  if (!holds) return tests ? Is::kUnknown : Is::kLikely;
+  return *holds != negated_ ? Is::kYes : Is::kNo;
+}
+
+void ShellBranches::Ran(const Words& words, bool substitutes) {
+  const bool skips = Skips(), ends = std::exchange(ended_, false);
+  Is result = Is::kYes;
+  if (!words.empty()) {
+    closed_ = false;  // a ")" before it is none of NAME ()
+    result = ResultOf(words);
+  } else if (ends || substitutes) {  // whether its last command failed is not followed
+    result = Is::kLikely;
+    if (!skips) usual_ = false;
+  }
   negated_ = false;
-  const std::string& name = test.front();
-  tested_ = name == "[" || name == "[[" || name == "test" || name == kArithmetic;
-  if (tested_) want_ = AsksForEmpty(words);
-  result_ = !holds ? (tested_ ? Is::kUnknown : Is::kYes) : *holds ? Is::kYes : Is::kNo;
-  if (run_ == Is::kUnknown) result_ = Is::kUnknown;  // a && b && c: a may have failed
-  if (!blocks_.empty() && blocks_.back().condition) {
+  if (skips) return;
+  // a && b && c: a may have failed. Where b surely fails, c does not run.
+  if (run_ == Is::kUnknown || (run_ == Is::kLikely && result == Is::kYes)) result = run_;
+  result_ = result;
+  if (!words.empty() && !blocks_.empty() && blocks_.back().condition) {
     ++blocks_.back().commands;
-    blocks_.back().held = tested_ ? result_ : Is::kUnknown;
+    blocks_.back().held = result_;
     blocks_.back().want |= want_;
   }
 }
 
 void ShellBranches::Operator(const std::string& op) {
   closed_ = op == ")" || (closed_ && op == "\n");
+  ended_ = op == ")";
   if (op == "&&") {
     run_ = result_;
   } else if (op == "||") {
     // A command may fail: what stands behind may run.
-    run_ = !tested_ || result_ == Is::kUnknown ? Is::kUnknown
-           : result_ == Is::kYes               ? Is::kNo
-                                               : Is::kYes;
+    run_ = result_ == Is::kYes ? Is::kNo : result_ == Is::kNo ? Is::kYes : Is::kUnknown;
   } else if (op == "\n" || op == "&" || op.starts_with(';')) {
     run_ = result_ = Is::kYes;
-    tested_ = want_ = false;
+    want_ = false;
   }
   if (op.starts_with(';') && op != ";" && !blocks_.empty() && blocks_.back().choice) {
     Block& block = blocks_.back();
@@ -192,7 +212,7 @@ void ShellBranches::Enter(bool unsure) {
   block.now = Skips() ? Is::kNo : unsure || Unknown() ? Is::kUnknown : Is::kYes;
   blocks_.push_back(block);
   run_ = result_ = Is::kYes;
-  tested_ = negated_ = closed_ = false;
+  negated_ = closed_ = ended_ = false;
 }
 
 void ShellBranches::Doubt() {

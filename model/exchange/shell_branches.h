@@ -14,9 +14,9 @@ class ShellBranches {
  public:
   // Whether the first word of a command is one of the shell's own.
   bool Keyword(const std::string& word);
-  // Behind the words of a command, and the operator that follows. No words: an assignment that cannot fail (`assigns`), a
-  // keyword, or nothing.
-  void Ran(const Words& words, bool assigns = false);
+  // Behind the words of a command, and the operator that follows. No words: an assignment, which fails as a command in $(...)
+  // does (`substitutes`), a keyword, or nothing.
+  void Ran(const Words& words, bool substitutes = false);
   void Operator(const std::string& op);
 
   // Of "case WORD in": what is chosen by, and whether the patterns in front of the next arm are it (nullopt: nobody knows).
@@ -31,6 +31,11 @@ class ShellBranches {
 
   bool Skips() const;    // the command that is read is not run
   bool Unknown() const;  // nobody knows whether it is
+  // It is run unless a command before it fails that is not followed: a && b. `Usual`: the last of these makes a place ready
+  // (cd, mkdir, source), so that a script in which it fails is no script that works.
+  bool Likely() const { return run_ == Is::kLikely; }
+  bool Usual() const { return usual_; }
+  std::size_t Depth() const { return blocks_.size(); }
   // It runs where a word is empty: scripts stop there for want of an argument or a variable, which whoever starts them gives.
   bool ForWant() const;
   bool InLoop() const;      // it may be run several times
@@ -39,7 +44,7 @@ class ShellBranches {
   std::optional<bool> any_case = false;  // shopt nocasematch; nullopt: nobody knows
 
  private:
-  enum class Is : unsigned char { kYes, kNo, kUnknown };
+  enum class Is : unsigned char { kYes, kNo, kLikely, kUnknown };
   struct Block {
     bool tests = false;  // "if": arms with conditions
     bool loop = false;
@@ -58,6 +63,8 @@ class ShellBranches {
     Is held = Is::kUnknown;                     // the last of them
   };
 
+  // Of the command with these words.
+  Is ResultOf(const Words& words);
   void Condition(Block* block);
   void Then(Block* block);
   void Else(Block* block);
@@ -65,9 +72,10 @@ class ShellBranches {
   std::vector<Block> blocks_;
   Is run_ = Is::kYes;     // by && and ||
   Is result_ = Is::kYes;  // of the command before
-  bool tested_ = false;   // it was a test
+  bool usual_ = true;     // of the last command whose result is likely
   bool want_ = false;     // of an empty word
   bool closed_ = false;   // ")" stands before: of NAME ()
+  bool ended_ = false;    // the end of a block or subshell does
   bool negated_ = false;  // "!" in front of the command
 };
 

@@ -122,9 +122,9 @@ std::optional<bool> Holds(const Command& test) {
     const std::optional<bool> rest = Holds(Command(words.begin(), words.end()));
     return rest ? std::optional(!*rest) : std::nullopt;
   }
-  if (name == kArithmetic) {  // its value stands behind it
+  if (name == kArithmetic || name == "let") {  // values stand behind it, of which the last counts
     int64_t value = 0;
-    return words.size() == 1 && ParseInteger(words[0], &value) == NumberFault::kNone
+    return !words.empty() && ParseInteger(words.back(), &value) == NumberFault::kNone
                ? std::optional(value != 0)
                : std::nullopt;
   }

@@ -17,7 +17,7 @@ std::optional<std::string> PrintedBy(const std::vector<Command>& commands);
 // Of "a/b" it is "a", of "b" ".".
 std::string FolderOf(const std::string& path);
 
-// [ A -gt B ], [[ A == B ]], test A = B, [ -n A ], [ -z A ], with ! or without. nullopt: another test, or a pattern.
+// [ A -gt B ], [[ A == B ]], test A = B, [ -n A ], [ -z A ], with ! or without; values of ((...)) and let. nullopt: another test, or a pattern.
 std::optional<bool> Holds(const Command& test);
 
 }  // namespace orrery::exchange

@@ -312,6 +312,12 @@ void StoreVariable(const ShellBranches& branches, const std::string& name, Shell
   }
 }
 
+void StoreDoubtful(const ShellBranches& branches, const std::string& name,
+                   const ShellVariable& value, bool more, const Location& where,
+                   ShellScript* script) {
+  StoreUnknown(branches, name, value, more, where, script);
+}
+
 void ReadVariables(const Words& words, const Redirects& redirects, const ShellBranches& branches,
                    ShellScript* script) {
   if (words.empty()) return;

@@ -71,6 +71,11 @@ Word PartOfPath(const Words& whole, std::string_view cut, const Location& where)
 void StoreVariable(const ShellBranches& branches, const std::string& name, ShellVariable value,
                    bool more, const Location& where, ShellScript* script);
 
+// A value that a loop or a branch that may not be taken sets.
+void StoreDoubtful(const ShellBranches& branches, const std::string& name,
+                   const ShellVariable& value, bool more, const Location& where,
+                   ShellScript* script);
+
 // read NAME ..., mapfile NAME and readarray NAME: one variable is followed where a here-document is its text.
 void ReadVariables(const Words& words, const Redirects& redirects, const ShellBranches& branches,
                    ShellScript* script);

@@ -94,6 +94,15 @@ Words ShellExpander::Expand(const Token& token, bool keep_holes) {
   return std::move(builder.words);
 }
 
+// What stands between words that are joined: the first letter of IFS.
+Word ShellExpander::Separator() const {
+  const auto at = script_.variables.find("IFS");
+  if (at == script_.variables.end() || at->second.words.empty()) return {" ", {}, ""};
+  Word separator = at->second.words[0];
+  separator.text.resize(std::min<std::size_t>(separator.text.size(), 1));
+  return separator;
+}
+
 void ShellExpander::ExpandPiece(const Piece& piece, WordBuilder* builder) {
   const bool quoted = piece.quote != Piece::kNone;
   const std::string_view text = piece.text;
@@ -111,12 +120,14 @@ void ShellExpander::ExpandPiece(const Piece& piece, WordBuilder* builder) {
     std::size_t length = 0;
     const Part part = ExpandAt(text.substr(at), builder->token.where, &length);
     at += std::max<std::size_t>(1, length);
+    const bool one = part.joined && quoted;
     for (std::size_t i = 0; i < part.words.size(); ++i) {
-      if (i > 0) builder->End();
+      if (i > 0 && one) builder->AddWord(Separator(), false);
+      if (i > 0 && !one) builder->End();
       builder->AddWord(part.words[i], !quoted);
       if (part.several && quoted) builder->begun = true;
     }
-    empty_list = part.several && part.words.empty();
+    empty_list = part.several && part.words.empty() && !one;
   }
   if (empty_list && builder->current.text.empty()) builder->begun = false;
 }
@@ -156,7 +167,7 @@ ShellExpander::Part ShellExpander::ExpandAt(std::string_view text, const Locatio
     *length = special ? 2 : 1;
     if (!special) return {{{"$", where, ""}}, false};
     if (text[1] == '@' || text[1] == '*')  // nobody gives arguments to a script here
-      return {arguments_.value_or(Words()), true};
+      return {arguments_.value_or(Words()), true, text[1] == '*'};
     if (arguments_ && ((text[1] >= '1' && text[1] <= '9') || text[1] == '#'))
       return Argument(text[1], where);
     if (text[1] == '0' && !path_.empty()) return {{{path_, where, ""}}, false};
@@ -182,18 +193,22 @@ ShellExpander::Part ShellExpander::Braced(std::string_view inside, const Locatio
     return KeysOf(inside, where);
   if (name == 0)
     return inside == "@" || inside == "*"
-               ? Part{arguments_.value_or(Words()), true}
+               ? Part{arguments_.value_or(Words()), true, inside == "*"}
                : Unknown(where, fmt::format("${{{}}} needs a shell", inside));
   const std::string key(inside.substr(0, name));
   std::string_view rest = inside.substr(name);
-  const bool list = rest.starts_with("[@]") || rest.starts_with("[*]");
+  const bool joined = rest.starts_with("[*]"), list = joined || rest.starts_with("[@]");
   std::optional<Part> element;
   if (const std::size_t end = list ? 0 : EndOfSubscript(rest); end > 0) {
     element = ElementOf(key, rest.substr(1, end - 2), where);
     rest.remove_prefix(end);
   }
   if (list) rest.remove_prefix(3);
-  const auto value = [&] { return element ? *element : ValueOf(key, list, where); };
+  const auto value = [&] {
+    Part part = element ? *element : ValueOf(key, list, where);
+    part.joined = joined;
+    return part;
+  };
   if (rest.empty()) return value();
   const bool colon = rest[0] == ':';
   const char op = rest.size() > (colon ? 1u : 0u) ? rest[colon ? 1 : 0] : ' ';
@@ -324,7 +339,7 @@ ShellExpander::Part ShellExpander::KeysOf(std::string_view inside, const Locatio
   const auto at = script_.variables.find(name);
   if (at == script_.variables.end()) return {{}, true};
   const ShellVariable& variable = at->second;
-  Part part{{}, true};
+  Part part{{}, true, inside.ends_with("[*]")};
   for (std::size_t i = 0; i < variable.words.size(); ++i) {
     const bool known = variable.map ? variable.keys.size() == 1 && variable.words.size() == 1
                                     : variable.words[i].unresolved.empty();

@@ -40,8 +40,10 @@ class ShellExpander {
   struct Part {  // of an expansion
     Words words;
     bool several = false;  // an array: each word stands for itself
+    bool joined = false;   // but in quotes they are one: ${NAME[*]} and $*
   };
 
+  Word Separator() const;
   void ExpandPiece(const Piece& piece, WordBuilder* builder);
   Part ExpandAt(std::string_view text, const Location& where, std::size_t* length);
   Part Argument(char which, const Location& where) const;

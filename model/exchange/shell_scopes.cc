@@ -55,6 +55,32 @@ std::optional<std::string> Formatted(const std::string& format, const Words& wor
   return next >= words.size() ? std::optional(text) : std::nullopt;  // else it begins again
 }
 
+bool SameVariable(const ShellVariable& a, const ShellVariable& b) {
+  const auto same = [](const Word& one, const Word& other) {
+    return one.text == other.text && one.unresolved == other.unresolved;
+  };
+  return a.array == b.array && a.map == b.map && a.keys == b.keys &&
+         std::ranges::equal(a.words, b.words, same);
+}
+
+// NAME+=(WORD ...), or NAME="$NAME WORD ...".
+bool AddsWords(const ShellVariable& now, const ShellVariable& before) {
+  if (before.words.empty() || before.words.size() > now.words.size()) return false;
+  ShellVariable front = now;
+  front.words.resize(before.words.size());
+  if (now.array) return SameVariable(front, before);
+  const std::string& text = before.words[0].text;
+  return !text.empty() && now.words[0].text.starts_with(text + " ");
+}
+
+// What may be unset by then.
+ShellVariable Gone(const std::string& name, ShellVariable value, const char* where) {
+  const Location place = value.words.empty() ? Location() : value.words[0].where;
+  value.words = {{"", place, fmt::format("{} is unset in a {} after a value", name, where)}};
+  value.keys.clear();
+  return value;
+}
+
 }  // namespace
 
 void ShellScopes::KeepPrefix(Prefix* prefix) const {
@@ -118,6 +144,69 @@ bool ShellScopes::Forks() const {
   return piped_ || (at_ < tokens().size() && (tokens()[at_].op == "|" || tokens()[at_].op == "&"));
 }
 
+void ShellScopes::OpenChain(int frame) {
+  if (!branches_.Likely() || branches_.Unknown() || kept_ > kMostKept) return;
+  const auto at = std::ranges::find_if(chains_, [&](const Chain& chain) {
+    return chain.frame == frame && chain.blocks == branches_.Depth() &&
+           chain.subshells == Subshells();
+  });
+  if (at != chains_.end()) {
+    at->usual = at->usual && branches_.Usual();
+    return;
+  }
+  kept_ += script_.variables.size();
+  chains_.push_back({frame, branches_.Depth(), Subshells(), branches_.Usual(), script_.variables});
+}
+
+void ShellScopes::EndChain(int frame, bool keeps) {
+  while (!chains_.empty()) {
+    const Chain& inner = chains_.back();
+    if (inner.frame < frame || (inner.blocks < branches_.Depth() || inner.subshells < Subshells()))
+      return;
+    Chain chain = std::move(chains_.back());
+    chains_.pop_back();
+    if (!keeps && chain.subshells == Subshells()) Rewind(std::move(chain));
+  }
+}
+
+void ShellScopes::EndChains(int frame) {
+  while (!chains_.empty() && chains_.back().frame > frame) {
+    Chain chain = std::move(chains_.back());
+    chains_.pop_back();
+    Rewind(std::move(chain));
+  }
+}
+
+void ShellScopes::Rewind(Chain chain) {
+  for (auto& [name, value] : script_.variables) {
+    const auto before = chain.variables.find(name);
+    const bool set = before != chain.variables.end();
+    // The folder is that of a script that works; a value where none stood before is.
+    if (name == "PWD" || (set ? SameVariable(before->second, value) : chain.usual)) continue;
+    const ShellVariable now = std::exchange(value, set ? before->second : ShellVariable());
+    StoreDoubtful(branches_, name, now, AddsWords(now, value),
+                  now.words.empty() ? Location() : now.words.back().where, &script_);
+  }
+  for (auto& [name, value] : chain.variables) {
+    if (!script_.variables.contains(name)) script_.variables[name] = Gone(name, value, "branch");
+  }
+}
+
+bool ShellScopes::LeavesBehind() const {
+  std::size_t at = at_ + 1;
+  const auto is = [&](std::string_view word) {
+    return at < tokens().size() && tokens()[at].Plain() == word;
+  };
+  while (at < tokens().size() && tokens()[at].op == "\n") ++at;
+  if (is("{")) {
+    std::size_t last = std::max(EndOfBlock(tokens(), at + 1), at + 1);
+    while (last > at + 1 && !tokens()[last - 1].word()) --last;
+    while (last > at + 1 && tokens()[last - 1].word()) --last;
+    at = last;
+  }
+  return is("exit") || is("return");
+}
+
 void ShellScopes::Builtins(const Words& words) {
   const std::string& name = words[0].text;
   if (name == "unset")
@@ -154,10 +243,8 @@ void ShellScopes::Unset(const Words& words) {
     } else if (known == script_.variables.end()) {
       continue;
     } else if (branches_.Unknown()) {
-      known->second.words = {{"", words[i].where,
-                              fmt::format("{} is unset in a {} after a value", name,
-                                          branches_.InLoop() ? "loop" : "branch")}};
-      known->second.keys.clear();
+      known->second = Gone(name, known->second, branches_.InLoop() ? "loop" : "branch");
+      known->second.words[0].where = words[i].where;
     } else if (rest.size() > 2 && rest != "[@]" && rest != "[*]") {
       UnsetElement(name, rest.substr(1, rest.size() - 2), words[i].where);
     } else {

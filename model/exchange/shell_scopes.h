@@ -38,6 +38,16 @@ class ShellScopes : public ShellAssigner {
   // So does the command whose words end here.
   bool Forks() const;
 
+  // COMMAND && NAME=... of a command that is not followed: what is set is known up to the end of the list, and may not be set
+  // behind it. `frame`: of functions, files and texts that are run in each other.
+  void OpenChain(int frame);
+  // Where a list ends, in that frame; `keeps`: what follows runs only where the whole list ran.
+  void EndChain(int frame, bool keeps);
+  void EndChains(int frame);  // all in others, which it called
+  bool InChain() const { return !chains_.empty(); }
+  // exit, return or a block that ends so stands behind the operator that is read.
+  bool LeavesBehind() const;
+
   // unset, set, shift, printf -v, cd, pushd, popd and shopt. What is not followed is named, and leaves variables that nobody knows.
   void Builtins(const Words& words);
   // The file as it is seen from the folder of the script. `expanded`: the word begins with a variable or command.
@@ -71,6 +81,14 @@ class ShellScopes : public ShellAssigner {
     std::optional<bool> any_case;
   };
 
+  struct Chain {
+    int frame = 0;
+    std::size_t blocks = 0, subshells = 0;
+    bool usual = true;
+    std::map<std::string, ShellVariable> variables;  // in front of it
+  };
+  void Rewind(Chain chain);
+
   void Unset(const Words& words);
   void UnsetElement(const std::string& name, const std::string& key, const Location& where);
   void SetArguments(const Words& words);
@@ -80,6 +98,7 @@ class ShellScopes : public ShellAssigner {
   void Options(const Words& words);
 
   std::vector<Subshell> subshells_;
+  std::vector<Chain> chains_;                        // in each other
   std::vector<std::optional<std::string>> folders_;  // of pushd
   std::size_t kept_ = 0;                             // variables, by all subshells
   std::size_t looked_ = 0;                           // at tokens, for ends of blocks

@@ -22,14 +22,15 @@ constexpr std::size_t kMostSourced = 32;
 
 bool Follower::Returns(const Words& words) {
   if (words[0].text == "return" && frames_ > 0) {
-    if (branches_.Unknown())
+    if (branches_.Unknown() || InChain())
       branches_.Doubt();
     else
       returns_ = true;
     redirects_ = {};
     return returns_;
   }
-  if (words[0].text == "exit" && !InSubshell() && !branches_.Unknown() && !branches_.ForWant())
+  if (words[0].text == "exit" && !InSubshell() && !InChain() && !branches_.Unknown() &&
+      !branches_.ForWant())
     script_.end = words[0].where;
   return false;
 }
@@ -142,7 +143,7 @@ void Follower::RunText(const Body& body, bool unsure) {
   branches_.Enter(unsure);
   ++frames_;
   while (at_ < body.end && !script_.end && !returns_) Command();
-  --frames_;
+  EndChains(--frames_);
   while (Subshells() > floor_) CloseSubshell();
   floor_ = depth;
   const std::optional<bool> any_case = branches_.any_case;

@@ -22,6 +22,7 @@ struct Alias {
 };
 constexpr Alias kAliases[] = {
     {kMegatron, "model-parallel-size", "tensor-model-parallel-size", ""},
+    {kMegatron, "pipe-parallel-size", "pipeline-model-parallel-size", ""},  // Megatron-DeepSpeed's
     {kMegatron, "recompute-activations", "recompute-granularity", "selective"},
     {kMegatron, "checkpoint-activations", "recompute-granularity", "full"},
     {kMegatron, "activations-checkpoint-method", "recompute-method", ""},  // of 2021 and 2022
@@ -89,6 +90,13 @@ void RespellMegatron(Settings* settings) {
 
 // What is off is as if it were not there.
 void RespellDeepSpeed(Settings* settings) {
+  // The old form (runtime/zero/config.py: read_zero_config_deprecated).
+  for (Setting& setting : *settings) {
+    if (setting.key != "zero_optimization" || (setting.value != "true" && !Off(setting.value)))
+      continue;
+    setting.key = "zero_optimization.stage";
+    setting.value = setting.value == "true" ? "1" : "0";
+  }
   std::erase_if(*settings, [](const Setting& setting) {
     return ((setting.key == "bf16.enabled" || setting.key == "fp16.enabled") &&
             Off(setting.value)) ||

@@ -194,6 +194,159 @@ TEST(Batches, OneNumberInTwoFilesIsNoContradiction) {
   EXPECT_THAT(with("0.5"), HasSubstr("clip_norm is"));
 }
 
+// All GPUs were taken for replicas: 4 times the batch.
+TEST(Batches, DeepSpeedsRanksAreThoseThatDegreesLeave) {
+  const auto read = [](const std::string& degrees, const std::string& gpus = "8") {
+    return Import({SourceOf("x.sh", "deepspeed --num_gpus " + gpus +
+                                        " --num_nodes 1 pretrain_gpt.py --num-layers 12 "
+                                        "--hidden-size 768 --num-attention-heads 12 --seq-length "
+                                        "1024 --max-position-embeddings 1024 --micro-batch-size 2 "
+                                        "--deepspeed --deepspeed_config ds.json " +
+                                        degrees + "\n"),
+                   SourceOf("ds.json",
+                            "{\"train_micro_batch_size_per_gpu\": 2, "
+                            "\"gradient_accumulation_steps\": 8}")},
+                  std::nullopt);
+  };
+  const std::string stages = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 ";
+  EXPECT_EQ(Text(read(stages), "global_batch"), "32");
+  EXPECT_EQ(Text(read(stages + "--global-batch-size 32"), "global_batch"), "32");
+  EXPECT_EQ(Text(read("--tensor-model-parallel-size 2"), "global_batch"), "64");
+  EXPECT_EQ(Text(read("--ds-sequence-parallel-size 4"), "global_batch"), "32");
+  EXPECT_EQ(Text(read(""), "global_batch"), "128");
+  EXPECT_THAT(ErrorOf([&] { read(stages + "--global-batch-size 128"); }),
+              HasSubstr("global_batch is 32 here and 128"));
+  // Of Megatron-DeepSpeed in 2021.
+  const Imported old = read("--model-parallel-size 2 --pipe-parallel-size 4");
+  EXPECT_EQ(Text(old, "pp"), "4");
+  EXPECT_EQ(Text(old, "global_batch"), "16");
+  EXPECT_THAT(old.notes, Not(Contains(HasSubstr("pipe-parallel-size"))));
+}
+
+// The world of three batches is that of a model's ranks, too.
+TEST(Batches, DeepSpeedsThreeBatchesCountReplicas) {
+  const std::string path = testing::TempDir() + "/batches-three.json";
+  std::ofstream(path) << "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, "
+                         "\"gradient_accumulation_steps\": 8}";
+  const Resolved r = Predict("three.sh",
+                             "pretrain_gpt.py --num-layers 48 --hidden-size 1600 "
+                             "--num-attention-heads 20 --seq-length 1024 --micro-batch-size 2 "
+                             "--max-position-embeddings 1024 --tensor-model-parallel-size 4 "
+                             "--deepspeed --deepspeed_config batches-three.json\n",
+                             {});
+  EXPECT_EQ(r.strategy.dp, 4);
+  EXPECT_EQ(r.job.request.work.global_batch, 64);
+  EXPECT_THAT(r.job.notes, Contains(HasSubstr("world size 16")));
+}
+
+// Micro-batches of 1 were predicted, and the model's own batch where a file has the micro-batch alone.
+TEST(Batches, WhatAFileOfDeepSpeedLeavesOutFollowsFromTheRest) {
+  const auto predicted = [](const std::string& file, std::vector<std::string> more) {
+    const Resolved r = Predict("ds.json", file, std::move(more));
+    const int64_t batch = r.job.request.work.global_batch;
+    return fmt::format("{}: {} x {}", batch, r.strategy.micro_batch,
+                       batch / r.strategy.dp / r.strategy.micro_batch);
+  };
+  const std::vector<std::string> two = {"--nodes", "2"};
+  const auto batch = [](const std::string& more) {
+    return "{\"zero_optimization\": {\"stage\": 2},\n" + more + "}";
+  };
+  EXPECT_EQ(predicted(batch(R"("train_batch_size": 64, "gradient_accumulation_steps": 2)"), two),
+            "64: 2 x 2");
+  EXPECT_EQ(predicted(batch(R"("train_batch_size": 64)"), two), "64: 4 x 1");
+  EXPECT_EQ(predicted(batch(R"("train_batch_size": 128, "gradient_accumulation_steps": 1)"), two),
+            "128: 8 x 1");
+  EXPECT_EQ(predicted(batch(R"("train_micro_batch_size_per_gpu": 2)"), two), "32: 2 x 1");
+  EXPECT_EQ(predicted(batch(R"("train_batch_size": 64, "train_micro_batch_size_per_gpu": 2)"), two),
+            "64: 2 x 2");
+  EXPECT_EQ(predicted(batch(R"("train_micro_batch_size_per_gpu": 2,
+                               "gradient_accumulation_steps": 3)"),
+                      two),
+            "96: 2 x 3");
+  EXPECT_EQ(predicted(batch(R"("train_batch_size": 64)"), {"--nodes", "2", "--micro-batch", "1"}),
+            "64: 1 x 4");
+  EXPECT_THAT(
+      Error("ds.json", batch(R"("train_batch_size": 64, "gradient_accumulation_steps": 3)"), two),
+      AllOf(HasSubstr("ds.json:2:"),
+            HasSubstr("train_batch_size 64 is no multiple of 3 steps x 16 data-parallel ranks")));
+  // It was said that "auto" is filled in.
+  EXPECT_THAT(Error("ds.json", batch(R"("gradient_accumulation_steps": 4)"), two),
+              AllOf(HasSubstr("ds.json:2:"), HasSubstr("gradient_accumulation_steps 4 without "
+                                                       "train_batch_size or train_micro_batch")));
+  EXPECT_THAT(Error("ds.json", batch(R"("train_micro_batch_size_per_gpu": 2,
+                                        "gradient_accumulation_steps": 4)"),
+                    {}),
+              AllOf(HasSubstr("ds.json:2:"),
+                    HasSubstr("gradient_accumulation_steps 4 x micro-batch 2 x GPUs is the global"),
+                    HasSubstr("--nodes N")));
+  EXPECT_THAT(Predict("ds.json", batch(R"("train_batch_size": 64)"), {}).job.notes,
+              Contains(AllOf(HasSubstr("ds.json:2: train_batch_size 64 / GPUs is the micro-batch"),
+                             HasSubstr("the micro-batch is not taken from it; give --nodes N"))));
+}
+
+TEST(Batches, RanksOfDeepSpeedAreAllGpusOfAJob) {
+  const auto batch = [](const std::string& job) {
+    return Text(Import({SourceOf("x.sh", job + "train.py --deepspeed_config ds.json\n"),
+                        SourceOf("ds.json",
+                                 "{\"train_micro_batch_size_per_gpu\": 2, "
+                                 "\"gradient_accumulation_steps\": 4}")},
+                       std::nullopt),
+                "global_batch");
+  };
+  EXPECT_EQ(batch("#SBATCH --gpus=16\n#SBATCH --gpus-per-node=4\nsrun python "), "128");
+  EXPECT_EQ(batch("mpirun -np 4 python "), "32");
+}
+
+// TrainingArguments and Megatron's arguments have batches of their own: what only follows is no contradiction.
+TEST(Batches, WhatFollowsFromAFileOfDeepSpeedGivesWay) {
+  const std::string ds = R"({"train_batch_size": 64, "zero_optimization": {"stage": 2}})";
+  const auto read = [&](const char* name, const std::string& text, const std::string& file) {
+    return Import({SourceOf(name, text), SourceOf("ds.json", file)}, std::nullopt);
+  };
+  const std::string arguments =
+      "deepspeed --num_gpus 8 --num_nodes 1 train.py --deepspeed ds.json --output_dir x ";
+  EXPECT_EQ(Text(read("x.sh",
+                      arguments + "--per_device_train_batch_size 2 "
+                                  "--gradient_accumulation_steps 4\n",
+                      ds),
+                 "micro_batch"),
+            "2");
+  EXPECT_EQ(Text(read("x.sh", arguments, ds), "micro_batch"), "8");
+  const std::string megatron =
+      "deepspeed --num_gpus 8 --num_nodes 1 pretrain_gpt.py --num-layers 12 --hidden-size 768 "
+      "--num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
+      "--micro-batch-size 2 --deepspeed --deepspeed_config ds.json ";
+  const std::string micro = R"({"train_micro_batch_size_per_gpu": 2})";
+  EXPECT_EQ(Text(read("x.sh", megatron + "--global-batch-size 64\n", micro), "global_batch"), "64");
+  EXPECT_EQ(Text(read("x.sh", megatron, micro), "global_batch"), "16");
+}
+
+// The model's own batch was predicted.
+TEST(Batches, MegatronTakesOneMicroBatchPerReplica) {
+  const auto script = [](const std::string& more) {
+    return "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 48 --hidden-size "
+           "1600 --num-attention-heads 20 --seq-length 1024 --max-position-embeddings 1024 "
+           "--tensor-model-parallel-size 2 --bf16 " +
+           more + "\n";
+  };
+  const Resolved r = Predict("own.sh", script("--micro-batch-size 2"), {});
+  EXPECT_EQ(r.strategy.micro_batch, 2);
+  EXPECT_EQ(r.job.request.work.global_batch, 16);
+  EXPECT_EQ(Predict("own.sh", script("--micro-batch-size 2 --global-batch-size 64"), {})
+                .job.request.work.global_batch,
+            64);
+  const std::string alone = script("--micro-batch-size 2");
+  const std::string program = alone.substr(alone.find("pretrain"));
+  EXPECT_EQ(Predict("own.sh", program, {"--nodes", "1"}).job.request.work.global_batch, 8);
+  EXPECT_THAT(Error("own.sh", program, {}),
+              AllOf(HasSubstr("own.sh:1:"), HasSubstr("micro-batch-size 2 x data-parallel ranks"),
+                    HasSubstr("--nodes N")));
+  // 1 was taken without a word.
+  EXPECT_THAT(Error("own.sh", script("--global-batch-size 64"), {}),
+              AllOf(HasSubstr("own.sh:1:"), HasSubstr("--micro-batch-size is missing")));
+  EXPECT_EQ(Error("own.sh", script("--global-batch-size 64"), {"--micro-batch", "2"}), "");
+}
+
 TEST(Batches, Tf32NextToHalfPrecisionIsNoPrecision) {
   EXPECT_EQ(Text(Read("a.yaml",
                       "output_dir: o\nbf16: true\ntf32: true\n"
@@ -203,6 +356,38 @@ TEST(Batches, Tf32NextToHalfPrecisionIsNoPrecision) {
   EXPECT_EQ(Text(Read("a.yaml", "output_dir: o\ntf32: true\nper_device_train_batch_size: 1\n"),
                  "precision"),
             "tf32");
+}
+
+// runtime/zero/config.py: true is stage 1.
+TEST(DeepSpeed, ItsOldFormOfZeroIsAStage) {
+  const auto read = [](const char* value) {
+    return Read("ds.json",
+                fmt::format("{{\"train_batch_size\": 8, \"zero_optimization\": {}}}", value));
+  };
+  EXPECT_EQ(Text(read("true"), "zero"), "1");
+  EXPECT_EQ(Text(read("false"), "zero"), "0");
+  EXPECT_EQ(Text(read("{\"stage\": 3}"), "zero"), "3");
+  EXPECT_THAT(read("true").notes, Not(Contains(HasSubstr("unknown"))));
+}
+
+// They were refused without a file or a line.
+TEST(Offload, WhatPlansDoNotModelHasItsLine) {
+  const auto error = [](const char* name, const std::string& text) {
+    return ErrorOf([&] { Read(name, text); });
+  };
+  const std::string states =
+      "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3,\n"
+      "\"offload_param\": {\"device\": \"cpu\"},\n"
+      "\"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": ";
+  EXPECT_THAT(error("ds.json", states + "0.3}}}"),
+              AllOf(HasSubstr("ds.json:3:"), HasSubstr("share of 0.3 of the optimizer's states")));
+  EXPECT_EQ(error("ds.json", states + "1.0}}}"), "");
+  const std::string fsdp =
+      "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+      "  fsdp_offload_params: true\n  fsdp_reshard_after_forward: ";
+  EXPECT_THAT(error("a.yaml", fsdp + "false\n"),
+              AllOf(HasSubstr("a.yaml:4:"), HasSubstr("(fsdp_config.fsdp_reshard_after_forward)")));
+  EXPECT_EQ(error("a.yaml", fsdp + "true\n"), "");
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ TEST(ImportMegatron, CountsAreDigits) {
 TEST(ImportMegatron, ScaledPositionsAreThoseOfLlama3OrLinear) {
   const auto scaling = [](const std::string& flags) {
     const std::string path = testing::TempDir() + "/scaled.sh";
-    std::ofstream(path) << kSmall << "--position-embedding-type rope " << flags << "\n";
+    std::ofstream(path) << kSmall << "--micro-batch-size 1 --position-embedding-type rope " << flags
+                        << "\n";
     return Resolve({"--from", path, "--topology", "dgx-h100", "--nodes", "1"})
         .job.model.spec.rope_scaling;
   };

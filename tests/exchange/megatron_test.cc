@@ -291,5 +291,73 @@ TEST(Training, SettingsOfARunAreReadWhereOneTrains) {
   EXPECT_EQ(shape("--lr 1e-4 --lr-decay-style WSD"), "");
 }
 
+// It was said that units of several layers need less.
+TEST(Megatron, UnitsOfSeveralLayersNeedMoreMemoryThanPredicted) {
+  const std::string full = "--micro-batch-size 1 --recompute-granularity full ";
+  const auto notes = [&](const std::string& more) {
+    return Read("x.sh", kSmall + full + more).notes;
+  };
+  const auto more = [](const char* layers) {
+    return Contains(AllOf(HasSubstr("needs more memory than predicted"), HasSubstr(layers)));
+  };
+  const std::string uniform = "--recompute-method uniform --recompute-num-layers ";
+  EXPECT_THAT(notes(uniform + "4"), more("the activations of 3 more layers"));
+  EXPECT_THAT(notes(uniform + "2"), more("the activations of 1 more layer while"));
+  EXPECT_THAT(notes(uniform + "1"), Not(more("")));
+  EXPECT_THAT(notes("--recompute-method block --recompute-num-layers 4"), Not(more("")));
+  EXPECT_EQ(Value(full + uniform + "4", "recompute"), "full");
+}
+
+// Those of the catalogue's model were taken: 2048 tokens "exceed the 1024 learned positions".
+TEST(Megatron, LearnedPositionsAreThoseOfTheFile) {
+  const auto predicted = [](const std::string& more) {
+    const std::string path = testing::TempDir() + "/positions.sh";
+    std::ofstream(path) << "torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --num-layers 24 "
+                           "--hidden-size 1024 --num-attention-heads 16 --micro-batch-size 1 "
+                        << more << "\n";
+    return Resolve({"--from", path, "--topology", "dgx-h100"}).job;
+  };
+  const auto spec = [&](const std::string& more) { return predicted(more).model.spec; };
+  const std::string longer = "--seq-length 2048 --max-position-embeddings 2048 ";
+  EXPECT_EQ(spec(longer + "--vocab-file gpt2-vocab.json").max_positions, 2048);
+  EXPECT_EQ(spec(longer + "--vocab-size 50257").max_positions, 2048);
+  EXPECT_EQ(spec("--seq-length 2048").max_positions, 2048);
+  EXPECT_EQ(spec("--seq-length 512 --max-position-embeddings 512").max_positions, 512);
+  EXPECT_EQ(spec("--seq-length 512").max_positions, 1024);
+  EXPECT_THAT(predicted(longer).notes,
+              Contains(HasSubstr("has the dimensions of gpt2-medium, but 2048 positions of its")));
+  EXPECT_THAT(predicted("--seq-length 1024 --max-position-embeddings 1024").notes,
+              Contains(testing::EndsWith("has the dimensions of gpt2-medium")));
+}
+
+// They were those of gpt2-medium: learned.
+TEST(Megatron, PositionsAreThoseOfTheFileOrRefused) {
+  const auto model = [](const std::string& more) {
+    return Read("x.sh", kSmall + more).model.value();
+  };
+  const std::string type = "--position-embedding-type ";
+  EXPECT_EQ(model("").spec.positions, Positions::kLearned);
+  EXPECT_EQ(model(type + "alibi").spec.positions, Positions::kAlibi);
+  EXPECT_EQ(model(type + "rotary").spec.positions, Positions::kRotary);
+  EXPECT_EQ(model(type + "PositionEmbeddingType.absolute").spec.positions, Positions::kLearned);
+  EXPECT_THAT(Error(type + "mrope"), AllOf(HasSubstr("x.sh:1:"), HasSubstr("'mrope' is not")));
+  // And so is a norm of queries and keys.
+  EXPECT_EQ(model("--qk-layernorm").spec.qk_norm, QkNorm::kHead);
+}
+
+TEST(Megatron, MomentumOfSgdIsNamed) {
+  const auto notes = [](const std::string& more) { return Read("x.sh", kSmall + more).notes; };
+  const auto said = [](const char* what) {
+    return Contains(AllOf(HasSubstr("predicted without momentum"), HasSubstr(what)));
+  };
+  EXPECT_THAT(notes("--optimizer sgd"), said("sgd-momentum is 0.9 unless the file"));
+  EXPECT_THAT(notes("--optimizer sgd --sgd-momentum 0.5"), said("sgd-momentum is 0.5:"));
+  EXPECT_THAT(notes("--optimizer sgd --sgd-momentum 0"), Not(said("")));
+  EXPECT_THAT(notes("--optimizer adam"), Not(said("")));
+  // What is exported is what was predicted.
+  EXPECT_THAT(Script(With(kJob, {"--optimizer", "sgd"}), kMegatron).first,
+              HasSubstr("--sgd-momentum 0"));
+}
+
 }  // namespace
 }  // namespace orrery::exchange::megatron

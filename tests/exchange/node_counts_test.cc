@@ -277,5 +277,21 @@ TEST(NodeCounts, BatchesAreOfTheGpusOfTheScript) {
   EXPECT_EQ(r.strategy.micro_batch, 3);
 }
 
+// Two ranks on nodes of four GPUs were predicted as four.
+TEST(NodeCounts, TasksThatSrunStartsAreRanks) {
+  const std::string head =
+      "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n#SBATCH --gpus-per-node=4\n";
+  std::string gpt = kGpt;
+  gpt.replace(gpt.size() - 2, 1, "2");  // tp
+  const auto read = [&](const std::string& command) { return Predict(head + command + gpt).job; };
+  const auto tasks = Contains(HasSubstr("2 tasks on a node of 4 GPUs"));
+  EXPECT_EQ(read("srun python ").cluster.ranks(), 4);
+  EXPECT_THAT(read("srun python ").notes, tasks);
+  EXPECT_EQ(read("srun --ntasks-per-node=4 python ").cluster.ranks(), 8);
+  EXPECT_EQ(read("srun torchrun --nnodes 2 --nproc_per_node 4 ").cluster.ranks(), 8);
+  EXPECT_EQ(read("python ").cluster.ranks(), 8);  // nobody starts it so often
+  EXPECT_THAT(read("python ").notes, testing::Not(tasks));
+}
+
 }  // namespace
 }  // namespace orrery::exchange::counts
