@@ -219,24 +219,30 @@ TEST(Mapping, EqualStagesOfTorchtitanAreNamed) {
   }
 }
 
-// The same by weights of the ends, as exports wrote it before.
+// The same by weights of the ends, as exports wrote it before. One layer each is the default: what is left over goes to the first
+// stages, 34 = 9 + 9 + 8 + 8 less the ends.
 TEST(Mapping, WeightsOfTorchtitansEndsMakeStages) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
-  const auto layout = [](int first, int last) {
+  const auto layout = [](const std::string& more, const std::string& flavor = "8B") {
     const Imported read =
-        Import({SourceOf("t.toml",
-                         fmt::format("[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n"
-                                     "pipeline_parallel_degree = 4\n"
-                                     "pipeline_parallel_first_stage_less_layers = {}\n"
-                                     "pipeline_parallel_last_stage_less_layers = {}\n",
-                                     first, last))},
+        Import({SourceOf("t.toml", "[model]\nname = \"llama3\"\nflavor = \"" + flavor +
+                                       "\"\n[parallelism]\npipeline_parallel_degree = 4\n" + more)},
                std::nullopt);
     const auto at = read.values.find("layout");
     return at == read.values.end() ? "" : at->second.text;
   };
-  EXPECT_EQ(layout(0, 0), "4x8");
-  EXPECT_EQ(layout(2, 2), "7,2x9,7");
-  EXPECT_EQ(layout(1, 1), "");
+  const auto weights = [&](int first, int last) {
+    return layout(
+        fmt::format("pipeline_parallel_first_stage_less_layers = {}\n"
+                    "pipeline_parallel_last_stage_less_layers = {}\n",
+                    first, last));
+  };
+  EXPECT_EQ(weights(0, 0), "4x8");
+  EXPECT_EQ(weights(2, 2), "7,2x9,7");
+  EXPECT_EQ(weights(1, 1), "8,9,8,7");
+  EXPECT_EQ(layout(""), "8,9,8,7");
+  EXPECT_EQ(layout("pipeline_parallel_schedule = \"Interleaved1F1B\"\n"), "4,5,5x4,3");
+  EXPECT_EQ(layout("", "70B"), "20,21,20,19");
 }
 
 // An export names it where the prediction is another's: Accelerate runs the models of HuggingFace, predicted for plain FSDP.
