@@ -18,7 +18,15 @@
 
 namespace orrery::measured {
 
-// A line on a step, or on the mean of several; at least one of the figures is there.
+// What the allocator of one rank held in a step.
+struct RankPeak {
+  int64_t rank = 0;
+  double bytes = 0;
+  int line = 0;
+};
+
+// A line on a step, or on the mean of several; at least one of the figures is there. Where each rank prints a line, one
+// sample is the step of all: the slowest rank's figures, the largest peak.
 struct StepSample {
   int64_t step = -1;              // as the log counts; -1: it does not
   std::optional<double> seconds;  // of one optimizer step
@@ -34,6 +42,8 @@ struct StepSample {
   bool reserved = false;                      // peak_bytes: with the free blocks that it keeps
   int line = 0;
   int peak_line = 0;  // of peak_bytes where another line says them; 0: that of the step
+  std::vector<RankPeak>
+      peaks;  // of the ranks that say theirs; empty: nobody says whose peak_bytes are
 };
 
 // A named part of a step as the program's timers saw it.
