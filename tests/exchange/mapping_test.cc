@@ -245,6 +245,34 @@ TEST(Mapping, WeightsOfTorchtitansEndsMakeStages) {
   EXPECT_EQ(layout("", "70B"), "20,21,20,19");
 }
 
+// Of 2025, up to v0.2.2: how context-parallel ranks get keys and values.
+TEST(Mapping, TorchtitansRanksGatherOrRotateKeysAndValues) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto read = [](const std::string& parallelism, const std::string& training = "") {
+    return Import(
+        {SourceOf("t.toml",
+                  "[model]\nname = \"llama3\"\nflavor = \"8B\"\nconverters = "
+                  "[]\n[training]\nlocal_batch_size = 1\n" +
+                      training + "[parallelism]\ncontext_parallel_degree = 2\n" + parallelism)},
+        std::nullopt);
+  };
+  const std::string key = "context_parallel_rotate_method = ";
+  EXPECT_EQ(read(key + "\"alltoall\"\n").values.at("context").text, "ring");
+  EXPECT_EQ(read(key + "\"allgather\"\n").values.at("context").text, "allgather");
+  EXPECT_EQ(read("").values.at("context").text, "allgather");
+  EXPECT_THAT(
+      ErrorOf([&] { read(key + "\"ring\"\n"); }),
+      testing::AllOf(testing::HasSubstr("t.toml:9"), testing::HasSubstr("allgather, alltoall")));
+  // No converter converts nothing; other types are not modelled.
+  EXPECT_THAT(read("").notes, testing::Not(testing::Contains(testing::HasSubstr("not modelled"))));
+  const auto types =
+      read("", "dtype = \"bfloat16\"\nmixed_precision_reduce = \"bfloat16\"\n").notes;
+  EXPECT_THAT(types, testing::Contains(testing::HasSubstr(
+                         "t.toml:7: not modelled: weights, gradients and states")));
+  EXPECT_THAT(types, testing::Contains(testing::HasSubstr(
+                         "t.toml:8: not modelled: gradients reduced in 16 bits")));
+}
+
 // An export names it where the prediction is another's: Accelerate runs the models of HuggingFace, predicted for plain FSDP.
 TEST(Mapping, SaysWhatFilesAreReadBackAs) {
   const auto read = [](Target target, const std::vector<std::string>& more) {

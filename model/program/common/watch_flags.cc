@@ -6,7 +6,8 @@ namespace orrery::cli {
 
 WatchFlags::WatchFlags()
     : set("watch LOG --against PLAN.json [flags]",
-          "Follows the log of a training job (Megatron-LM, DeepSpeed, torchtitan, llm.c, nanoGPT, "
+          "Follows the log of a training job (Megatron-LM, DeepSpeed, torchtitan, nanotron, llm.c, "
+          "nanoGPT, "
           "CSV) "
           "and says when its step time leaves the 80 % interval of the prediction or its memory "
           "the "
