@@ -84,6 +84,7 @@ class TorchtitanReader {
   // Lines of several ranks on one step are one sample. Ranks of several nodes may have one number, and a job that restarts
   // counts from an earlier step again: then this rank's lines are of its next life.
   void Add(int64_t rank, StepSample step) {
+    if (rank < 0) return log_->steps.push_back(std::move(step));
     const auto [last, first] = last_.try_emplace(rank, Last{step.step, newest_});
     if (!first && step.step < last->second.step) newest_ = std::max(newest_, ++last->second.life);
     last->second.step = step.step;

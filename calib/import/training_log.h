@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the logs and traces of training programs measured, in one shape.
 //
-// Text logs (one parser each): Megatron-LM, DeepSpeed, torchtitan, HuggingFace's Trainer, llm.c, nanoGPT, CSV with units in its
+// Text logs (one parser each): Megatron-LM, DeepSpeed, torchtitan, nanotron, HuggingFace's Trainer, llm.c, nanoGPT, CSV with units in its
 // header. JSON: Chrome traces of PyTorch's profiler (Kineto) and of this project, this project's
 // records. A line that looks like a measurement and is none is counted and named; a file without a
 // single measurement is an InputError. Rows may stand among other output and behind prefixes.
@@ -95,7 +95,8 @@ enum class LogFormat {
   kRecord,  // --json of plan run, simulate, predict
   kTorchtitan,
   kTrainer,  // of HuggingFace
-  kNccl,     // nccl-tests; read with ReadNcclLog
+  kNanotron,
+  kNccl,  // nccl-tests; read with ReadNcclLog
 };
 std::span<const std::pair<const char*, LogFormat>> LogFormatNames();  // in the order of the enum
 const char* Name(LogFormat format);
@@ -141,6 +142,7 @@ TrainingLog ReadNanoGpt(const SourcePtr& source);
 TrainingLog ReadStepCsv(const SourcePtr& source);
 TrainingLog ReadTorchtitan(const SourcePtr& source);
 TrainingLog ReadTrainer(const SourcePtr& source);
+TrainingLog ReadNanotron(const SourcePtr& source);
 TrainingLog ReadTrace(const SourcePtr& source);
 TrainingLog ReadRecord(const SourcePtr& source);
 
