@@ -41,6 +41,8 @@ bool FormatOfLine(std::string_view line, LogFormat* format) {
   if (Contains(line, "algbw") && Contains(line, "busbw")) return is(LogFormat::kNccl);
   if (Contains(line, "step:") && Contains(line, "tps:") && Contains(line, "memory:"))
     return is(LogFormat::kTorchtitan);
+  if (Contains(line, "iteration:") && Contains(line, "time_per_iteration_ms:"))
+    return is(LogFormat::kNanotron);
   if (Contains(line, "SamplesPerSec=") || Contains(line, "iter time (s)") ||
       (Contains(line, "time (ms)") && Contains(line, "microstep")))
     return is(LogFormat::kDeepSpeed);
@@ -75,7 +77,7 @@ LogFormat FormatOf(const SourcePtr& source) {
   const bool dictionary = rest.starts_with("{'");  // of Python: no JSON
   if ((rest.front() == '{' && !dictionary) || rest.starts_with("[{") || rest.starts_with("[\n"))
     return FormatOfJson(source);
-  std::array<int, 10> votes{};
+  std::array<int, 11> votes{};
   bool trainer = false;
   ForEachLine(*source, [&](const LogLine& line) {
     LogFormat format{};
@@ -90,11 +92,11 @@ LogFormat FormatOf(const SourcePtr& source) {
   if (trainer) return LogFormat::kTrainer;
   if (StartsAsCsv(*source)) return LogFormat::kCsv;
   RefuseMachineFile(source, "a log of training");
-  RefuseLog(
-      source, "no line of this file is a measurement in a format that is known",
-      "known are the logs of Megatron-LM, DeepSpeed, torchtitan, HuggingFace's Trainer, llm.c, "
-      "nanoGPT and nccl-tests, "
-      "CSV with units in its header, Chrome traces and this program's own records");
+  RefuseLog(source, "no line of this file is a measurement in a format that is known",
+            "known are the logs of Megatron-LM, DeepSpeed, torchtitan, nanotron, HuggingFace's "
+            "Trainer, llm.c, "
+            "nanoGPT and nccl-tests, "
+            "CSV with units in its header, Chrome traces and this program's own records");
 }
 
 }  // namespace orrery::measured

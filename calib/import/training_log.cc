@@ -36,6 +36,7 @@ constexpr std::pair<const char*, LogFormat> kFormatNames[] = {
     {"record", LogFormat::kRecord},
     {"torchtitan", LogFormat::kTorchtitan},
     {"HuggingFace Trainer", LogFormat::kTrainer},
+    {"nanotron", LogFormat::kNanotron},
     {"nccl-tests", LogFormat::kNccl}};
 
 }  // namespace
@@ -84,6 +85,8 @@ TrainingLog ReadTrainingLog(const SourcePtr& source) {
       return ReadTorchtitan(source);
     case LogFormat::kTrainer:
       return ReadTrainer(source);
+    case LogFormat::kNanotron:
+      return ReadNanotron(source);
     case LogFormat::kNccl:
       break;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the logs and traces of training programs measured, in one shape.
 //
-// Text logs (one parser each): Megatron-LM, DeepSpeed, torchtitan, HuggingFace's Trainer, llm.c, nanoGPT, CSV with units in its
+// Text logs (one parser each): Megatron-LM, DeepSpeed, torchtitan, nanotron, HuggingFace's Trainer, llm.c, nanoGPT, CSV with units in its
 // header. JSON: Chrome traces of PyTorch's profiler (Kineto) and of this project, this project's
 // records. A line that looks like a measurement and is none is counted and named; a file without a
 // single measurement is an InputError. Rows may stand among other output and behind prefixes.
@@ -18,7 +18,15 @@
 
 namespace orrery::measured {
 
-// A line on a step, or on the mean of several; at least one of the figures is there.
+// What the allocator of one rank held in a step.
+struct RankPeak {
+  int64_t rank = 0;
+  double bytes = 0;
+  int line = 0;
+};
+
+// A line on a step, or on the mean of several; at least one of the figures is there. Where each rank prints a line, one
+// sample is the step of all: the slowest rank's figures, the largest peak.
 struct StepSample {
   int64_t step = -1;              // as the log counts; -1: it does not
   std::optional<double> seconds;  // of one optimizer step
@@ -34,6 +42,8 @@ struct StepSample {
   bool reserved = false;                      // peak_bytes: with the free blocks that it keeps
   int line = 0;
   int peak_line = 0;  // of peak_bytes where another line says them; 0: that of the step
+  std::vector<RankPeak>
+      peaks;  // of the ranks that say theirs; empty: nobody says whose peak_bytes are
 };
 
 // A named part of a step as the program's timers saw it.
@@ -85,7 +95,8 @@ enum class LogFormat {
   kRecord,  // --json of plan run, simulate, predict
   kTorchtitan,
   kTrainer,  // of HuggingFace
-  kNccl,     // nccl-tests; read with ReadNcclLog
+  kNanotron,
+  kNccl,  // nccl-tests; read with ReadNcclLog
 };
 std::span<const std::pair<const char*, LogFormat>> LogFormatNames();  // in the order of the enum
 const char* Name(LogFormat format);
@@ -131,6 +142,7 @@ TrainingLog ReadNanoGpt(const SourcePtr& source);
 TrainingLog ReadStepCsv(const SourcePtr& source);
 TrainingLog ReadTorchtitan(const SourcePtr& source);
 TrainingLog ReadTrainer(const SourcePtr& source);
+TrainingLog ReadNanotron(const SourcePtr& source);
 TrainingLog ReadTrace(const SourcePtr& source);
 TrainingLog ReadRecord(const SourcePtr& source);
 

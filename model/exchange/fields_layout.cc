@@ -67,7 +67,12 @@ std::vector<Field> Degrees() {
               {"ring", {{"parallelism_config.parallelism_config_cp_comm_strategy", "alltoall"}}},
               {"allgather", {}}},
              kGathersOrRotates)},
-        {kTitans, Fixed("allgather", "gathers keys and values")},
+        {kTitan, Fixed("allgather", "gathers keys and values")},
+        {kTitanToml,  // up to v0.2.2
+         Choices({{"allgather", {{"parallelism.context_parallel_rotate_method", "allgather"}}},
+                  {"ring", {{"parallelism.context_parallel_rotate_method", "alltoall"}}},
+                  {"allgather", {}}},
+                 kGathersOrRotates)},
         {kTorch, Choices({}, "has no context parallelism")}}},
       {"cp_inner",
        Where(TwoLevels, [](const Case& c) { return Text(c.strategy.context.inner); }),

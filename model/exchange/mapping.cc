@@ -45,9 +45,10 @@ std::string SettingsText(const Choice& choice) {
 [[noreturn]] void RefuseValue(const Field& field, const Cell& cell, const Setting& setting) {
   std::vector<std::string> offered;
   for (const Choice& choice : cell.choices) {
-    if (!choice.settings.empty() && choice.settings.front().first == setting.key &&
-        std::ranges::find(offered, choice.settings.front().second) == offered.end())
-      offered.push_back(choice.settings.front().second);
+    for (const auto& [key, value] : choice.settings) {
+      if (key == setting.key && std::ranges::find(offered, value) == offered.end())
+        offered.push_back(value);
+    }
   }
   throw InputError(
       {{setting.where,

@@ -27,6 +27,9 @@ constexpr RegistryRow kRegistry[] = {
      "meta-llama/Llama-3.1-405B"},
 };
 
+constexpr const char* kBuckets = "relative-attention-num-buckets";
+constexpr int64_t kDefaultBuckets = 32;  // Megatron's
+
 constexpr const char* kExperts = "mixtures of experts are not modelled";
 // Arguments that change what is computed and that a plan does not know.
 constexpr std::pair<const char*, const char*> kRefused[] = {
@@ -160,6 +163,8 @@ void AddPositions(const ModelSpec& model, ModelExport* out) {
       break;
     case Positions::kRelativeBias:
       settings.push_back(Set("position-embedding-type", "relative"));
+      if (model.relative_buckets != kDefaultBuckets)
+        settings.push_back(Set(kBuckets, model.relative_buckets));
       break;
     case Positions::kAlibi:
       out->missing.emplace_back("ALiBi positions");
@@ -257,6 +262,17 @@ void ReadPositions(const SettingIndex& settings, ModelSpec* spec) {
         {{settings.Find("rotary-percent")->where, "rotary-percent is above 0, up to 1", ""}});
 }
 
+// Layers of a decoder besides: a stack of its own behind the encoder's (pretrain_t5.py).
+void ReadDecoder(const SettingIndex& settings, ModelSpec* spec) {
+  const auto layers = settings.Whole("decoder-num-layers", 1);
+  const auto buckets = settings.Whole(kBuckets, 1);
+  if (!layers) return;
+  spec->family = Family::kEncoderDecoder;
+  spec->decoder_layers = *layers;
+  if (spec->positions == Positions::kRelativeBias)
+    spec->relative_buckets = buckets.value_or(kDefaultBuckets);
+}
+
 }  // namespace
 
 const RegistryRow* FindRegistry(const std::string& model) {
@@ -336,6 +352,17 @@ ModelExport MegatronModel(const ModelSpec& model) {
   return out;
 }
 
+const Setting* LayersOfMegatron(const SettingIndex& settings) {
+  const Setting* layers = settings.Find("num-layers");
+  const Setting* encoder = settings.Find("encoder-num-layers");
+  if (layers != nullptr && encoder != nullptr && layers->value != encoder->value)
+    throw InputError({{encoder->where,
+                       fmt::format("encoder-num-layers is {} here, and num-layers {} in {}",
+                                   encoder->value, layers->value, Place(layers->where)),
+                       "one of them: they are one number to Megatron"}});
+  return layers != nullptr ? layers : encoder;
+}
+
 std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
   for (const auto& [key, why] : kRefused) {
     const Setting* setting = settings.Find(key);
@@ -344,11 +371,11 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
   }
   LoadedModel model;
   ModelSpec& spec = model.spec;
-  const auto layers = settings.Whole("num-layers", 1);
+  const Setting* first = LayersOfMegatron(settings);
+  const auto layers = first == nullptr ? std::nullopt : settings.Whole(first->key, 1);
   const auto hidden = settings.Whole("hidden-size", 1);
   const auto heads = settings.Whole("num-attention-heads", 1);
   if (!layers || !hidden || !heads) return std::nullopt;
-  const Setting* first = settings.Find("num-layers");
   spec.layers = *layers;
   spec.hidden = *hidden;
   spec.heads = *heads;
@@ -363,6 +390,7 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
   const auto vocab = settings.Whole("vocab-size", 1);
   const auto padded = settings.Whole("padded-vocab-size", 1);
   if (settings.Has("bert-no-binary-head")) spec.family = Family::kEncoder;
+  ReadDecoder(settings, &spec);
   spec.vocab = vocab.value_or(padded.value_or(0));
   if (spec.vocab == 0) {
     spec.vocab = 50257;

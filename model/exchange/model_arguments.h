@@ -23,6 +23,8 @@ std::string MegatronProgram(const ModelSpec& model);
 
 // The model that Megatron's arguments describe: of the catalogue where one is the same, else one of its own; nullopt: they
 // describe none. Throws InputError: a model that is not modelled, such as a mixture of experts.
+// num-layers, which is also called encoder-num-layers; null: neither. Throws InputError: they differ.
+const Setting* LayersOfMegatron(const SettingIndex& settings);
 std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings);
 
 // Where a catalogue model is in a target's own registry; null: it is not.

@@ -9,6 +9,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/exchange/fields.h"
+#include "model/exchange/model_arguments.h"
 #include "model/exchange/rules.h"
 
 namespace orrery::exchange {
@@ -27,7 +28,8 @@ int64_t Count(const SettingIndex& settings, const Setting* setting) {
   return setting == nullptr ? 0 : settings.Whole(setting->key).value_or(0);
 }
 int64_t LayersOfModel(const SettingIndex& settings) {  // 0: the file does not say
-  return settings.Whole("num-layers", 1).value_or(0);
+  const Setting* layers = LayersOfMegatron(settings);
+  return layers == nullptr ? 0 : settings.Whole(layers->key, 1).value_or(0);
 }
 
 // What counts as a layer where stages are made, besides layers.

@@ -49,8 +49,9 @@ std::vector<int> LayersOfNames(const Setting& setting) {
   return layers;
 }
 
-// Where the ends count as other than a layer each (torchtitan, generate_llm_fqn_per_model_part): what is left over goes
-// to the first chunks. nullopt: nothing says so, or the chunks are those of the default.
+// torchtitan (distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part; generate_split_points of 2025): the embedding
+// and the output count as so many layers, one each unless a file says otherwise, and what is left over goes to the first
+// chunks. nullopt: the chunks are equal, or nothing says how many layers there are.
 std::optional<Value> LayersByWeights(const SettingIndex& settings, const Values& values) {
   constexpr int64_t kMostParts = 4096;
   const Setting* said = settings.Find(kFirstLess);
@@ -59,8 +60,8 @@ std::optional<Value> LayersByWeights(const SettingIndex& settings, const Values&
   const int64_t last = settings.Whole(kLastLess).value_or(1);
   const int64_t layers = settings.Whole("MODEL_LAYERS", 1).value_or(0);
   const int64_t chunks = NumberOf(values, "pp", 1) * NumberOf(values, "vpp", 1);
-  if (said == nullptr || (first == 1 && last == 1) || layers == 0 || chunks < 2 ||
-      chunks > std::min(kMostParts, layers) || std::max(first, last) > layers)
+  if (layers == 0 || chunks < 2 || chunks > std::min(kMostParts, layers) ||
+      std::max(first, last) > layers)
     return std::nullopt;
   const int64_t each = (layers + first + last) / chunks, more = (layers + first + last) % chunks;
   if (first > each || last > each) return std::nullopt;
@@ -69,10 +70,9 @@ std::optional<Value> LayersByWeights(const SettingIndex& settings, const Values&
     list.push_back(static_cast<int>(each + (chunk < more ? 1 : 0)));
   list.front() -= static_cast<int>(first);
   list.back() -= static_cast<int>(last);
-  const bool even =
-      list.front() == list.back() && layers % chunks == 0 && first == last && more == 0;
-  if (even && (layers + 2) % chunks == 0 && list.front() == layers / chunks) return std::nullopt;
-  return From(said, ListText(list));
+  const bool even = std::ranges::count(list, list.front()) == chunks;
+  if (even && (said == nullptr || (layers + 2) % chunks == 0)) return std::nullopt;
+  return said != nullptr ? From(said, ListText(list)) : Value{ListText(list), {}, ""};
 }
 
 constexpr int64_t kLocalBatch = 8;  // torchtitan's default

@@ -104,28 +104,6 @@ void RespellDeepSpeed(Settings* settings) {
   });
 }
 
-// --fsdp "full_shard offload auto_wrap", or a list of these words
-void RespellFsdp(Settings* settings) {
-  std::vector<Setting> added;
-  const auto fsdp = FindKey(settings, "args.fsdp");
-  if (fsdp == settings->end() || !fsdp->unresolved.empty()) return;
-  if (fsdp->value.find("offload") != std::string::npos)
-    added.push_back({"fsdp_config.fsdp_offload_params", "true", fsdp->where, "", fsdp->flag});
-  constexpr std::pair<std::string_view, const char*> kWords[] = {
-      {"full_shard", "FULL_SHARD"},
-      {"shard_grad_op", "SHARD_GRAD_OP"},
-      {"hybrid_shard_zero2", "HYBRID_SHARD_ZERO2"},
-      {"hybrid_shard", "HYBRID_SHARD"},
-      {"no_shard", "NO_SHARD"}};
-  for (const auto& [word, name] : kWords) {
-    if (fsdp->value.find(word) == std::string::npos) continue;
-    Setting strategy{"fsdp_config.fsdp_sharding_strategy", name, fsdp->where, "", fsdp->flag};
-    *fsdp = std::move(strategy);
-    break;
-  }
-  std::ranges::move(added, std::back_inserter(*settings));
-}
-
 bool SaysPrecision(const Settings& settings) {
   return HasKey(settings, "args.bf16") || HasKey(settings, "args.fp16") ||
          HasKey(settings, "args.tf32") || HasKey(settings, "mixed_precision") ||
@@ -246,7 +224,7 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
                     "they are predicted in bf16",
                     Place(mixed->where)));
   }
-  RespellFsdp(settings);
+  RespellFsdp(settings, notes);
   // Both releases of FSDP shard all unless they are told otherwise.
   if (const auto type = FindKey(settings, "distributed_type");
       type != settings->end() && type->value == "FSDP" &&

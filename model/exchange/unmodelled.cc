@@ -44,7 +44,11 @@ constexpr Unmodelled kUnmodelled[] = {
     {kBridge, "ddp.bucket_size", "another size of buckets"},
     {kTitan, "compile.", "compiled kernels"},
     {kTitanToml, "compile.", "compiled kernels"},
-    {kTitanToml, "model.converters", "a conversion of the model"},
+    {kTitanToml, "model.converters", "a conversion of the model", -1, "[]"},
+    {kTitan, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
+    {kTitanToml, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
+    {kTitan, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
+    {kTitanToml, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
     {kTitanToml, "quantize.linear.float8.recipe_name", "fp8 with scales by rows"},
 };
 

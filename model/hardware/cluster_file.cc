@@ -189,7 +189,10 @@ void RefuseMachineFile(const SourcePtr& source, const std::string& wanted) {
                      std::string("this is ") + Name(kind) + ", not " + wanted,
                      "plan discover " + source->name +
                          " --out cluster.yaml makes a topology of it, "
-                         "for --topology cluster.yaml"}});
+                         "for --topology cluster.yaml" +
+                         (kind == ClusterFile::kHostfile
+                              ? "; plan run --hostfile and plan launch --hosts start on its hosts"
+                              : "")}});
 }
 
 void RefuseMachineFile(const std::string& path, const std::string& wanted) {

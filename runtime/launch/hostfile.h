@@ -16,6 +16,9 @@ struct HostSlots {
 
 // Throws InputError with the line; a file that names no host is none.
 std::vector<HostSlots> ReadHostfile(const std::string& path);
+// The same as mpirun takes it: a host that stands there once for each slot has as many. Throws InputError, too, for what
+// Open MPI cannot read: line ends of Windows, addresses of IPv6.
+std::vector<HostSlots> ReadHostfileOfMpirun(const std::string& path);
 int64_t SlotsOf(const std::vector<HostSlots>& hosts);
 
 std::string HostfileText(const std::vector<HostSlots>& hosts);

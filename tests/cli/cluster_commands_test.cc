@@ -14,6 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using Json = nlohmann::json;
 
 std::string Sample(const std::string& name) {
@@ -87,6 +88,26 @@ TEST_F(ClusterCommands, AFileOfAClusterGivenToAnotherCommandNamesDiscover) {
         "mkdir -p " + here + "; cd " + here + "; cp " + Sample("nodes.txt") + " .; tr -d '\\n' < " +
         Sample("aws-topology.json") + " > aws.json; \"$PLAN\" " + words + " 2>&1");
     EXPECT_THAT(outcome.out, AllOf(HasSubstr("this is "), HasSubstr("plan discover "))) << words;
+  }
+}
+
+TEST_F(ClusterCommands, AHostfileGivenToAnotherCommandNamesWhatStartsOnIt) {
+  WriteText(Path("hosts"), "n1 slots=8\nn2 slots=8\n");
+  const Outcome outcome =
+      RunPlan({"predict", "--model", "gpt2-small", "--topology", Path("hosts")});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("this is a hostfile"), HasSubstr("plan discover "),
+                                 HasSubstr("plan run --hostfile")));
+  // To those two it is the right file, whatever is wrong in it.
+  WriteText(Path("bad"), "n1 slots=8\nn2 slots=0\n");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"run", "--model", "linear-20-1", "--hostfile", Path("bad")},
+        {"launch", "--index", "0", "--hosts", Path("bad")}}) {
+    const Outcome refused = RunPlan(words);
+    EXPECT_EQ(refused.code, 2) << words[0];
+    EXPECT_THAT(refused.err,
+                AllOf(HasSubstr(":2:1: error: 'slots=0'"), Not(HasSubstr("plan discover"))))
+        << words[0];
   }
 }
 

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
 #include "tests/cli/run_plan.h"
 
 namespace orrery {
@@ -47,6 +50,51 @@ TEST_F(ExportFrom, TheReleaseThatHasThemIsTakenWhereNoneIsNamed) {
                       HasSubstr("(ZeRO 2), micro-batch 2 x 2"), HasSubstr("optim_grads")));
   }
   EXPECT_EQ(Export({"--to", "megatron", "--zero", "1"}).out.find("@sharded"), std::string::npos);
+}
+
+// What the files say would answer with their digest: the same plan, whatever the framework does by itself.
+TEST(ExportAgain, TheCommandInTheFilesPredictsTheirPlan) {
+  for (const char* sequence : {"on", "off"}) {
+    const std::string folder = ScratchFolder() + "/" + sequence;
+    std::filesystem::create_directories(folder);
+    const Outcome made = RunPlan({"export",
+                                  "--to",
+                                  "torchtitan",
+                                  "--model",
+                                  "llama3-8b",
+                                  "--topology",
+                                  "dgx-h100",
+                                  "--nodes",
+                                  "1",
+                                  "--tp",
+                                  "2",
+                                  "--pp",
+                                  "1",
+                                  "--sequence-parallel",
+                                  sequence,
+                                  "--zero",
+                                  "2",
+                                  "--micro-batch",
+                                  "1",
+                                  "--global-batch",
+                                  "64",
+                                  "--recompute",
+                                  "none",
+                                  "--out",
+                                  folder + "/out"});
+    ASSERT_EQ(made.code, 0) << made.err;
+    const std::string record = ReadText(folder + "/out/plan.json");
+    const std::string script = ReadText(folder + "/out/train.sh"), key = "# Predict again: plan ";
+    const std::size_t begin = script.find(key);
+    ASSERT_NE(begin, std::string::npos);
+    const std::size_t words = begin + key.size();
+    const Outcome again =
+        RunShell("\"$PLAN\" " + script.substr(words, script.find('\n', words) - words) +
+                 " --json " + folder + "/again.json 2>&1");
+    EXPECT_EQ(again.code, 0) << again.out;
+    const auto digest = nlohmann::json::parse(record).at("digest").get<std::string>();
+    EXPECT_THAT(ReadText(folder + "/again.json"), HasSubstr(digest)) << sequence;
+  }
 }
 
 }  // namespace

@@ -279,6 +279,43 @@ TEST(ImportTrainer, HybridShardsLieInANode) {
   EXPECT_EQ(Text(Read({trainer}), "zero"), "2");
 }
 
+// Since 2025 `accelerate config` asks for reshard_after_forward in both releases of FSDP.
+TEST(ImportTrainer, OneKeyHoldsTheStrategiesOfBothReleasesOfFsdp) {
+  const auto yaml = [](const std::string& version, const std::string& reshard) {
+    return Named{"a.yaml",
+                 "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n" +
+                     version + "  fsdp_reshard_after_forward: " + reshard +
+                     "\nmixed_precision: bf16\nnum_machines: 4\nnum_processes: 32\n"};
+  };
+  const std::string first = "  fsdp_version: 1\n", second = "  fsdp_version: 2\n";
+  const auto degrees = [&](const std::string& version, const std::string& reshard) {
+    const Imported read = Read({yaml(version, reshard)});
+    return Text(read, "zero") + " over " + Text(read, "dp_outer");
+  };
+  for (const std::string& version : {first, std::string()}) {
+    EXPECT_EQ(degrees(version, "FULL_SHARD"), "3 over 1");
+    EXPECT_EQ(degrees(version, "SHARD_GRAD_OP"), "2 over 1");
+    EXPECT_EQ(degrees(version, "NO_SHARD"), "0 over 1");
+    EXPECT_EQ(degrees(version, "HYBRID_SHARD"), "3 over 4");
+    EXPECT_EQ(degrees(version, "hybrid_shard_zero2"), "2 over 4");
+    EXPECT_EQ(degrees(version, "5"), "2 over 4");
+  }
+  EXPECT_EQ(degrees(second, "\"True\""), "3 over 1");
+  EXPECT_EQ(degrees(second, "\"no\""), "2 over 1");
+  // What names the strategy by its own key goes first, as in Accelerate.
+  const Imported both = Read({yaml("  fsdp_sharding_strategy: SHARD_GRAD_OP\n", "FULL_SHARD")});
+  EXPECT_EQ(Text(both, "zero"), "2");
+  EXPECT_THAT(both.notes, Contains(HasSubstr("goes before FULL_SHARD")));
+  EXPECT_THAT(Read({yaml(first, "SHARD_GRAD_OP")}).notes,
+              Contains(HasSubstr("gives FSDP 1 FULL_SHARD unless")));
+  EXPECT_THAT(Error({yaml(first, "HALF_SHARD")}),
+              AllOf(HasSubstr("a.yaml:5"), HasSubstr("'HALF_SHARD' is no choice of FSDP 1")));
+  EXPECT_THAT(Error({yaml(second, "SHARD_GRAD_OP")}),
+              AllOf(HasSubstr("a.yaml:5"), HasSubstr("true or false")));
+  EXPECT_THAT(Error({{"a.yaml", "distributed_type: MEGATRON_LM\nnum_processes: 8\n"}}),
+              AllOf(HasSubstr("'MEGATRON_LM'"), HasSubstr("FSDP")));
+}
+
 TEST(ImportTrainer, AccelerateStartsOneMachineUnlessToldOtherwise) {
   const Named run = {"x.sh",
                      "accelerate launch --use_fsdp --num_processes 8 train.py "

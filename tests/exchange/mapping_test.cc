@@ -219,24 +219,58 @@ TEST(Mapping, EqualStagesOfTorchtitanAreNamed) {
   }
 }
 
-// The same by weights of the ends, as exports wrote it before.
+// The same by weights of the ends, as exports wrote it before. One layer each is the default: what is left over goes to the first
+// stages, 34 = 9 + 9 + 8 + 8 less the ends.
 TEST(Mapping, WeightsOfTorchtitansEndsMakeStages) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
-  const auto layout = [](int first, int last) {
+  const auto layout = [](const std::string& more, const std::string& flavor = "8B") {
     const Imported read =
-        Import({SourceOf("t.toml",
-                         fmt::format("[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n"
-                                     "pipeline_parallel_degree = 4\n"
-                                     "pipeline_parallel_first_stage_less_layers = {}\n"
-                                     "pipeline_parallel_last_stage_less_layers = {}\n",
-                                     first, last))},
+        Import({SourceOf("t.toml", "[model]\nname = \"llama3\"\nflavor = \"" + flavor +
+                                       "\"\n[parallelism]\npipeline_parallel_degree = 4\n" + more)},
                std::nullopt);
     const auto at = read.values.find("layout");
     return at == read.values.end() ? "" : at->second.text;
   };
-  EXPECT_EQ(layout(0, 0), "4x8");
-  EXPECT_EQ(layout(2, 2), "7,2x9,7");
-  EXPECT_EQ(layout(1, 1), "");
+  const auto weights = [&](int first, int last) {
+    return layout(
+        fmt::format("pipeline_parallel_first_stage_less_layers = {}\n"
+                    "pipeline_parallel_last_stage_less_layers = {}\n",
+                    first, last));
+  };
+  EXPECT_EQ(weights(0, 0), "4x8");
+  EXPECT_EQ(weights(2, 2), "7,2x9,7");
+  EXPECT_EQ(weights(1, 1), "8,9,8,7");
+  EXPECT_EQ(layout(""), "8,9,8,7");
+  EXPECT_EQ(layout("pipeline_parallel_schedule = \"Interleaved1F1B\"\n"), "4,5,5x4,3");
+  EXPECT_EQ(layout("", "70B"), "20,21,20,19");
+}
+
+// Of 2025, up to v0.2.2: how context-parallel ranks get keys and values.
+TEST(Mapping, TorchtitansRanksGatherOrRotateKeysAndValues) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto read = [](const std::string& parallelism, const std::string& training = "") {
+    return Import(
+        {SourceOf("t.toml",
+                  "[model]\nname = \"llama3\"\nflavor = \"8B\"\nconverters = "
+                  "[]\n[training]\nlocal_batch_size = 1\n" +
+                      training + "[parallelism]\ncontext_parallel_degree = 2\n" + parallelism)},
+        std::nullopt);
+  };
+  const std::string key = "context_parallel_rotate_method = ";
+  EXPECT_EQ(read(key + "\"alltoall\"\n").values.at("context").text, "ring");
+  EXPECT_EQ(read(key + "\"allgather\"\n").values.at("context").text, "allgather");
+  EXPECT_EQ(read("").values.at("context").text, "allgather");
+  EXPECT_THAT(
+      ErrorOf([&] { read(key + "\"ring\"\n"); }),
+      testing::AllOf(testing::HasSubstr("t.toml:9"), testing::HasSubstr("allgather, alltoall")));
+  // No converter converts nothing; other types are not modelled.
+  EXPECT_THAT(read("").notes, testing::Not(testing::Contains(testing::HasSubstr("not modelled"))));
+  const auto types =
+      read("", "dtype = \"bfloat16\"\nmixed_precision_reduce = \"bfloat16\"\n").notes;
+  EXPECT_THAT(types, testing::Contains(testing::HasSubstr(
+                         "t.toml:7: not modelled: weights, gradients and states")));
+  EXPECT_THAT(types, testing::Contains(testing::HasSubstr(
+                         "t.toml:8: not modelled: gradients reduced in 16 bits")));
 }
 
 // An export names it where the prediction is another's: Accelerate runs the models of HuggingFace, predicted for plain FSDP.

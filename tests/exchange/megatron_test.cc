@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "model/arch/parameters.h"
 #include "model/exchange/document.h"
 #include "model/exchange/import.h"
 #include "model/plan/lower/names.h"
@@ -228,6 +229,43 @@ TEST(Megatron, BertAndT5NeedADataSetAndT5ALengthOfItsDecoder) {
                             HasSubstr("BertWordPieceLowerCase")));
   }
   EXPECT_THAT(gpt, AllOf(HasSubstr("--mock-data"), Not(HasSubstr("decoder-seq-length"))));
+}
+
+TEST(Megatron, AScriptOfT5ComesBackWithBothStacks) {
+  const std::string path = Script({"--model", "t5-small", "--topology", "aws-p4d", "--nodes", "1",
+                                   "--global-batch", "64"},
+                                  kMegatron)
+                               .second;
+  const Resolved again = Resolve({"--from", path, "--topology", "aws-p4d", "--nodes", "1"});
+  const ModelSpec was = LoadModel("t5-small").spec, &now = again.job.request.model;
+  EXPECT_EQ(now.family, Family::kEncoderDecoder);
+  EXPECT_EQ(now.layers, was.layers);
+  EXPECT_EQ(now.decoder_layers, was.decoder_layers);
+  EXPECT_EQ(CountParameters(now).total, CountParameters(was).total);
+  EXPECT_THAT(again.job.notes, Not(Contains(HasSubstr("num-layers"))));
+}
+
+// examples/t5/train_t5_220m_distributed.sh: 220 M parameters of a BERT-base in each stack.
+TEST(Megatron, ItsExampleOfT5IsRead) {
+  const auto read = [](const std::string& layers) {
+    return Read("t5.sh",
+                "torchrun --nproc_per_node 8 --nnodes 1 pretrain_t5.py " + layers +
+                    " --hidden-size 768 --num-attention-heads 12 --kv-channels 64 "
+                    "--ffn-hidden-size 3072 --encoder-seq-length 512 --decoder-seq-length 128 "
+                    "--max-position-embeddings 512 --micro-batch-size 64 --global-batch-size 512 "
+                    "--bf16 --vocab-size 29096 --tensor-model-parallel-size 1\n");
+  };
+  const Imported t5 = read("--encoder-num-layers 12 --decoder-num-layers 12");
+  ASSERT_TRUE(t5.model.has_value());
+  const ModelSpec& spec = t5.model->spec;
+  EXPECT_EQ(spec.family, Family::kEncoderDecoder);
+  EXPECT_EQ(spec.decoder_layers, 12);
+  EXPECT_NEAR(static_cast<double>(CountParameters(spec).total), 220e6, 5e6);
+  EXPECT_EQ(t5.values.at("seq_len").text, "512");
+  EXPECT_THAT(t5.notes, Contains(HasSubstr("another length of the decoder's sequences")));
+  EXPECT_EQ(read("--encoder-num-layers 12").model->spec.family, Family::kDecoder);
+  EXPECT_THAT(ErrorOf([&] { read("--num-layers 6 --encoder-num-layers 12"); }),
+              AllOf(HasSubstr("t5.sh:1"), HasSubstr("num-layers 6")));
 }
 
 TEST(Megatron, WhatIsNotModelledIsNamedOnceWithItsPlaces) {

@@ -133,6 +133,24 @@ TEST(LlmC, ReadsItsThreePrograms) {
   EXPECT_EQ(log.garbled_lines + others.garbled_lines, 0);
 }
 
+TEST(Nanotron, ReadsTimesOfThreeDigits) {
+  const TrainingLog log = SampleLog("nanotron.txt");
+  EXPECT_EQ(log.format, LogFormat::kNanotron);
+  ASSERT_EQ(log.steps.size(), 5u);
+  EXPECT_EQ(log.garbled_lines, 0);
+  EXPECT_EQ(log.steps[1].step, 40);
+  EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 2.96);
+  EXPECT_DOUBLE_EQ(*log.steps[1].tokens_per_s, 354e3);
+  EXPECT_DOUBLE_EQ(*log.steps[1].flops_per_gpu, 171e12);
+  EXPECT_DOUBLE_EQ(*log.steps[0].loss, 7.31);
+  // As releases of 2024 call it, below a second.
+  const TrainingLog old = ReadTrainingLog(Told(
+      "[INFO|DP=0|PP=0|TP=0|h]: iteration: 7 / 9 | consumed_tokens: 5.24M | "
+      "elapsed_time_per_iteration_ms: 312 | tokens_per_sec: 1.68M | global_batch_size: 512 |\n"));
+  EXPECT_EQ(old.format, LogFormat::kNanotron);
+  EXPECT_DOUBLE_EQ(*old.steps.at(0).seconds, 0.312);
+}
+
 TEST(NanoGpt, ReadsIterationsAndLeavesEvaluationsOut) {
   const TrainingLog log = SampleLog("nanogpt.txt");
   EXPECT_EQ(log.format, LogFormat::kNanoGpt);

@@ -72,8 +72,9 @@ TEST(TrainingMutations, ReadersNeverCrash) {
 // One character of one row of a text sample becomes another one: still a measurement, or counted.
 TEST(TrainingMutations, NoRowDisappears) {
   std::mt19937_64 dice(11);
-  for (const char* name : {"megatron-old.txt", "megatron-new.txt", "deepspeed-old.txt",
-                           "deepspeed-new.txt", "llmc.txt", "nanogpt.txt", "steps.csv"}) {
+  for (const char* name :
+       {"megatron-old.txt", "megatron-new.txt", "deepspeed-old.txt", "deepspeed-new.txt",
+        "llmc.txt", "nanogpt.txt", "nanotron.txt", "steps.csv"}) {
     const std::string text =
         ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples/" + name)->text;
     const TrainingLog whole = ReadTrainingLog(std::make_shared<Source>(Source{"whole", text}));
@@ -93,6 +94,8 @@ TEST(TrainingMutations, NoRowDisappears) {
           return ReadNanoGpt(source);
         case LogFormat::kTorchtitan:
           return ReadTorchtitan(source);
+        case LogFormat::kNanotron:
+          return ReadNanotron(source);
         case LogFormat::kTrainer:
           return ReadTrainer(source);
         default:

@@ -14,7 +14,10 @@
 namespace orrery::launch {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 using Variables = std::vector<std::pair<const char*, std::string>>;
 
 class Places : public testing::Test {
@@ -192,6 +195,59 @@ TEST_F(Places, HostfilesAreReadAsTheyAreWritten) {
   EXPECT_EQ(again[0].host, "10.0.0.1");
   EXPECT_EQ(SlotsOf(again), 9);
   EXPECT_THROW(WriteHostfile("/no/such/folder/hosts", "x"), InputError);
+}
+
+// What is wrong, its line, and what belongs there: a hostfile is what this command asks for.
+TEST_F(Places, LinesOfHostfilesAreRefusedByWhatIsWrongWithThem) {
+  const std::string path = testing::TempDir() + "/bad-hosts";
+  const auto error = [&](const std::string& text) -> std::string {
+    WriteHostfile(path, text);
+    try {
+      ReadHostfile(path);
+    } catch (const InputError& refused) {
+      return refused.what();
+    }
+    return "";
+  };
+  struct Bad {
+    const char *text, *line, *said;
+  };
+  const Bad bad[] = {
+      {"n1\nn2 slots=-1\n", ":2:1", "'slots=-1' is no count of slots"},
+      {"n1 slots=0\n", ":1:1", "slots=N, N from 1 to 4096"},
+      {"n1 slots=99999999999999999999\n", ":1:1", "is no count of slots"},
+      {"n1 slots=8\nnode[1-4] slots=8\n", ":2:1", "'node[1-4]' is a list of hosts"},
+      {"n1 slots=8 max_slots=4\n", ":1:1", "max_slots=4 is below slots=8"},
+      {"n1 slots=8 max-slots=x\n", ":1:1", "max-slots=N"},
+      {"# a\n\nn1 8\n", ":3:1", "'8' is no key of a host"},
+      {"[::1] slots=2\n", ":1:1", "without brackets"},
+      {"n1 slots=2\nn1 slots=2\n", ":2:1", "has n1 twice, first in line 1"},
+      {"n1\nn1 slots=2\n", ":2:1", "has n1 twice"},
+      {"-x slots=2\n", ":1:1", "this is no host"},
+  };
+  for (const Bad& c : bad) {
+    EXPECT_THAT(error(c.text), AllOf(HasSubstr(path + c.line), HasSubstr(c.said))) << c.text;
+    EXPECT_THAT(error(c.text), Not(HasSubstr("plan discover"))) << c.text;
+  }
+}
+
+// Open MPI: the most that it may start there, and a host once for each slot.
+TEST_F(Places, HostfilesMayHaveLimitsAndAHostOncePerSlot) {
+  const std::string path = testing::TempDir() + "/legal-hosts";
+  WriteHostfile(path,
+                "n1 slots=8 max_slots=16\r\nn2 max-slots=4 slots=4 # b\n::1 slots=2\nn3\nn3\n");
+  const auto hosts = ReadHostfile(path);
+  ASSERT_EQ(hosts.size(), 5u);
+  EXPECT_EQ(hosts[1].host, "n2");
+  EXPECT_EQ(SlotsOf(hosts), 16);
+  // What goes to mpirun is what mpirun reads.
+  EXPECT_THROW(ReadHostfileOfMpirun(path), InputError);
+  WriteHostfile(path, "n1 slots=2\r\n");
+  EXPECT_THROW(ReadHostfileOfMpirun(path), InputError);
+  WriteHostfile(path, "n3\nn1 slots=2\nn3\n");
+  const auto merged = ReadHostfileOfMpirun(path);
+  ASSERT_EQ(merged.size(), 2u);
+  EXPECT_EQ(merged[0].slots, 2);
 }
 
 }  // namespace

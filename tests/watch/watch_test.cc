@@ -292,6 +292,36 @@ TEST(Watch, ComparesMemoryWithWhatTheLineCounts) {
   EXPECT_EQ(DepartureJson(allocated.departures[0])["kind"], "allocated");
 }
 
+// LOG_RANK=0,1,2,3 prints a line of each, one step here in another order.
+TEST(Watch, LinesOfTorchtitansRanksAreOneStep) {
+  const auto lines = [](int step, const char* tps, const char* of_rank_2 = "30.00") {
+    std::string text;
+    for (const int rank : {0, 1, step % 2 == 0 ? 3 : 2, step % 2 == 0 ? 2 : 3})
+      text += fmt::format(
+          "[rank{}]:[titan] 2026-01-01 00:00:00,1 - root - INFO - step: {:2}  loss: 7.1  memory: "
+          "{}GiB(50.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n",
+          rank, step, rank == 2 ? of_rank_2 : "30.00", rank == 1 ? tps : "10,000");
+    return text;
+  };
+  std::string log;
+  for (int step = 1; step <= 10; ++step) log += lines(step, step == 5 ? "6,000" : "10,000");
+  const Verdict one_slow = Watch(log);
+  EXPECT_TRUE(one_slow.Inside());  // it is one, however many ranks print it
+  EXPECT_EQ(one_slow.steps, 9u);
+  EXPECT_EQ(one_slow.outside, 1u);
+  // Steps after a restart, which counts from an earlier one, are steps of their own.
+  EXPECT_EQ(Watch(log + lines(6, "10,000") + lines(7, "10,000")).steps, 11u);
+  log.clear();
+  for (int step = 1; step <= 4; ++step) log += lines(step, "10,000", step >= 3 ? "45.00" : "30.00");
+  const Verdict memory = Watch(log);
+  ASSERT_EQ(memory.departures.size(), 1u);
+  const Departure& one = memory.departures[0];
+  EXPECT_EQ(one.since, 3);
+  EXPECT_EQ(one.line, 11);  // of rank 2
+  EXPECT_THAT(DepartureText(one, Plan()), HasSubstr("45.0 GiB reserved at most on rank 2,"));
+  EXPECT_EQ(DepartureJson(one)["ranks"], nlohmann::json::array({2}));
+}
+
 TEST(Watch, ReadsDeepSpeedsThroughput) {
   std::string log;
   for (int step = 1; step <= 5; ++step)

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "calib/import/log_facts.h"
 #include "model/base/median.h"
@@ -224,7 +225,9 @@ void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, 
   Departure made;
   made.memory = true;
   made.side = Side::kSlower;
+  std::set<int64_t> all, outside;
   for (const measured::StepSample& step : log.steps) {
+    for (const measured::RankPeak& peak : step.peaks) all.insert(peak.rank);
     const double predicted = step.reserved ? expected.reserved : expected.allocated;
     const double bound = kMemoryError * predicted;
     if (!step.peak_bytes || predicted <= 0 || *step.peak_bytes <= bound) continue;
@@ -236,7 +239,12 @@ void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, 
       made.line = step.peak_line > 0 ? step.peak_line : step.line;
     }
     made.measured = std::max(made.measured, *step.peak_bytes);
+    for (const measured::RankPeak& peak : step.peaks) {
+      if (peak.bytes > bound) outside.insert(peak.rank);
+    }
   }
+  made.ranks.assign(outside.begin(), outside.end());
+  made.of_ranks = all.size();
   if (made.steps > 0) verdict->departures.push_back(std::move(made));
 }
 

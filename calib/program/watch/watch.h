@@ -47,6 +47,8 @@ struct Departure {
   std::size_t steps = 0;  // lines outside until now
   double measured = 0;    // median of them, or the mean of all: seconds; or bytes (largest)
   double predicted = 0, bound = 0;
+  std::vector<int64_t> ranks;           // of memory: those outside, where the log says whose it is
+  std::size_t of_ranks = 0;             // that the log has
   bool over = false;                    // it went back inside
   std::vector<Reason> reasons;          // most likely first
   double extra_hours = 0;               // per 1000 steps, at this rate

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Departures as text and as lines of JSON.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "calib/program/watch/watch.h"
@@ -45,6 +47,20 @@ std::string InsideText(const Verdict& verdict) {
                      verdict.patience, verdict.outside, verdict.patience);
 }
 
+// " on rank 2", " on ranks 0, 2", " on all 8 ranks"; "": the log does not say.
+std::string RanksText(const Departure& one) {
+  constexpr std::size_t kMost = 8;
+  if (one.ranks.empty()) return "";
+  if (one.ranks.size() == 1) return fmt::format(" on rank {}", one.ranks.front());
+  if (one.ranks.size() == one.of_ranks) return fmt::format(" on all {} ranks", one.of_ranks);
+  const std::vector<int64_t> shown(one.ranks.begin(),
+                                   one.ranks.begin() + std::min(kMost, one.ranks.size()));
+  return fmt::format(" on ranks {}{}", fmt::join(shown, ", "),
+                     shown.size() < one.ranks.size()
+                         ? fmt::format(" and {} more", one.ranks.size() - shown.size())
+                         : "");
+}
+
 const char* SideText(Side side) {
   return side == Side::kSlower ? "slower" : side == Side::kFaster ? "faster" : "inside";
 }
@@ -53,10 +69,10 @@ const char* SideText(Side side) {
 
 std::string DepartureText(const Departure& one, const Expectation& expected) {
   if (one.memory) {
-    return fmt::format("memory outside since {}: {} {} at most, {} predicted (up to {})\n",
+    return fmt::format("memory outside since {}: {} {} at most{}, {} predicted (up to {})\n",
                        StepText(one), Format(Bytes(one.measured)),
-                       one.reserved ? "reserved" : "allocated", Format(Bytes(one.predicted)),
-                       Format(Bytes(one.bound)));
+                       one.reserved ? "reserved" : "allocated", RanksText(one),
+                       Format(Bytes(one.predicted)), Format(Bytes(one.bound)));
   }
   std::string text =
       one.mean ? fmt::format(
@@ -117,6 +133,7 @@ nlohmann::ordered_json DepartureJson(const Departure& one) {
                                  {one.memory ? "bound_bytes" : "bound_s", one.bound}};
   if (one.memory) {
     made["kind"] = one.reserved ? "reserved" : "allocated";
+    if (!one.ranks.empty()) made["ranks"] = one.ranks;
     return made;
   }
   made["fits"] = reasons;

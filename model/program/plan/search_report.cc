@@ -363,10 +363,14 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
   if (strategy.recompute != Recompute::kNone)
     text += fmt::format(" --recompute {}", RecomputeText(strategy.recompute));
   if (strategy.offload.on()) text += " --offload " + OffloadText(strategy.offload);
-  if (strategy.sequence_parallel) text += " --sequence-parallel on";
+  const FrameworkPreset& preset = FindFramework(job.request.framework);
+  if (strategy.sequence_parallel)
+    text += " --sequence-parallel on";
+  else if (preset.DefaultSequence(strategy.tp, strategy.pp))
+    text += " --sequence-parallel off";
   if (strategy.layout) {
     text += fmt::format(" --layout {}", exchange::ListText(*strategy.layout));
-  } else if (ChoosesShares(job.request.model, FindFramework(job.request.framework), strategy)) {
+  } else if (ChoosesShares(job.request.model, preset, strategy)) {
     std::vector<int> by_rule;  // without the flag, others would be chosen
     for (const LayerRange& range : BalanceLayers(job.request.model.layers, strategy))
       by_rule.push_back(static_cast<int>(range.count));

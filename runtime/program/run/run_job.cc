@@ -367,7 +367,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   std::vector<launch::HostSlots> hosts;
   if (flags->hostfile.given) {
     job.hostfile = flags->hostfile.text;
-    hosts = launch::ReadHostfile(job.hostfile);
+    hosts = launch::ReadHostfileOfMpirun(job.hostfile);
     if (ranks == 0) ranks = launch::SlotsOf(hosts);
   }
   if (flags->plan.given) {

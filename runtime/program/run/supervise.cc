@@ -157,7 +157,7 @@ class Supervisor {
   // The hosts to start on: those of the hostfile, as it stands now, that answer. False: there is none.
   bool FindHosts(bool after_loss) {
     if (job_.hostfile.empty()) return true;
-    hosts_ = launch::ReadHostfile(job_.hostfile);
+    hosts_ = launch::ReadHostfileOfMpirun(job_.hostfile);
     if (!watch_) return true;
     away_.clear();
     returning_.reset();

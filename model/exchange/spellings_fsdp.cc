@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the Trainer and Accelerate spell the strategies of both releases of FSDP.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "model/exchange/spellings.h"
+
+namespace orrery::exchange {
+namespace {
+
+Settings::iterator FindFsdp(Settings* settings, std::string_view key) {
+  return std::ranges::find(*settings, key, &Setting::key);
+}
+
+std::string UpperCase(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+// --fsdp "full_shard offload auto_wrap", or a list of these words
+void WordsOfTrainer(Settings* settings) {
+  std::vector<Setting> added;
+  const auto fsdp = FindFsdp(settings, "args.fsdp");
+  if (fsdp == settings->end() || !fsdp->unresolved.empty()) return;
+  if (fsdp->value.find("offload") != std::string::npos)
+    added.push_back({"fsdp_config.fsdp_offload_params", "true", fsdp->where, "", fsdp->flag});
+  constexpr std::pair<std::string_view, const char*> kWords[] = {
+      {"full_shard", "FULL_SHARD"},
+      {"shard_grad_op", "SHARD_GRAD_OP"},
+      {"hybrid_shard_zero2", "HYBRID_SHARD_ZERO2"},
+      {"hybrid_shard", "HYBRID_SHARD"},
+      {"no_shard", "NO_SHARD"}};
+  for (const auto& [word, name] : kWords) {
+    if (fsdp->value.find(word) == std::string::npos) continue;
+    Setting strategy{"fsdp_config.fsdp_sharding_strategy", name, fsdp->where, "", fsdp->flag};
+    *fsdp = std::move(strategy);
+    break;
+  }
+  std::ranges::move(added, std::back_inserter(*settings));
+}
+
+// Accelerate, utils/environment.py, str_to_bool; nullopt: no truth.
+std::optional<bool> Truth(const std::string& value) {
+  static constexpr std::string_view kTrue[] = {"Y", "YES", "T", "TRUE", "ON", "1"};
+  static constexpr std::string_view kFalse[] = {"N", "NO", "F", "FALSE", "OFF", "0"};
+  const auto is = [&](std::string_view word) { return UpperCase(value) == word; };
+  if (std::ranges::any_of(kTrue, is)) return true;
+  if (std::ranges::any_of(kFalse, is)) return false;
+  return std::nullopt;
+}
+
+// A strategy of FSDP 1 under FSDP 2's key. FSDP 1 prefers sharding_strategy, which `accelerate launch` always sets, to
+// FULL_SHARD where nobody says otherwise (16cb6eb8: utils/launch.py, prepare_multi_gpu_env; accelerator.py, prepare_model).
+void StrategyOfReshard(Settings* settings, Settings::iterator reshard,
+                       std::vector<std::string>* notes) {
+  const auto strategy = FindFsdp(settings, "fsdp_config.fsdp_sharding_strategy");
+  if (strategy != settings->end()) {
+    if (UpperCase(strategy->value) != reshard->value)
+      notes->push_back(fmt::format("{}: fsdp_sharding_strategy {} goes before {} of {}",
+                                   Place(strategy->where), strategy->value, reshard->value,
+                                   Place(reshard->where)));
+    settings->erase(reshard);
+    return;
+  }
+  if (reshard->value != "FULL_SHARD" && reshard->value != "1")
+    notes->push_back(
+        fmt::format("{}: {} is taken as fsdp_sharding_strategy; `accelerate launch` gives FSDP 1 "
+                    "FULL_SHARD unless that key says so, too",
+                    Place(reshard->where), reshard->value));
+  reshard->key = "fsdp_config.fsdp_sharding_strategy";
+}
+
+// Since 2025 one key holds the strategy of FSDP 1 and the truth of FSDP 2 (Accelerate, utils/dataclasses.py).
+void RespellReshard(Settings* settings, std::vector<std::string>* notes) {
+  static constexpr std::string_view kStrategies[] = {"FULL_SHARD",
+                                                     "SHARD_GRAD_OP",
+                                                     "NO_SHARD",
+                                                     "HYBRID_SHARD",
+                                                     "HYBRID_SHARD_ZERO2",
+                                                     "1",
+                                                     "2",
+                                                     "3",
+                                                     "4",
+                                                     "5"};
+  const auto reshard = FindFsdp(settings, "fsdp_config.fsdp_reshard_after_forward");
+  if (reshard == settings->end() || !reshard->unresolved.empty() || reshard->value == kAuto) return;
+  const auto version = FindFsdp(settings, "fsdp_config.fsdp_version");
+  const bool second = version != settings->end() && version->value == "2";
+  const std::string upper = UpperCase(reshard->value);
+  const auto truth = Truth(reshard->value);
+  if (!second && std::ranges::find(kStrategies, upper) != std::end(kStrategies)) {
+    reshard->value = upper;
+    StrategyOfReshard(settings, reshard, notes);
+  } else if (truth) {
+    reshard->value = *truth ? "true" : "false";
+  } else {
+    throw InputError({{reshard->where,
+                       fmt::format("fsdp_reshard_after_forward '{}' is no choice of FSDP {}",
+                                   reshard->value, second ? 2 : 1),
+                       second ? "true or false; names of strategies are those of fsdp_version 1"
+                              : "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, "
+                                "HYBRID_SHARD_ZERO2; true and false are those of fsdp_version 2"}});
+  }
+}
+
+}  // namespace
+
+void RespellFsdp(Settings* settings, std::vector<std::string>* notes) {
+  WordsOfTrainer(settings);
+  RespellReshard(settings, notes);
+}
+
+}  // namespace orrery::exchange
