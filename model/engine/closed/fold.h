@@ -380,8 +380,8 @@ class Fold : private LayerPrices {
     double seconds() const { return kernels + offload + gathers; }
   };
   bool StreamsUnit(const Stage& stage, std::size_t unit, std::size_t units) const;
-  HostUpdate UpdateOnHost(const Stage& stage, double kernels, double gathers) const;
-  double UpdateThroughHost(double parameters, double gathers, StepTime* time) const;
+  HostUpdate UpdateOnHost(const Stage& stage, double kernels, double gathers, double awaited) const;
+  double UpdateThroughHost(double parameters, const NextGathers& gathers, StepTime* time) const;
   struct MovingLayer {
     double forward = 0, backward = 0;  // seconds of its passes, gathers and scatters included
     double copy = 0;                   // of its activations, one way

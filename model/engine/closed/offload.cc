@@ -61,9 +61,10 @@ bool Fold::StreamsUnit(const Stage& stage, std::size_t unit, std::size_t units) 
   return outline_.gradients_on_host && !(outline_.ties_stages && table);
 }
 
-// `kernels`: of the whole update, were all states on the device; `gathers`: seconds of gathers behind it that the stage waits
-// for. Both run beside what goes through the host.
-Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double gathers) const {
+// `kernels`: of the whole update, were all states on the device; `gathers`: seconds of all gathers, of which the stage waits for
+// those of the first units (`awaited`) behind the update. Both run beside what goes through the host.
+Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double gathers,
+                                    double awaited) const {
   const std::vector<double> units = UnitsOn(stage);
   const std::vector<char> on_host = UnitsOnHost(units, outline_.states_on_host);
   const double parameters = std::max(1.0, std::accumulate(units.begin(), units.end(), 0.0));
@@ -80,7 +81,8 @@ Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double g
   double updated = 0;  // by kernels, so far
   for (std::size_t u = 0; u < units.size(); ++u) {
     const double share = units[u] / outline_.shards;
-    const double gather = units[u] / parameters * gathers;
+    const double gather = std::min(units[u] / parameters * gathers, awaited);
+    awaited -= gather;
     Chain& gathered = queues.back();
     if (on_host[u] == 0) {
       updated += kernels * units[u] / parameters;
@@ -104,7 +106,8 @@ Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double g
       before = queue;
     }
   }
-  const Chain& last = gathers > 0 && queues[3].end >= queues[2].end ? queues[3] : queues[2];
+  const Chain& last =
+      queues[3].gathers > 0 && queues[3].end >= queues[2].end ? queues[3] : queues[2];
   const double exposed = std::max(0.0, last.end - update.kernels);
   update.gathers = std::min(last.gathers, exposed);
   update.offload = exposed - update.gathers;

@@ -366,11 +366,12 @@ double Fold::KernelsOfUpdate(double parameters, double layers) const {
 }
 
 // Stages whose units on the host are others take longer or shorter. `parameters`: of the fullest, whose gathers take so long.
-double Fold::UpdateThroughHost(double parameters, double gathers, StepTime* time) const {
+double Fold::UpdateThroughHost(double parameters, const NextGathers& gathers,
+                               StepTime* time) const {
   const auto of = [&](const Stage& stage) {
-    const double trained = TrainedOn(stage);
-    return UpdateOnHost(stage, KernelsOfUpdate(trained, stage.layers),
-                        gathers * trained / std::max(1.0, parameters));
+    const double trained = TrainedOn(stage), share = trained / std::max(1.0, parameters);
+    return UpdateOnHost(stage, KernelsOfUpdate(trained, stage.layers), gathers.all * share,
+                        gathers.awaited * share);
   };
   const HostUpdate own = of(here_);
   double longest = own.seconds();
@@ -416,7 +417,7 @@ void Fold::AddUpdate(StepTime* time) const {
   double awaited_gather = gathers.awaited;
   time->host -= std::min(time->host, HostAhead(gathers.late, reduced.in_pass));
   if (outline_.states_on_host > 0) {  // gathers beside the next step go when all updates have ended
-    awaited_gather = UpdateThroughHost(parameters, awaited_gather, time);
+    awaited_gather = UpdateThroughHost(parameters, gathers, time);
   } else {
     time->optimizer = KernelsOfUpdate(parameters, stage_.layers);
   }
