@@ -116,7 +116,8 @@ double Evaluator::GroupBound(const Visit& visit, const Strategy& base) {
 // Recomputation only adds work, and of interleaved schedules the one with the most chunks has the least bubble.
 const std::vector<Evaluator::Sample>& Evaluator::SamplesOf(const Split& split) {
   const auto [known, fresh] = samples_.try_emplace({split.tp, split.pp, split.cp, split.data});
-  if (!fresh) return known->second;
+  std::vector<Sample>& samples = known->second;
+  if (!fresh) return samples;
   std::map<PipelineSchedule, int> most_chunks;
   for (const ScheduleChoice& choice : space_.Schedules(split.pp)) {
     int& most = most_chunks[choice.schedule];
@@ -127,13 +128,13 @@ const std::vector<Evaluator::Sample>& Evaluator::SamplesOf(const Split& split) {
     for (const auto& [schedule, chunks] : most_chunks) {
       base.schedule = schedule, base.vpp = chunks;
       ForKinds(shards, base, [&](const Strategy& s) {
-        known->second.push_back({s, KeyOf(request_.model, s)});
+        samples.push_back({s, KeyOf(request_.model, s)});
       });
     }
   }
   // Those of one table follow each other.
-  std::ranges::stable_sort(known->second, {}, &Sample::key);
-  return known->second;
+  std::ranges::stable_sort(samples, {}, &Sample::key);
+  return samples;
 }
 
 double Evaluator::Bound(const Split& split) {
