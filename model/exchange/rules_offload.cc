@@ -105,11 +105,12 @@ Cell DeepSpeedOffload() {
         Offload offload{share};
         offload.weights = settings.Peek(kWeights) == "cpu" && settings.Has(kWeights);
         if (offload.weights && share < 1)
-          throw InputError({{settings.Find(kRatio)->where,
-                             fmt::format("weights on the CPU beside a share of {:g} of the "
-                                         "optimizer's states are not modelled",
-                                         share),
-                             "ratio 1, or no offload_param"}});
+          throw InputError(
+              {{settings.Find(kRatio)->where,
+                fmt::format("weights on the CPU are modelled with all of the "
+                            "optimizer's states there, and the file moves {:g} of them",
+                            share),
+                "ratio 1, or no offload_param"}});
         return From(settings.Find(kDevice), OffloadText(offload));
       });
 }

@@ -380,7 +380,8 @@ TEST(Offload, WhatPlansDoNotModelHasItsLine) {
       "\"offload_param\": {\"device\": \"cpu\"},\n"
       "\"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": ";
   EXPECT_THAT(error("ds.json", states + "0.3}}}"),
-              AllOf(HasSubstr("ds.json:3:"), HasSubstr("share of 0.3 of the optimizer's states")));
+              AllOf(HasSubstr("ds.json:3:"),
+                    HasSubstr("optimizer's states there, and the file moves 0.3 of them")));
   EXPECT_EQ(error("ds.json", states + "1.0}}}"), "");
   const std::string fsdp =
       "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scripts and configurations in the styles of public repositories: launchers, the Trainer, old releases.
+// Scripts and configurations in the styles of public repositories: the Trainer, DeepSpeed, Megatron, torchtitan.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
-#include "model/exchange/import.h"
-#include "tests/exchange/exported.h"
+#include "tests/exchange/styles.h"
 
 namespace orrery::exchange::styles {
 namespace {
@@ -16,127 +13,6 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
-
-struct Named {
-  const char* name;
-  std::string text;
-};
-Imported Read(const std::vector<Named>& files, const Values& given = {}) {
-  std::vector<SourcePtr> sources;
-  for (const Named& file : files) sources.push_back(SourceOf(file.name, file.text));
-  return Import(sources, std::nullopt, given);
-}
-std::string Text(const Imported& imported, const char* field) {
-  const auto at = imported.values.find(field);
-  return at == imported.values.end() ? "" : at->second.text;
-}
-std::string Error(const std::vector<Named>& files, const Values& given = {}) {
-  return ErrorOf([&] { Read(files, given); });
-}
-Resolved Predict(const std::vector<Named>& files, std::vector<std::string> words) {
-  for (const Named& file : files) {
-    const std::string path = testing::TempDir() + "/" + file.name;
-    std::ofstream(path) << file.text;
-    words.insert(words.end(), {"--from", path});
-  }
-  return Resolve(words);
-}
-Values Flags(const std::vector<std::pair<const char*, const char*>>& flags) {
-  Values values;
-  for (const auto& [field, text] : flags)
-    values.emplace(field, Value{text, {SourceOf("command line", text), 1, 1}, field});
-  return values;
-}
-
-constexpr const char* kGpt =
-    "pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
-    "--max-position-embeddings 1024 --micro-batch-size 4 --global-batch-size 128 ";
-
-// --- launchers
-
-TEST(ImportLaunchers, OptionsOfTorchrunMayHoldTheirValues) {
-  const Imported read =
-      Read({{"x.sh", std::string("torchrun --standalone --nnodes=2 --nproc_per_node=8 ") + kGpt}});
-  EXPECT_EQ(Text(read, "nodes"), "2");
-  EXPECT_EQ(Text(read, "gpus_per_node"), "8");
-  EXPECT_EQ(Text(read, "micro_batch"), "4");
-}
-
-TEST(ImportLaunchers, ProgramsAreModules) {
-  const auto settings = [](const std::string& command) {
-    const Imported read = Read({{"x.sh", "torchrun --nnodes 1 --nproc-per-node 8 " + command}});
-    return Text(read, "micro_batch");
-  };
-  EXPECT_EQ(settings("-m recipes.finetune --per_device_train_batch_size 4"), "4");
-  EXPECT_EQ(settings("train.py -m base --per_device_train_batch_size 4"), "4");
-}
-
-TEST(ImportLaunchers, MpirunCountsRanks) {
-  const auto nodes = [](const std::string& front) {
-    const Imported read = Read({{"x.sh", front + " python " + kGpt}});
-    return Text(read, "nodes") + "x" + Text(read, "gpus_per_node");
-  };
-  EXPECT_EQ(nodes("mpirun -np 16 -N 8 -x PATH"), "2x8");
-  EXPECT_EQ(nodes("mpirun -np 16 --map-by ppr:4:node --bind-to none"), "4x4");
-  EXPECT_EQ(nodes("mpirun -H a:8,b:8 -np 16 --allow-run-as-root"), "2x8");
-  EXPECT_EQ(nodes("mpiexec -n 32 -ppn 8"), "4x8");
-  const Imported all = Read({{"x.sh", std::string("mpirun -np 8 python ") + kGpt}});
-  EXPECT_EQ(Text(all, "dp"), "8");
-  EXPECT_THAT(all.notes, Contains(HasSubstr("how many GPUs a node has is not said")));
-}
-
-TEST(ImportLaunchers, SrunStartsAShellWithTheCommand) {
-  for (const char* shell : {"bash -c", "sh -c", "/bin/bash -lc"}) {
-    const Imported read = Read(
-        {{"x.sbatch", fmt::format("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\n"
-                                  "MASTER=$(scontrol show hostnames | head -1)\n"
-                                  "srun --label {} \"torchrun --nnodes $SLURM_NNODES --node-rank "
-                                  "\\$SLURM_PROCID --master-addr $MASTER {}\"\n",
-                                  shell, kGpt)}});
-    EXPECT_EQ(Text(read, "nodes"), "4") << shell;
-    EXPECT_EQ(Text(read, "gpus_per_node"), "8");
-    EXPECT_EQ(Text(read, "global_batch"), "128");
-  }
-  const Imported tasks =
-      Read({{"x.sh", std::string("srun -N2 --ntasks-per-node=8 python ") + kGpt}});
-  EXPECT_EQ(Text(tasks, "nodes") + "x" + Text(tasks, "gpus_per_node"), "2x8");
-}
-
-TEST(ImportLaunchers, WhatABranchSetsIsNamed) {
-  const std::string script = std::string(
-                                 "if [ -n \"$FULL\" ]; then\n  EXTRA=\"--recompute-granularity "
-                                 "full\"\nfi\ntorchrun --nnodes 1 --nproc-per-node 8 ") +
-                             kGpt + "--bf16 $EXTRA $MORE\n";
-  const Imported read = Read({{"x.sh", script}});
-  EXPECT_EQ(Text(read, "precision"), "bf16");
-  EXPECT_EQ(Text(read, "recompute"), "none");
-  EXPECT_THAT(read.notes,
-              AllOf(Contains(HasSubstr("EXTRA is set in a branch: what it holds is not read")),
-                    Contains(HasSubstr("$MORE is not set in this file: taken as empty"))));
-  const Imported nodes =
-      Read({{"x.sh", std::string("case $1 in a) NNODES=4 ;; esac\npython ") + kGpt}});
-  ASSERT_TRUE(nodes.no_nodes);
-  EXPECT_EQ(nodes.no_nodes->unresolved, "NNODES is set in a branch");
-}
-
-TEST(ImportLaunchers, APlacementComesBackFromTheJob) {
-  const Resolved placed =
-      Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "4", "--tp", "8",
-               "--placement", "tp-cp-dp-pp:2,0,1,3", "--framework", "megatron"});
-  for (const char* name : {"torchrun", "mpirun", "slurm", "pbs"}) {
-    Bundle bundle = MakeBundle(CaseOf(placed), kMegatron);
-    bundle.name = "job";
-    std::vector<std::string> words = {"--topology", "dgx-h100"};
-    for (const Launcher& launcher : Launchers()) {
-      if (launcher.name != std::string(name)) continue;
-      for (const std::string& path : Write(launcher.files(bundle, TargetFiles(bundle))))
-        words.insert(words.end(), {"--from", path});
-    }
-    const Resolved back = Resolve(words);
-    ASSERT_TRUE(back.strategy.placement != nullptr) << name;
-    EXPECT_EQ(back.strategy.placement->nodes, placed.strategy.placement->nodes) << name;
-  }
-}
 
 // --- DeepSpeed and the Trainer
 
