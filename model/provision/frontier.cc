@@ -36,6 +36,7 @@ struct Found {
   std::optional<FastestLayouts::Found> best;
   std::vector<Row> rows;
   bool below_bound = false;
+  bool none_below = false;  // what it was asked to be below
 };
 
 class FrontierSearch {
@@ -52,6 +53,7 @@ class FrontierSearch {
                    ? question.threads
                    : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
     shapes_.resize(static_cast<std::size_t>(threads_));
+    least_ratios_.assign(sites.size(), 1.0);
     MakeLayouts();
     result_.bounds.resize(quotes.size());
     result_.no_layout.resize(quotes.size());
@@ -69,7 +71,7 @@ class FrontierSearch {
       DrawFrontier(&result_);
       Simulate();
       frontier_ = {};
-      for (const Row& row : result_.rows) frontier_.Add(PointOf(row));
+      for (const Row& row : result_.rows) frontier_.Add(SurelyAt(row));
     }
     Finish();
     return std::move(result_);
@@ -135,7 +137,23 @@ class FrontierSearch {
     result_.units = static_cast<int64_t>(units_.size());
   }
 
-  bool RuledOut(const Unit& unit) { return !question_.every && bounds_.Beaten(unit, frontier_); }
+  // A closed form may be as much off the simulated time in either direction (calib/ACCURACY.md says by how much they differ).
+  static constexpr double kApart = 1.02;
+
+  // The least that simulation makes of a closed form: where a site's network says more, so do its other rows, and up to 0.3 % seen
+  // beyond it.
+  double GainOf(std::size_t site) const { return std::min(1 / kApart, least_ratios_[site] / 1.01); }
+
+  // What rules others out: as long as it is not simulated it may take longer.
+  Point SurelyAt(const Row& row) const {
+    const auto [time, cost] = PointOf(row);
+    const double longer = row.candidate.settled() || question_.simulation_effort <= 0 ? 1 : kApart;
+    return {time * longer, cost * longer};
+  }
+
+  bool RuledOut(const Unit& unit) {
+    return !question_.every && bounds_.Beaten(unit, frontier_, GainOf(unit.site));
+  }
 
   std::vector<Unit> Pending() const {
     std::vector<Unit> pending;
@@ -145,14 +163,22 @@ class FrontierSearch {
     return pending;
   }
 
+  // Of those that bounds do not rule out. A layout that is fast enough for the frontier is looked for first: to see that there is
+  // none takes a fraction of the time of finding the fastest.
   void Evaluate(const std::vector<Unit>& units) {
     for (std::size_t next = 0; next < units.size();) {
       std::vector<const Unit*> wave;
+      std::vector<double> below;
       for (; next < units.size() && wave.size() < kWave; ++next) {
-        if (!RuledOut(units[next])) wave.push_back(&units[next]);
+        const Unit& unit = units[next];
+        if (RuledOut(unit)) continue;
+        wave.push_back(&unit);
+        below.push_back(question_.every
+                            ? kInfinity
+                            : bounds_.SecondsToReach(unit, frontier_, GainOf(unit.site)));
       }
       Say("looking for layouts", static_cast<double>(next) / static_cast<double>(units.size()));
-      EvaluateWave(wave);
+      EvaluateWave(wave, below);
     }
   }
 
@@ -176,11 +202,17 @@ class FrontierSearch {
     return found;
   }
 
-  void EvaluateWave(const std::vector<const Unit*>& wave) {
+  // Those that have a layout with fewer seconds for a sequence; of the others that is a bound from then on.
+  void EvaluateWave(const std::vector<const Unit*>& wave, const std::vector<double>& below) {
     std::vector<Found> found = OnUnits<Found>(
         wave.size(), [&](std::size_t i) { return wave[i]->nodes; },
-        [&](std::size_t i, std::size_t thread) { return Best(*wave[i], thread); });
-    for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], std::move(found[i]));
+        [&](std::size_t i, std::size_t thread) { return Best(*wave[i], below[i], thread); });
+    for (std::size_t i = 0; i < wave.size(); ++i) {
+      if (found[i].none_below)
+        bounds_.SetNoneBelow(*wave[i], below[i]);
+      else
+        Take(*wave[i], std::move(found[i]));
+    }
   }
 
   // Splits that were looked at for layouts.
@@ -216,51 +248,33 @@ class FrontierSearch {
       const int64_t before = Looked();
       Say("comparing the other offers", static_cast<double>(done_.size() + bounds_.closed()) /
                                             static_cast<double>(units_.size()));
-      EvaluateWave(CheaperOnes({wave.begin(), wave.end()}, cheapest));
+      std::vector<double> below;
+      for (const Unit* unit : wave) below.push_back(bounds_.SecondsToBeat(*unit, cheapest));
+      EvaluateWave({wave.begin(), wave.end()}, below);
       compared_ += Looked() - before;
     }
   }
 
-  // Those with a layout that may be cheaper than what is known of an offer. To see that there is none takes less time than to
-  // find the fastest; it is kept as a bound.
-  std::vector<const Unit*> CheaperOnes(const std::vector<const Unit*>& units,
-                                       const std::vector<Price>& cheapest) {
-    std::vector<double> below;
-    for (const Unit* unit : units) below.push_back(bounds_.SecondsToBeat(*unit, cheapest));
-    const std::vector<char> any = OnUnits<char>(
-        units.size(), [&](std::size_t i) { return units[i]->nodes; },
-        [&](std::size_t i, std::size_t thread) {
-          return below[i] == kInfinity || AnyBelow(*units[i], below[i], thread);
-        });
-    std::vector<const Unit*> cheaper;
-    for (std::size_t i = 0; i < units.size(); ++i) {
-      if (any[i])
-        cheaper.push_back(units[i]);
-      else
-        bounds_.SetNoneBelow(*units[i], below[i]);
-    }
-    return cheaper;
-  }
-
-  bool AnyBelow(const Unit& unit, double below, std::size_t thread) {
-    return std::ranges::any_of(SearchedBatches(question_, sites_[unit.site]),
-                               [&](const BatchSpan& batches) {
-                                 const auto found = FindOn(unit, batches, thread, below);
-                                 return found && found->seconds < below;
-                               });
-  }
-
   std::optional<FastestLayouts::Found> FindOn(const Unit& unit, const BatchSpan& batches,
-                                              std::size_t thread, double below = kInfinity) {
+                                              std::size_t thread, double below) {
     return layouts_[unit.site]->Find(unit.nodes, batches, &shapes_[thread][kinds_[unit.site]],
                                      SearchInput(question_.conditions).reader, below);
   }
 
-  Found Best(const Unit& unit, std::size_t thread) {
+  // Nothing where no layout takes fewer seconds for a sequence than `below`.
+  Found Best(const Unit& unit, double below, std::size_t thread) {
     Found found;
     double least = kInfinity;
-    for (const BatchSpan& batches : SearchedBatches(question_, sites_[unit.site])) {
-      auto best = FindOn(unit, batches, thread);
+    const std::vector<BatchSpan> spans = SearchedBatches(question_, sites_[unit.site]);
+    std::vector<std::optional<FastestLayouts::Found>> of_spans;
+    for (const BatchSpan& batches : spans) of_spans.push_back(FindOn(unit, batches, thread, below));
+    const bool any = std::ranges::any_of(of_spans, [](const auto& of) { return of.has_value(); });
+    found.none_below = !any && below < kInfinity;
+    if (!any) return found;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      std::optional<FastestLayouts::Found>& best = of_spans[i];
+      // A larger batch has fewer steps for the same sequences, but whole ones: all are compared.
+      if (!best && below < kInfinity) best = FindOn(unit, spans[i], thread, kInfinity);
       if (!best) continue;
       if (const double seconds = RunSeconds(question_, *best); seconds < least) {
         least = seconds;
@@ -294,7 +308,7 @@ class FrontierSearch {
         if (!fresh && row.run.goodput > best->second.goodput) best->second = row.run;
         continue;
       }
-      frontier_.Add(PointOf(row));
+      frontier_.Add(SurelyAt(row));
       result_.rows.push_back(std::move(row));
     }
   }
@@ -343,28 +357,24 @@ class FrontierSearch {
   }
 
   // By site, the least of simulated to closed form so far: engines differ by a site's network more than from row to row.
-  std::vector<double> LeastRatios() const {
-    std::vector<double> ratios(sites_.size(), 1.0);
+  void FindLeastRatios() {
     for (const Row& row : result_.rows) {
       if (!row.candidate.simulated) continue;
-      double& least = ratios[row.site];
+      double& least = least_ratios_[row.site];
       least = std::min(least, row.candidate.time.total / row.candidate.ClosedForm().total);
     }
-    return ratios;
   }
 
-  // Rows of the frontier, and those behind it by no more than what simulation and layers moved between more layouts than Find()
-  // looks at make of a step: what the site's other rows gained, and up to 0.3 % seen beyond it. Those that may be an answer go first.
-  std::vector<std::size_t> ToSimulate() const {
-    constexpr double kBehind = 1.01;  // of time and cost
-    const std::vector<double> ratios = LeastRatios();
+  // Rows of the frontier, and those that may come to lie on it. Those that may be an answer go first.
+  std::vector<std::size_t> ToSimulate() {
+    FindLeastRatios();
     Frontier frontier;
-    for (const std::size_t i : result_.frontier) frontier.Add(PointOf(result_.rows[i]));
+    for (const std::size_t i : result_.frontier) frontier.Add(SurelyAt(result_.rows[i]));
     std::vector<std::size_t> rows = result_.frontier;
     for (std::size_t i = 0; i < result_.rows.size(); ++i) {
       const Row& row = result_.rows[i];
       if (row.candidate.settled()) continue;
-      const double gain = ratios[row.site] / kBehind;
+      const double gain = GainOf(row.site);
       const auto [time, cost] = PointOf(row);
       if (!frontier.Dominates({time * gain, cost * gain})) rows.push_back(i);
     }
@@ -466,6 +476,7 @@ class FrontierSearch {
   std::vector<std::string> kinds_;                         // by site
   std::vector<std::unique_ptr<FastestLayouts>> layouts_;   // by site
   UnitBounds bounds_;
+  std::vector<double> least_ratios_;  // by site
   std::vector<Unit> units_;
   std::set<std::pair<std::size_t, int64_t>> done_;
   std::set<std::size_t> contradicted_;

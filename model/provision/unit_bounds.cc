@@ -6,6 +6,15 @@
 #include <cmath>
 
 namespace orrery {
+namespace {
+
+bool AllBeaten(const std::vector<LeastRun>& runs, const Frontier& frontier, double gain) {
+  return std::ranges::all_of(runs, [&](const LeastRun& least) {
+    return frontier.Dominates({least.time.value * gain, least.cost.value * gain});
+  });
+}
+
+}  // namespace
 
 double UnitBounds::Seconds(const Unit& unit) const {
   const Site& site = sites_[unit.site];
@@ -30,27 +39,37 @@ const std::vector<LeastRun>& UnitBounds::RunsOf(const Unit& unit, std::size_t qu
   return known.runs;
 }
 
-bool UnitBounds::Beaten(const Unit& unit, const Frontier& frontier) {
-  return std::ranges::all_of(unit.quotes, [&](std::size_t q) {
-    return std::ranges::all_of(RunsOf(unit, q), [&](const LeastRun& least) {
-      return frontier.Dominates({least.time.value, least.cost.value});
-    });
+bool UnitBounds::Beaten(const Unit& unit, const Frontier& frontier, double gain) {
+  return std::ranges::all_of(
+      unit.quotes, [&](std::size_t q) { return AllBeaten(RunsOf(unit, q), frontier, gain); });
+}
+
+double UnitBounds::SecondsToReach(const Unit& unit, const Frontier& frontier, double gain) const {
+  return SecondsUntil(unit, [&](std::size_t, const std::vector<LeastRun>& runs) {
+    return !AllBeaten(runs, frontier, gain);
   });
 }
 
 double UnitBounds::SecondsToBeat(const Unit& unit, const std::vector<Price>& cheapest) const {
+  return SecondsUntil(unit, [&](std::size_t q, const std::vector<LeastRun>& runs) {
+    return LeastPrice(question_, runs) < cheapest[q];
+  });
+}
+
+double UnitBounds::SecondsUntil(
+    const Unit& unit,
+    const std::function<bool(std::size_t, const std::vector<LeastRun>&)>& matter) const {
   constexpr double kNear = 1.002, kFar = 1e3;  // ratios
-  const auto cheaper = [&](double seconds) {
-    return std::ranges::any_of(unit.quotes, [&](std::size_t q) {
-      return LeastPrice(question_, RunsAt(unit, q, seconds)) < cheapest[q];
-    });
+  const auto any = [&](double seconds) {
+    return std::ranges::any_of(unit.quotes,
+                               [&](std::size_t q) { return matter(q, RunsAt(unit, q, seconds)); });
   };
   const double least = Seconds(unit);
-  if (least <= 0 || cheaper(least * kFar)) return std::numeric_limits<double>::infinity();
+  if (least <= 0 || any(least * kFar)) return std::numeric_limits<double>::infinity();
   double low = 1, high = kFar;
   while (high > low * kNear) {
     const double middle = std::sqrt(low * high);
-    (cheaper(least * middle) ? low : high) = middle;
+    (any(least * middle) ? low : high) = middle;
   }
   return least * high;
 }

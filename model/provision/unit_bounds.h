@@ -3,6 +3,7 @@
 // in vain.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <map>
 #include <utility>
@@ -40,14 +41,20 @@ class UnitBounds {
 
   // The least runs of a quote on a unit, by number of spares.
   const std::vector<LeastRun>& RunsOf(const Unit& unit, std::size_t quote);
-  // Of all its quotes some known run is at least as good in both.
-  bool Beaten(const Unit& unit, const Frontier& frontier);
+  // Of all its quotes some known run is at least as good in both, even where the unit takes only `gain` of what the bounds say.
+  bool Beaten(const Unit& unit, const Frontier& frontier, double gain);
+  // Seconds of a sequence from which on that is so; infinity: it never is.
+  double SecondsToReach(const Unit& unit, const Frontier& frontier, double gain) const;
   // Seconds of a sequence from which on no run of the unit is cheaper than what is known of its quotes (`cheapest`, by quote);
   // infinity: nothing is.
   double SecondsToBeat(const Unit& unit, const std::vector<Price>& cheapest) const;
 
  private:
   double Seconds(const Unit& unit) const;  // of a sequence
+  // From which on no quote of the unit has runs that `matter`; none that is slower may.
+  double SecondsUntil(
+      const Unit& unit,
+      const std::function<bool(std::size_t quote, const std::vector<LeastRun>&)>& matter) const;
   std::vector<LeastRun> RunsAt(const Unit& unit, std::size_t quote, double seconds) const;
 
   const Question& question_;

@@ -24,6 +24,15 @@ constexpr double kMoves = 1.02;
 constexpr std::size_t kSimulated = 3;
 constexpr double kEnginesApart = 1.01;
 
+// The margin that a long run wants.
+bool Keeps(const Candidate& candidate) {
+  return candidate.memory->fits && !candidate.memory->nearly_full;
+}
+
+std::string NameOf(const Entry& entry, const Split& split) {
+  return DescribeLayout(entry.strategy, split.micro_batches);
+}
+
 }  // namespace
 
 // What feeds the replicas of a layout.
@@ -154,10 +163,9 @@ std::optional<FastestLayouts::Found> FastestLayouts::FindAmong(int64_t nodes,
   Evaluator evaluator(request_, preset_, limits_, found.job, *memory_, shapes);
   const double fits_in = limits_.WithMargin().value;
   const Queue all(request_, preset_, batches, readers, fits_in, &found.job, &evaluator);
+  if (below < kInfinity && !AnyBelow(all, fits_in, readers, below, &evaluator, &found))
+    return std::nullopt;
   std::map<std::string, bool> fits;  // exactly, of what is within the margin by its bound
-  const auto name = [](const Entry& entry, const Split& split) {
-    return DescribeLayout(entry.strategy, split.micro_batches);
-  };
   // The exact memory is asked for at the end, of the fastest alone. Where that does not fit, there may be many more such: a
   // second time through it is asked for before anything is ruled out.
   for (const bool exactly : {false, true}) {
@@ -165,20 +173,18 @@ std::optional<FastestLayouts::Found> FastestLayouts::FindAmong(int64_t nodes,
     std::vector<Known> fastest;  // in turn
     EvaluateOptions options;
     options.fits_in = fits_in;
-    options.any_shares_below = below;
-    double least = below * (request_.shares ? kNear : 1);  // known
+    double least = kInfinity;  // known
     Queue queue = all;
-    for (int64_t i = 0; queue.Least() < std::min(least, below); ++i) {
+    for (int64_t i = 0; queue.Least() < least; ++i) {
       const Split split = queue.Next();
-      options.below = split.pp == 1 ? std::min(least, below) : least;  // without stages none move
+      options.below = least;
       const auto taken = [&](const Entry& entry) {
         const double value = std::max(entry.rank.value, queue.Fed(split));
         if (value >= options.below) return true;  // so are those behind it
-        const auto known = fits.find(name(entry, split));
+        const auto known = fits.find(NameOf(entry, split));
         if (known == fits.end() && exactly) {
-          const Candidate candidate = Complete(found.job, entry);
-          if (!candidate.memory->fits || candidate.memory->nearly_full)
-            return fits[name(entry, split)] = false;
+          if (!Keeps(Complete(found.job, entry, &evaluator)))
+            return fits[NameOf(entry, split)] = false;
         } else if (known != fits.end() && !known->second) {
           return false;
         }
@@ -186,20 +192,15 @@ std::optional<FastestLayouts::Found> FastestLayouts::FindAmong(int64_t nodes,
         fastest.push_back({entry, split});
         return true;
       };
-      for (options.keep = 1;; options.keep *= 2) {
-        ++looked_;
-        const SplitResult result = evaluator.Run(split, i, options);
-        if (std::ranges::any_of(result.best, taken) || result.best.size() < options.keep) break;
-      }
+      RunUntil(taken, split, i, &options, &evaluator);
     }
     if (!best) return std::nullopt;
     found.job.work.global_batch = best->split.global_batch();
     found.seconds = least;
-    found.candidate = Complete(found.job, best->entry);
-    if (found.candidate.memory->fits && !found.candidate.memory->nearly_full) {
-      // With `below` those are missing that cannot be below it; none must go for another in their place.
-      const std::size_t last = below < kInfinity ? fastest.size() : 3;
-      fastest.erase(fastest.begin(), fastest.end() - std::min(last, fastest.size()));
+    found.candidate = Complete(found.job, best->entry, &evaluator);
+    if (Keeps(found.candidate)) {
+      constexpr std::size_t kLast = 3;
+      fastest.erase(fastest.begin(), fastest.end() - std::min(kLast, fastest.size()));
       if (request_.shares) {
         if (evaluator.predictor().narrow())
           AddNearOnes(all, fits_in, found.seconds, &evaluator, &fastest);
@@ -208,9 +209,50 @@ std::optional<FastestLayouts::Found> FastestLayouts::FindAmong(int64_t nodes,
       }
       return found;
     }
-    fits[name(best->entry, best->split)] = false;
+    fits[NameOf(best->entry, best->split)] = false;
   }
   ORRERY_CHECK(false, "a layout fits exactly and does not");
+}
+
+// More of a split's strategies each time, until one is taken or there are none.
+void FastestLayouts::RunUntil(const std::function<bool(const Entry&)>& taken, const Split& split,
+                              int64_t index, EvaluateOptions* options, Evaluator* evaluator) const {
+  for (options->keep = 1;; options->keep *= 2) {
+    ++looked_;
+    const SplitResult result = evaluator->Run(split, index, *options);
+    if (std::ranges::any_of(result.best, taken) || result.best.size() < options->keep) return;
+  }
+}
+
+// Some layout takes fewer seconds per sequence: the first that is met will do. Where none is without layers moved, those that were the
+// fastest on the way are moved.
+bool FastestLayouts::AnyBelow(const Queue& all, double fits_in, const Readers& readers,
+                              double below, Evaluator* evaluator, Found* found) const {
+  std::vector<Known> near;
+  EvaluateOptions options;
+  options.fits_in = fits_in;
+  options.any_shares_below = below;
+  double least = below * (request_.shares ? kNear : 1);
+  bool any = false;
+  Queue queue = all;
+  for (int64_t i = 0; !any && queue.Least() < below; ++i) {
+    const Split split = queue.Next();
+    options.below = split.pp == 1 ? below : least;  // without stages none move
+    const auto taken = [&](const Entry& entry) {
+      const double value = std::max(entry.rank.value, queue.Fed(split));
+      if (value >= options.below) return true;
+      if (value < below) return any = Keeps(Complete(found->job, entry, evaluator));
+      least = options.below = value;
+      near.push_back({entry, split});
+      return true;
+    };
+    RunUntil(taken, split, i, &options, evaluator);
+  }
+  if (any || near.empty() || !request_.shares) return any;
+  if (evaluator->predictor().narrow()) AddNearOnes(all, fits_in, below, evaluator, &near);
+  found->seconds = below;
+  MoveLayers(near, readers.most < kInfinity ? Readers{} : readers, evaluator, found);
+  return found->seconds < below;
 }
 
 // What narrow uplinks cost is in no lower bound, and moving layers saves much of it: there each split that may be faster so is
@@ -253,8 +295,8 @@ void FastestLayouts::MoveLayers(const std::vector<Known>& near, const Readers& r
   }
   take(best ? best->split.global_batch() : batch);
   if (!best) return;
-  Candidate candidate = Complete(found->job, best->entry);
-  if (!candidate.memory->fits || candidate.memory->nearly_full) return take(batch);
+  Candidate candidate = Complete(found->job, best->entry, evaluator);
+  if (!Keeps(candidate)) return take(batch);
   found->candidate = std::move(candidate);
   found->seconds = below;
 }
@@ -286,9 +328,8 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
   for (const Entry& entry : entries) {
     if (rivals.size() == most) break;
     if (DescribeLayout(entry.strategy) == own) continue;
-    Candidate candidate = Complete(job, entry);
-    if (candidate.memory->fits && !candidate.memory->nearly_full)
-      rivals.push_back(std::move(candidate));
+    Candidate candidate = Complete(job, entry, &evaluator);
+    if (Keeps(candidate)) rivals.push_back(std::move(candidate));
   }
   return rivals;
 }
@@ -340,8 +381,9 @@ double FastestLayouts::Settle(Found* found, ShapeCache* shapes, double reader,
   return effort;
 }
 
-Candidate FastestLayouts::Complete(const Job& job, const Entry& entry) const {
-  StepPredictor predictor(job);
+Candidate FastestLayouts::Complete(const Job& job, const Entry& entry, Evaluator* evaluator) const {
+  StepPredictor& predictor = evaluator->predictor();
+  predictor.SetGlobalBatch(job.work.global_batch);
   Candidate candidate{
       PredictionOf(job, entry.strategy, std::get<StepTime>(predictor.Predict(entry.strategy)))};
   candidate.memory_bound = MemoryBoundOf(job, entry.strategy, memory_.get()).total;

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -37,7 +38,7 @@ class FastestLayouts {
   // nullopt: no layout is legal and fits with the margin.
   // `reader`: tokens/s that the input of each replica delivers; a layout takes at least as long as its replicas are fed.
   // 0: no limit; of layouts that wait for it equally long the one that computes least. `below`: seconds per sequence; where no
-  // layout takes less, nullopt or one that takes more, in less time than finding the fastest.
+  // layout takes less, nullopt in less time than finding the fastest.
   // Throws InputError: the topology does not have that many nodes.
   std::optional<Found> Find(int64_t nodes, const BatchSpan& batches, ShapeCache* shapes,
                             double reader = 0,
@@ -64,12 +65,16 @@ class FastestLayouts {
   int64_t looked() const { return looked_; }
 
  private:
-  Candidate Complete(const Job& job, const Entry& entry) const;
+  Candidate Complete(const Job& job, const Entry& entry, Evaluator* evaluator) const;
   class Queue;
   struct Known;
   struct Readers;
   std::optional<Found> FindAmong(int64_t nodes, const BatchSpan& batches, ShapeCache* shapes,
                                  const Readers& readers, double below) const;
+  void RunUntil(const std::function<bool(const Entry&)>& taken, const Split& split, int64_t index,
+                EvaluateOptions* options, Evaluator* evaluator) const;
+  bool AnyBelow(const Queue& all, double fits_in, const Readers& readers, double below,
+                Evaluator* evaluator, Found* found) const;
   void AddNearOnes(Queue queue, double fits_in, double below, Evaluator* evaluator,
                    std::vector<Known>* near) const;
   // At the nodes and batch of `found` what fits with the margin and takes fewer seconds per sequence in closed form, with its
