@@ -158,6 +158,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   out.gathers_boundary = micro_batch.gathers_boundary;
   out.context = micro_batch.context;
   out.ring = micro_batch.ring;
+  MicroBatchOps::ForEach(out, [at = 0](ShapedOp& op) mutable { op.index = at++; });
   return out;
 }
 

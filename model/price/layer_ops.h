@@ -43,6 +43,17 @@ struct MicroBatchOps {
   int table_ranks = 1, head_ranks = 1;  // that share the token table, the output matrix
   MicroBatchPlan::Span context, ring;
   UpdateShape matrix_update;  // of one layer, whole: what an optimizer computes on its matrices
+
+  // `visit(op)` for each of them but the update's.
+  template <class Ops, class Visit>
+  static void ForEach(Ops& ops, Visit visit) {
+    const auto of = [&](auto& segment) {
+      for (auto* list : {&segment.forward, &segment.recompute, &segment.backward, &segment.setup})
+        for (auto& op : *list) visit(op);
+    };
+    of(ops.embedding), of(ops.head);
+    for (auto& kind : ops.layers) of(kind.ops);
+  }
 };
 
 // Refusal: as LowerMicroBatch().

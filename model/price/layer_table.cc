@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/arch/parameters.h"
+#include "model/base/check.h"
 #include "model/collectives/group_shapes.h"
 #include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
@@ -305,8 +306,9 @@ void CostMatrices(const std::vector<ir::UnitMatrix>& matrices, const OpPrices& p
 }
 
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
-                      const CostSetting& setting, const GroupShape& shape) {
-  const OpPrices prices(setting, work.precision);
+                      const CostSetting& setting, const GroupShape& shape,
+                      const std::vector<double>* kernels) {
+  const OpPrices prices(setting, work.precision, kernels);
   const LayerMessages messages(ops, setting, shape);
   const SegmentCosting costing{prices, messages};
   LayerTable table;
@@ -353,11 +355,28 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
 
 }  // namespace
 
+const std::vector<double>& KnownKernels::Of(const MicroBatchKey& key, const MicroBatchOps& ops,
+                                            const CostSetting& setting, Precision precision) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (const auto known = kernels_.find(key); known != kernels_.end()) return known->second;
+  }
+  const OpPrices prices(setting, precision);
+  std::vector<double> seconds;
+  MicroBatchOps::ForEach(ops, [&](const ShapedOp& op) {
+    ORRERY_CHECK(op.index == static_cast<int>(seconds.size()), "op {} of {}", op.index,
+                 seconds.size());
+    seconds.push_back(prices.AtFullPace(op));
+  });
+  const std::scoped_lock lock(mutex_);
+  return kernels_.try_emplace(key, std::move(seconds)).first->second;
+}
+
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
-                      const CostSetting& setting) {
+                      const CostSetting& setting, const std::vector<double>* kernels) {
   const int local = setting.cluster->domain_gpus();
   const auto of_shape = [&](const GroupShape& shape) {
-    return CostLayers(ops, model, work, setting, shape);
+    return CostLayers(ops, model, work, setting, shape, kernels);
   };
   if (LieAlike(ops.layer_ranks, 1, local)) return of_shape(ShapeOfAxis(ops.layer_ranks, 1, local));
   const int64_t ranks = setting.cluster->ranks();

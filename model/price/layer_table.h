@@ -4,7 +4,9 @@
 // Built once per MicroBatchKey; the closed form then only adds and multiplies. The host that issues kernels runs beside the device.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "model/price/layer_ops.h"
@@ -130,8 +132,21 @@ struct LayerTable {
   double TrainedOfEnds(double parameters) const { return frozen ? 0.0 : parameters; }
 };
 
-// Throws nothing.
+// Seconds of the kernels of micro-batches by ShapedOp::index, on one GPU under one framework: what is the same on any number of
+// nodes. Safe for concurrent use.
+class KnownKernels {
+ public:
+  // Found, or priced; stays where it is.
+  const std::vector<double>& Of(const MicroBatchKey& key, const MicroBatchOps& ops,
+                                const CostSetting& setting, Precision precision);
+
+ private:
+  std::mutex mutex_;
+  std::map<MicroBatchKey, std::vector<double>> kernels_;
+};
+
+// `kernels`: of KnownKernels; null: not known. Throws nothing.
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
-                      const CostSetting& setting);
+                      const CostSetting& setting, const std::vector<double>* kernels = nullptr);
 
 }  // namespace orrery

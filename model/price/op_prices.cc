@@ -27,7 +27,8 @@ double StragglerFactor(const FrameworkProfile& framework, int64_t nodes) {
 
 }  // namespace
 
-OpPrices::OpPrices(const CostSetting& setting, Precision precision)
+OpPrices::OpPrices(const CostSetting& setting, Precision precision,
+                   const std::vector<double>* kernels)
     : cost_(*setting.gpu, *setting.framework, precision),
       framework_(setting.framework),
       host_(setting),
@@ -37,7 +38,8 @@ OpPrices::OpPrices(const CostSetting& setting, Precision precision)
       cast_bytes_(framework_->preset->autocast &&
                           (precision == Precision::kFp16 || precision == Precision::kBf16)
                       ? framework_->autocast_traffic
-                      : 0) {}
+                      : 0),
+      kernels_(kernels) {}
 
 OpPrice OpPrices::Price(const ShapedOp& op, bool accumulates) const {
   OpPrice price{Device(op), Host(op)};
@@ -124,6 +126,12 @@ double OpPrices::NewtonSchulz(const std::vector<ir::UnitMatrix>& matrices) const
 double OpPrices::Device(const ShapedOp& op) const {
   if (const auto* update = std::get_if<UpdateShape>(&op.shape)) return Update(*update);
   if (const auto* copied = std::get_if<HostCopyShape>(&op.shape)) return copied->bytes * host_.copy;
+  if (kernels_ != nullptr && op.index >= 0)
+    return pace_ * (*kernels_)[static_cast<std::size_t>(op.index)];
+  return pace_ * AtFullPace(op);
+}
+
+double OpPrices::AtFullPace(const ShapedOp& op) const {
   const double time = std::visit(
       Overloaded{[&](const GemmShape& s) { return cost_.Gemm(s); },
                  [&](const AttentionShape& s) { return cost_.Attention(s); },
@@ -134,7 +142,7 @@ double OpPrices::Device(const ShapedOp& op) const {
                  [](const HostCopyShape&) { return 0.0; }, [](const UpdateShape&) { return 0.0; },
                  [](const CollectiveShape&) { return 0.0; }, [](const HopShape&) { return 0.0; }},
       op.shape);
-  return pace_ * (time + Around(op));
+  return time + Around(op);
 }
 
 double OpPrices::Update(const UpdateShape& s) const {

@@ -5,6 +5,8 @@
 // the same ShapedOp: the closed form for the ops of one layer, the simulator for those of a whole plan.
 #pragma once
 
+#include <vector>
+
 #include "model/plan/ir/plan.h"
 #include "model/price/held.h"
 #include "model/price/host_prices.h"
@@ -27,13 +29,17 @@ struct StreamPrice {
 
 class OpPrices {
  public:
-  // The profiles must outlive this.
-  OpPrices(const CostSetting& setting, Precision precision);
+  // The profiles must outlive this. `kernels`: AtFullPace() of the ops of a micro-batch by their index, where it is known
+  // already; null: it is not.
+  OpPrices(const CostSetting& setting, Precision precision,
+           const std::vector<double>* kernels = nullptr);
 
   // `accumulates`: gradients are added up over several micro-batches.
   OpPrice Price(const ShapedOp& op, bool accumulates) const;
   OpPrice Price(const ir::Plan& plan, const ir::Program& program, const ir::Op& op,
                 bool accumulates) const;
+  // Seconds of the device on one node at the usual pace of its kind; no number of nodes changes it.
+  double AtFullPace(const ShapedOp& op) const;
   // True for a cast that is part of the kernel in front of it.
   bool Fused(const ShapedOp& op) const;
   // Adding up gradients of so many elements, part of the price of the product that does it.
@@ -72,6 +78,7 @@ class OpPrices {
   HostPrices host_;
   double host_factor_, pace_;
   double cast_bytes_;  // per weight of a product and micro-batch
+  const std::vector<double>* kernels_;
 };
 
 }  // namespace orrery

@@ -77,6 +77,7 @@ struct ShapedOp {
   bool module = false;    // a framework's module: a product, norm or look-up that reads weights
   bool gathered = false;  // and these weights were gathered for it
   int awaited_hops = 0;   // it starts when so many hops of its pass have arrived
+  int index = -1;         // of the ops of a micro-batch (layer_ops.h); -1: not one of them
 };
 // nullopt: costs nothing that is worth counting (input, transfers between stages).
 std::optional<ShapedOp> ShapeOf(const ir::Plan& plan, const ir::Program& program, const ir::Op& op);

@@ -29,8 +29,6 @@ constexpr std::size_t kWave = 4;
 constexpr std::size_t kComparedAtOnce = 8;  // of other offers
 constexpr double kLeastGoodput = 0.01;      // a run below it does not finish
 
-Point PointOf(const Row& row) { return {row.run.time.value, row.run.cost.value}; }
-
 // What one unit found: the layout of the best batch, for all its quotes.
 struct Found {
   std::optional<FastestLayouts::Found> best;
@@ -144,11 +142,15 @@ class FrontierSearch {
   // beyond it.
   double GainOf(std::size_t site) const { return std::min(1 / kApart, least_ratios_[site] / 1.01); }
 
+  // Where its steps take `factor` times as long: what is billed by the hour may cost less by more than that.
+  Point At(const Row& row, double factor) const {
+    const Seconds time = row.run.time * factor;
+    return {time.value, CostOf(quotes_[row.quote], row.nodes + row.run.spares, time).value};
+  }
+
   // What rules others out: as long as it is not simulated it may take longer.
   Point SurelyAt(const Row& row) const {
-    const auto [time, cost] = PointOf(row);
-    const double longer = row.candidate.settled() || question_.simulation_effort <= 0 ? 1 : kApart;
-    return {time * longer, cost * longer};
+    return At(row, row.candidate.settled() || question_.simulation_effort <= 0 ? 1 : kApart);
   }
 
   bool RuledOut(const Unit& unit) {
@@ -345,6 +347,11 @@ class FrontierSearch {
     return JobAt(row.site, row.nodes, row.candidate.global_batch);
   }
 
+  struct ToSettle {
+    const Row* row;
+    std::shared_ptr<const ir::Plan> plan;
+    double effort;
+  };
   struct Settled {
     Candidate candidate;
     double effort = 0;
@@ -374,9 +381,7 @@ class FrontierSearch {
     for (std::size_t i = 0; i < result_.rows.size(); ++i) {
       const Row& row = result_.rows[i];
       if (row.candidate.settled()) continue;
-      const double gain = GainOf(row.site);
-      const auto [time, cost] = PointOf(row);
-      if (!frontier.Dominates({time * gain, cost * gain})) rows.push_back(i);
+      if (!frontier.Dominates(At(row, GainOf(row.site)))) rows.push_back(i);
     }
     std::ranges::stable_partition(rows, [&](std::size_t i) {
       const RunEstimate& run = result_.rows[i].run;
@@ -387,38 +392,40 @@ class FrontierSearch {
 
   // Those that are next; false: there are none.
   bool SimulateWave() {
-    std::vector<Row*> wave;
-    std::vector<double> efforts;
+    std::vector<ToSettle> wave;
     std::set<std::pair<std::size_t, int64_t>> known;
     double left = effort_left_;
     for (const std::size_t i : ToSimulate()) {
       Row& row = result_.rows[i];
       if (wave.size() == kWave) break;
       if (row.candidate.settled() || !known.insert({row.site, row.nodes}).second) continue;
-      const double effort = SimulationEffort(LowerLegal(JobOfRow(row), row.candidate.strategy),
-                                             row.candidate.strategy);
+      auto plan =
+          std::make_shared<const ir::Plan>(LowerLegal(JobOfRow(row), row.candidate.strategy));
+      const double effort = SimulationEffort(*plan, row.candidate.strategy);
       if (effort > left) continue;
       left -= effort;
-      wave.push_back(&row), efforts.push_back(effort);
+      wave.push_back({&row, std::move(plan), effort});
     }
     if (wave.empty()) return false;
     Say("simulating the frontier", 1 - effort_left_ / question_.simulation_effort);
     const std::vector<Settled> settled = OnUnits<Settled>(
-        wave.size(), [&](std::size_t i) { return efforts[i]; },
-        [&](std::size_t i, std::size_t thread) { return Settle(*wave[i], thread); });
-    for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], settled[i]);
+        wave.size(), [&](std::size_t i) { return wave[i].effort; },
+        [&](std::size_t i, std::size_t thread) { return Settle(wave[i], thread); });
+    for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i].row, settled[i]);
     return true;
   }
 
   // Of machines with a run that keeps the limits, or nearly, the fastest layout by simulation; of what is shown beside it, the one by closed form.
-  Settled Settle(const Row& row, std::size_t thread) {
-    constexpr double kNearly = 0.95;  // of its time and cost: rivals were up to 2.3 % faster
+  Settled Settle(const ToSettle& next, std::size_t thread) {
+    const Row& row = *next.row;
+    constexpr double kNearly = 0.95;  // of its time: rivals were up to 2.3 % faster
     const bool may_answer = std::ranges::any_of(result_.rows, [&](const Row& other) {
+      const Point near = At(other, kNearly);
       return other.site == row.site && other.nodes == row.nodes &&
-             InTime(question_, other.run.time * kNearly) &&
-             InBudget(question_, other.run.cost * kNearly);
+             InTime(question_, Seconds(near.time)) && InBudget(question_, Dollars(near.cost));
     });
     FastestLayouts::Found found{row.candidate, JobOfRow(row)};
+    found.candidate.plan = next.plan;
     const double effort = layouts_[row.site]->Settle(&found, &shapes_[thread][kinds_[row.site]],
                                                      SearchInput(question_.conditions).reader,
                                                      may_answer ? FastestLayouts::kRivals : 0);

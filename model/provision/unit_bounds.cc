@@ -8,9 +8,9 @@
 namespace orrery {
 namespace {
 
-bool AllBeaten(const std::vector<LeastRun>& runs, const Frontier& frontier, double gain) {
+bool AllBeaten(const std::vector<LeastRun>& runs, const Frontier& frontier) {
   return std::ranges::all_of(runs, [&](const LeastRun& least) {
-    return frontier.Dominates({least.time.value * gain, least.cost.value * gain});
+    return frontier.Dominates({least.time.value, least.cost.value});
   });
 }
 
@@ -32,22 +32,29 @@ std::vector<LeastRun> UnitBounds::RunsAt(const Unit& unit, std::size_t quote,
                    quotes_[quote]);
 }
 
-const std::vector<LeastRun>& UnitBounds::RunsOf(const Unit& unit, std::size_t quote) {
-  const double seconds = Seconds(unit);
-  Known& known = known_[{quote, unit.nodes}];
+const std::vector<LeastRun>& UnitBounds::Keep(const Unit& unit, std::size_t quote, double seconds,
+                                              Runs* kept) {
+  Known& known = (*kept)[{quote, unit.nodes}];
   if (known.seconds != seconds) known = {seconds, RunsAt(unit, quote, seconds)};
   return known.runs;
 }
 
+const std::vector<LeastRun>& UnitBounds::RunsOf(const Unit& unit, std::size_t quote) {
+  return Keep(unit, quote, Seconds(unit), &runs_);
+}
+
 bool UnitBounds::Beaten(const Unit& unit, const Frontier& frontier, double gain) {
-  return std::ranges::all_of(
-      unit.quotes, [&](std::size_t q) { return AllBeaten(RunsOf(unit, q), frontier, gain); });
+  return std::ranges::all_of(unit.quotes, [&](std::size_t q) {
+    return AllBeaten(Keep(unit, q, Seconds(unit) * gain, &gained_), frontier);
+  });
 }
 
 double UnitBounds::SecondsToReach(const Unit& unit, const Frontier& frontier, double gain) const {
-  return SecondsUntil(unit, [&](std::size_t, const std::vector<LeastRun>& runs) {
-    return !AllBeaten(runs, frontier, gain);
-  });
+  return SecondsUntil(unit,
+                      [&](std::size_t, const std::vector<LeastRun>& runs) {
+                        return !AllBeaten(runs, frontier);
+                      }) /
+         gain;
 }
 
 double UnitBounds::SecondsToBeat(const Unit& unit, const std::vector<Price>& cheapest) const {

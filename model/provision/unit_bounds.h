@@ -41,7 +41,7 @@ class UnitBounds {
 
   // The least runs of a quote on a unit, by number of spares.
   const std::vector<LeastRun>& RunsOf(const Unit& unit, std::size_t quote);
-  // Of all its quotes some known run is at least as good in both, even where the unit takes only `gain` of what the bounds say.
+  // Of all its quotes some known run is at least as good in both, even where a sequence takes only `gain` of what the bounds say.
   bool Beaten(const Unit& unit, const Frontier& frontier, double gain);
   // Seconds of a sequence from which on that is so; infinity: it never is.
   double SecondsToReach(const Unit& unit, const Frontier& frontier, double gain) const;
@@ -66,8 +66,10 @@ class UnitBounds {
     double seconds = -1;  // of a sequence
     std::vector<LeastRun> runs;
   };
-  // By quote and nodes: asked each time that the frontier has moved.
-  std::map<std::pair<std::size_t, int64_t>, Known> known_;
+  using Runs = std::map<std::pair<std::size_t, int64_t>, Known>;  // by quote and nodes
+  const std::vector<LeastRun>& Keep(const Unit& unit, std::size_t quote, double seconds,
+                                    Runs* kept);
+  Runs runs_, gained_;  // asked each time that the frontier has moved
 };
 
 }  // namespace orrery

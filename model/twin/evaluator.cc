@@ -52,13 +52,13 @@ Rank Evaluator::RankOf(double seconds, int64_t replicas, double memory, int64_t 
 
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,
                      const MemoryLimits& limits, const Job& job, MemoryModel& memory,
-                     ShapeCache* shapes)
+                     ShapeCache* shapes, KnownKernels* kernels)
     : request_(request),
       preset_(preset),
       limits_(limits),
       job_(job),
       space_(request, preset),
-      predictor_(job, shapes),
+      predictor_(job, shapes, kernels),
       sweep_(predictor_.closed_form()),
       memory_(memory),
       mixed_(!SlowdownOf(job).empty()),

@@ -77,9 +77,10 @@ double ObjectiveValue(const SearchRequest& request, double step_seconds, const J
 // Not for concurrent use: one per thread. Job and memory model must outlive it.
 class Evaluator {
  public:
-  // `shapes`: as of StepPredictor.
+  // `shapes`, `kernels`: as of StepPredictor.
   Evaluator(const SearchRequest& request, const FrameworkPreset& preset, const MemoryLimits& limits,
-            const Job& job, MemoryModel& memory, ShapeCache* shapes = nullptr);
+            const Job& job, MemoryModel& memory, ShapeCache* shapes = nullptr,
+            KnownKernels* kernels = nullptr);
 
   SplitResult Run(const Split& split, int64_t split_index, const EvaluateOptions& options);
   // Adds to the best of a split what moving layers between stages makes of the first of them, where their objective may fall

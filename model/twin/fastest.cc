@@ -160,7 +160,7 @@ std::optional<FastestLayouts::Found> FastestLayouts::FindAmong(int64_t nodes,
                                                                const Readers& readers,
                                                                double below) const {
   Found found{{}, JobOf(request_, profiles_, nodes, batches.most)};
-  Evaluator evaluator(request_, preset_, limits_, found.job, *memory_, shapes);
+  Evaluator evaluator(request_, preset_, limits_, found.job, *memory_, shapes, &kernels_);
   const double fits_in = limits_.WithMargin().value;
   const Queue all(request_, preset_, batches, readers, fits_in, &found.job, &evaluator);
   if (below < kInfinity && !AnyBelow(all, fits_in, readers, below, &evaluator, &found))
@@ -304,7 +304,7 @@ void FastestLayouts::MoveLayers(const std::vector<Known>& near, const Readers& r
 std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, double reader,
                                               std::size_t most, ShapeCache* shapes) const {
   Job job = found.job;
-  Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes);
+  Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes, &kernels_);
   const double fits_in = limits_.WithMargin().value;
   const BatchSpan batch{job.work.global_batch, job.work.global_batch};
   Queue queue(request_, preset_, batch, {reader}, fits_in, &job, &evaluator);
@@ -396,7 +396,7 @@ Candidate FastestLayouts::Complete(const Job& job, const Entry& entry, Evaluator
 double FastestLayouts::LeastGpuSeconds(int64_t nodes, ShapeCache* shapes) const {
   const Job job = JobOf(request_, profiles_, nodes, 1);
   const Space space(request_, preset_);
-  Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes);
+  Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes, &kernels_);
   double least = kInfinity;
   for (const Split& degrees : space.Degrees(job.cluster.ranks(), job.cluster.domain_gpus())) {
     if (degrees.pp > 1) continue;  // the work of a layer does not depend on it

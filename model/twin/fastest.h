@@ -90,6 +90,7 @@ class FastestLayouts {
   const FrameworkPreset& preset_;
   MemoryLimits limits_;
   std::shared_ptr<MemoryModel> memory_;
+  mutable KnownKernels kernels_;  // at any number of nodes
   mutable std::atomic<int64_t> looked_{0};
 };
 

@@ -63,11 +63,12 @@ bool StagesWait(const Strategy& strategy) {
   return strategy.zero >= 2 && strategy.data_parallel() > 1;
 }
 
-StepPredictor::StepPredictor(Job job, ShapeCache* shapes)
+StepPredictor::StepPredictor(Job job, ShapeCache* shapes, KnownKernels* kernels)
     : job_(std::move(job)),
       closed_form_(job_.prices(), job_.work,
                    static_cast<double>(job_.model.layers + job_.model.decoder_layers)),
-      shapes_(shapes) {
+      shapes_(shapes),
+      kernels_(kernels) {
   if (job_.topology == nullptr || job_.cluster.domain_nodes > 1) return;
   uplinks_ = NarrowUplinks(*job_.topology, job_.cluster);
 }
@@ -105,9 +106,11 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
     } else {
       const auto& ops = std::get<MicroBatchOps>(shaped->second);
       const CostSetting prices = Prices(tensor_.ring > 0 ? tensor_ : UplinkStretch{1, 1});
-      entry = of_plan == key ? CostLayers(ops, job_.model, job_.work, prices)
+      const std::vector<double>* kernels =
+          kernels_ != nullptr ? &kernels_->Of(of_plan, ops, prices, job_.work.precision) : nullptr;
+      entry = of_plan == key ? CostLayers(ops, job_.model, job_.work, prices, kernels)
                              : CostLayers(WithCounts(ops, LayerKinds(job_.model, job_.work, key)),
-                                          job_.model, job_.work, prices);
+                                          job_.model, job_.work, prices, kernels);
     }
     found = tables_.emplace(key, std::move(entry)).first;
   }
@@ -255,7 +258,8 @@ StepTime StepPredictor::Slowest(const LayerTable& table, PlanOutline outline,
 StepPredictor& StepPredictor::Stretched(const UplinkStretch& stretch) {
   std::unique_ptr<StepPredictor>& stretched = stretched_[stretch];
   if (!stretched) {
-    stretched = std::make_unique<StepPredictor>(job_, shapes_ != nullptr ? shapes_ : &own_shapes_);
+    stretched = std::make_unique<StepPredictor>(job_, shapes_ != nullptr ? shapes_ : &own_shapes_,
+                                                kernels_);
     stretched->tensor_ = stretch;
   }
   return *stretched;

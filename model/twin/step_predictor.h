@@ -29,7 +29,8 @@ bool StagesWait(const Strategy& strategy);
 class StepPredictor {
  public:
   // `shapes`: of the job's model and workload, where to look for shapes and to leave new ones; null: its own.
-  explicit StepPredictor(Job job, ShapeCache* shapes = nullptr);
+  // `kernels`: likewise of its GPU and framework; null: each is priced for itself.
+  explicit StepPredictor(Job job, ShapeCache* shapes = nullptr, KnownKernels* kernels = nullptr);
 
   // Of the job, from here on; no table or message depends on it.
   void SetGlobalBatch(int64_t sequences) { job_.work.global_batch = sequences; }
@@ -78,6 +79,7 @@ class StepPredictor {
   ClosedForm closed_form_;
   ShapeCache* shapes_;
   ShapeCache own_shapes_;  // without one of others
+  KnownKernels* kernels_;
   using Tables = std::map<MicroBatchKey, std::variant<LayerTable, Refusal>>;
   Tables tables_;
   const Tables::value_type* last_ = nullptr;  // that was looked up: searches ask for one many times
