@@ -23,7 +23,10 @@ BatchRange BatchRangeFor(const BatchFacts& facts, double tokens) {
     longest = std::max(longest, published.tokens);
     shortest = std::min(shortest, published.tokens);
     const double share = std::min(1.0, tokens / published.tokens);
-    range.most = std::max(range.most, published.batch * std::pow(share, kFalls));
+    const double most = published.batch * std::pow(share, kFalls);
+    if (most <= range.most) continue;
+    range.most = most;
+    range.by = {run, published, tokens < published.tokens};
   }
   range.most = std::min(range.most, largest);
   if (tokens > longest) range.beyond = longest;

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "model/provision/facts.h"
 #include "model/twin/space.h"
@@ -21,6 +23,13 @@ struct BatchRange {
   double least = 0, most = 0;  // tokens per step
   double beyond = 0;  // tokens of the longest published run, where this one is longer; else 0
   double below = 0;   // of the shortest one, where this one is shorter; else 0
+  // The published run whose batch sets the largest; `more`: that run had more tokens. Empty: the exponent does.
+  struct By {
+    std::string run;
+    BatchFacts::Published published;
+    bool more = false;
+  };
+  std::optional<By> by;
 };
 BatchRange BatchRangeFor(const BatchFacts& facts, double tokens);
 

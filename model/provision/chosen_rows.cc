@@ -48,7 +48,7 @@ void DrawFrontier(Provisioned* result) {
   }
 }
 
-void Choose(const Question& question, Provisioned* result) {
+void Choose(const Question& question, const std::vector<Quote>& quotes, Provisioned* result) {
   const auto in_time = [&](const Row& row) { return InTime(question, row.run.time); };
   const auto in_budget = [&](const Row& row) { return InBudget(question, row.run.cost); };
   for (const std::size_t i : result->frontier) {
@@ -58,6 +58,9 @@ void Choose(const Question& question, Provisioned* result) {
         row.run.ProbabilityWithin(*question.deadline) >= kSure)
       result->sure = i;
     if (in_budget(row)) result->fastest = i;  // ever faster along the frontier
+    if (question.budget && row.run.ProbabilityWithin(quotes[row.quote], row.nodes + row.run.spares,
+                                                     *question.budget) >= kSure)
+      result->fastest_sure = i;
   }
   result->feasible = std::ranges::any_of(result->frontier, [&](std::size_t i) {
     return in_time(result->rows[i]) && in_budget(result->rows[i]);

@@ -32,6 +32,6 @@ std::vector<Price> CheapestRuns(const Question& question, const std::vector<Row>
 void DrawFrontier(Provisioned* result);
 
 // The rows within the limits and the ties, of a frontier that is drawn.
-void Choose(const Question& question, Provisioned* result);
+void Choose(const Question& question, const std::vector<Quote>& quotes, Provisioned* result);
 
 }  // namespace orrery

@@ -3,21 +3,18 @@
 #include "model/provision/frontier.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
-#include <thread>
 
 #include "model/base/diagnostics.h"
-#include "model/base/parallel.h"
 #include "model/base/text.h"
 #include "model/provision/choices.h"
 #include "model/provision/chosen_rows.h"
 #include "model/provision/points.h"
+#include "model/provision/site_layouts.h"
 #include "model/provision/unit_bounds.h"
 
 namespace orrery {
@@ -45,14 +42,10 @@ class FrontierSearch {
         quotes_(quotes),
         site_of_(site_of),
         sites_(sites),
+        layouts_(question, sites),
         bounds_(question, quotes, sites) {
     effort_left_ = question.simulation_effort;
-    threads_ = question.threads > 0
-                   ? question.threads
-                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    shapes_.resize(static_cast<std::size_t>(threads_));
     least_ratios_.assign(sites.size(), 1.0);
-    MakeLayouts();
     result_.bounds.resize(quotes.size());
     result_.no_layout.resize(quotes.size());
     MakeUnits();
@@ -76,27 +69,6 @@ class FrontierSearch {
   }
 
  private:
-  // Models and memory forms are shared by topologies that compute in the same precision and allocate alike.
-  void MakeLayouts() {
-    std::map<std::pair<std::string, Allocation>, std::shared_ptr<MemoryModel>> memories;
-    for (const Site& site : sites_) {
-      const Allocation allocation = AllocationOf(site.profiles.framework);
-      const Workload& work = site.request.work;
-      kinds_.push_back(std::to_string(static_cast<int>(work.precision)) + "/" +
-                       std::to_string(static_cast<int>(work.optimizer)) + "/" +
-                       std::to_string(work.seq_len) + "/" + std::to_string(work.masked_positions) +
-                       "/" + std::to_string(work.dropout) + "/" + std::to_string(work.clip_norm));
-      const std::pair key(kinds_.back(), allocation);
-      layouts_.push_back(
-          std::make_unique<FastestLayouts>(site.request, site.profiles, memories[key]));
-      memories[key] = layouts_.back()->memory();
-    }
-  }
-
-  Job JobAt(std::size_t site, int64_t nodes, int64_t batch) const {
-    return JobOf(sites_[site].request, sites_[site].profiles, nodes, batch);
-  }
-
   void MakeUnits() {
     std::map<std::pair<std::size_t, int64_t>, Unit> units;
     for (std::size_t q = 0; q < quotes_.size(); ++q) {
@@ -111,11 +83,10 @@ class FrontierSearch {
     for (const auto& [key, unit] : units) {
       if (first.empty() || first.back().first != unit.site) first.push_back(key);
     }
-    const std::vector<double> work = OnUnits<double>(
+    const std::vector<double> work = layouts_.OnThreads<double>(
         first.size(), [](std::size_t) { return 0; },
         [&](std::size_t i, std::size_t thread) {
-          const auto [site, nodes] = first[i];
-          return layouts_[site]->LeastGpuSeconds(nodes, &shapes_[thread][kinds_[site]]);
+          return layouts_.LeastGpuSeconds(first[i].first, first[i].second, thread);
         });
     for (std::size_t i = 0; i < first.size(); ++i) bounds_.SetWork(first[i].first, work[i]);
     for (auto& [key, unit] : units) {
@@ -188,25 +159,9 @@ class FrontierSearch {
     if (question_.progress) question_.progress(what, share);
   }
 
-  // What `of` finds for each of them, on threads of their own: the longest first, by what `length` makes of the index, so that
-  // threads end together.
-  template <typename Result, typename Length, typename Of>
-  std::vector<Result> OnUnits(std::size_t count, const Length& length, const Of& of) {
-    std::vector<std::size_t> order(count);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, std::greater<>(), length);
-    std::vector<Result> found(count);
-    std::atomic<std::size_t> at{0};
-    OnThreads(static_cast<int>(std::min(shapes_.size(), count)), [&](int thread) {
-      for (std::size_t i = at++; i < count; i = at++)
-        found[order[i]] = of(order[i], static_cast<std::size_t>(thread));
-    });
-    return found;
-  }
-
   // Those that have a layout with fewer seconds for a sequence; of the others that is a bound from then on.
   void EvaluateWave(const std::vector<const Unit*>& wave, const std::vector<double>& below) {
-    std::vector<Found> found = OnUnits<Found>(
+    std::vector<Found> found = layouts_.OnThreads<Found>(
         wave.size(), [&](std::size_t i) { return wave[i]->nodes; },
         [&](std::size_t i, std::size_t thread) { return Best(*wave[i], below[i], thread); });
     for (std::size_t i = 0; i < wave.size(); ++i) {
@@ -215,13 +170,6 @@ class FrontierSearch {
       else
         Take(*wave[i], std::move(found[i]));
     }
-  }
-
-  // Splits that were looked at for layouts.
-  int64_t Looked() const {
-    int64_t looked = 0;
-    for (const auto& layouts : layouts_) looked += layouts->looked();
-    return looked;
   }
 
   // An offer that is on no frontier is compared by its cheapest run within the limits: evaluates the node counts that
@@ -247,42 +195,21 @@ class FrontierSearch {
         if (wave.size() < kComparedAtOnce) wave.insert(unit);
       }
       if (wave.empty() || compared_ >= question_.comparison_effort) return;
-      const int64_t before = Looked();
+      const int64_t before = layouts_.looked();
       Say("comparing the other offers", static_cast<double>(done_.size() + bounds_.closed()) /
                                             static_cast<double>(units_.size()));
       std::vector<double> below;
       for (const Unit* unit : wave) below.push_back(bounds_.SecondsToBeat(*unit, cheapest));
       EvaluateWave({wave.begin(), wave.end()}, below);
-      compared_ += Looked() - before;
+      compared_ += layouts_.looked() - before;
     }
-  }
-
-  std::optional<FastestLayouts::Found> FindOn(const Unit& unit, const BatchSpan& batches,
-                                              std::size_t thread, double below) {
-    return layouts_[unit.site]->Find(unit.nodes, batches, &shapes_[thread][kinds_[unit.site]],
-                                     SearchInput(question_.conditions).reader, below);
   }
 
   // Nothing where no layout takes fewer seconds for a sequence than `below`.
   Found Best(const Unit& unit, double below, std::size_t thread) {
     Found found;
-    double least = kInfinity;
-    const std::vector<BatchSpan> spans = SearchedBatches(question_, sites_[unit.site]);
-    std::vector<std::optional<FastestLayouts::Found>> of_spans;
-    for (const BatchSpan& batches : spans) of_spans.push_back(FindOn(unit, batches, thread, below));
-    const bool any = std::ranges::any_of(of_spans, [](const auto& of) { return of.has_value(); });
-    found.none_below = !any && below < kInfinity;
-    if (!any) return found;
-    for (std::size_t i = 0; i < spans.size(); ++i) {
-      std::optional<FastestLayouts::Found>& best = of_spans[i];
-      // A larger batch has fewer steps for the same sequences, but whole ones: all are compared.
-      if (!best && below < kInfinity) best = FindOn(unit, spans[i], thread, kInfinity);
-      if (!best) continue;
-      if (const double seconds = RunSeconds(question_, *best); seconds < least) {
-        least = seconds;
-        found.best = std::move(best);
-      }
-    }
+    found.best = layouts_.Fastest(unit.site, unit.nodes, below, thread);
+    found.none_below = !found.best && below < kInfinity;
     if (!found.best) return found;
     found.best->candidate.plan = nullptr;  // made again where it is simulated
     const double work = found.best->candidate.time.total *
@@ -319,7 +246,7 @@ class FrontierSearch {
     DropSpares(question_, &result_.rows);
     DrawFrontier(&result_);
     AddIntervals();
-    Choose(question_, &result_);
+    Choose(question_, quotes_, &result_);
     for (std::size_t q = 0; q < quotes_.size(); ++q) {
       const bool any =
           std::ranges::any_of(result_.rows, [&](const Row& row) { return row.quote == q; });
@@ -344,7 +271,7 @@ class FrontierSearch {
   }
 
   Job JobOfRow(const Row& row) const {
-    return JobAt(row.site, row.nodes, row.candidate.global_batch);
+    return layouts_.JobAt(row.site, row.nodes, row.candidate.global_batch);
   }
 
   struct ToSettle {
@@ -408,7 +335,7 @@ class FrontierSearch {
     }
     if (wave.empty()) return false;
     Say("simulating the frontier", 1 - effort_left_ / question_.simulation_effort);
-    const std::vector<Settled> settled = OnUnits<Settled>(
+    const std::vector<Settled> settled = layouts_.OnThreads<Settled>(
         wave.size(), [&](std::size_t i) { return wave[i].effort; },
         [&](std::size_t i, std::size_t thread) { return Settle(wave[i], thread); });
     for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i].row, settled[i]);
@@ -426,9 +353,8 @@ class FrontierSearch {
     });
     FastestLayouts::Found found{row.candidate, JobOfRow(row)};
     found.candidate.plan = next.plan;
-    const double effort = layouts_[row.site]->Settle(&found, &shapes_[thread][kinds_[row.site]],
-                                                     SearchInput(question_.conditions).reader,
-                                                     may_answer ? FastestLayouts::kRivals : 0);
+    const double effort =
+        layouts_.Settle(row.site, &found, may_answer ? FastestLayouts::kRivals : 0, thread);
     return {std::move(found.candidate), effort};
   }
 
@@ -461,7 +387,7 @@ class FrontierSearch {
     for (Row& row : result_.rows) alike[{row.site, row.nodes}].push_back(&row);
     std::vector<std::vector<Row*>> units;
     for (auto& [key, rows] : alike) units.push_back(std::move(rows));
-    OnUnits<char>(
+    layouts_.OnThreads<char>(
         units.size(), [&](std::size_t i) { return units[i].front()->nodes; },
         [&](std::size_t i, std::size_t) {
           const Job job = JobOfRow(*units[i].front());
@@ -478,10 +404,7 @@ class FrontierSearch {
   const std::vector<Quote>& quotes_;
   const std::vector<std::size_t>& site_of_;
   const std::vector<Site>& sites_;
-  int threads_ = 1;
-  std::vector<std::map<std::string, ShapeCache>> shapes_;  // by thread and kind of work
-  std::vector<std::string> kinds_;                         // by site
-  std::vector<std::unique_ptr<FastestLayouts>> layouts_;   // by site
+  SiteLayouts layouts_;
   UnitBounds bounds_;
   std::vector<double> least_ratios_;  // by site
   std::vector<Unit> units_;

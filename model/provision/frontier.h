@@ -64,7 +64,7 @@ struct QuoteBounds {
   bool known = false;  // some node count is possible
 };
 
-inline constexpr double kSure = 0.95;  // a run that is in time so likely may be relied on
+inline constexpr double kSure = 0.95;  // a run that keeps a limit so likely may be relied on
 
 struct Provisioned {
   // Evaluated, by cost; off the frontier with one number of spares: cheapest in time, else fastest.
@@ -72,9 +72,10 @@ struct Provisioned {
   std::vector<std::size_t> frontier;  // into rows; cheapest first, each faster than the one before
   std::optional<std::size_t> cheapest, fastest;  // within the limits, else of all
   std::optional<std::size_t> sure;  // cheapest whose deadline is kept with kSure; empty without one
-  bool feasible = true;             // a row keeps deadline and budget
-  bool setup_too_long = false;      // for the deadline, whatever the machines
-  std::vector<QuoteBounds> bounds;  // by quote
+  std::optional<std::size_t> fastest_sure;  // fastest whose budget is kept with kSure; likewise
+  bool feasible = true;                     // a row keeps deadline and budget
+  bool setup_too_long = false;              // for the deadline, whatever the machines
+  std::vector<QuoteBounds> bounds;          // by quote
   // By quote: off the frontier, and the comparison ended before it was known whether some node count is cheaper than its rows.
   std::vector<bool> open;
   std::vector<std::string>

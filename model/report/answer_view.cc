@@ -15,8 +15,8 @@
 namespace orrery::report {
 namespace {
 
-// `run`: of all tokens, whose slowest node is not in the steps of the curve.
-std::string ScalingSection(const Ref& scaling, bool run = false) {
+// `run`: of all tokens, whose slowest node is not in the steps of the curve. `of`: ": its topology", where there are several.
+std::string ScalingSection(const Ref& scaling, bool run = false, const std::string& of = "") {
   if (scaling.size() < 2) return "";
   Chart chart;
   chart.title = "Tokens per second by number of nodes, with the line of ideal scaling";
@@ -35,12 +35,12 @@ std::string ScalingSection(const Ref& scaling, bool run = false) {
                  NumberCell(rate, ScaledOf(rate)), NumberCell(one["mfu"], PercentOf(one["mfu"]))});
   }
   return Section(
-      "scaling", "Scaling",
+      "scaling", "Scaling" + of,
       Figure(DrawChart(chart),
              fmt::format("The fastest layout at each node count in closed form, "
                          "same batch, default order of ranks{}. Dashed: proportional to the nodes.",
                          run ? ", without the slowest node of a run (--straggler)" : ""),
-             HtmlTable("Scaling", {"nodes", "layout", "step", "tokens/s", "MFU"}, rows)));
+             HtmlTable("Scaling" + of, {"nodes", "layout", "step", "tokens/s", "MFU"}, rows)));
 }
 
 std::string Title(const Ref& prediction) {
@@ -334,7 +334,8 @@ std::string BestPictures(const Ref& one) {
   const std::string of = NameOfBest(one);
   return PictureSections(one, best, of) +
          Section("memory", "Memory at the peak" + of, MemoryBars(best["memory"])) +
-         ScalingSection(one["scaling"], !one["training"].empty());
+         ScalingSection(one["scaling"], !one["training"].empty(),
+                        ": " + one["topology"]["name"].text());
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ std::string TickNodes(double nodes) { return fmt::format("{:g}", nodes); }
 
 std::set<std::size_t> Chosen(const Ref& answer) {
   std::set<std::size_t> chosen;
-  for (const char* which : {"cheapest", "sure", "fastest"}) {
+  for (const char* which : {"cheapest", "sure", "fastest", "fastest_sure"}) {
     if (answer[which].is_number()) chosen.insert(static_cast<std::size_t>(answer[which].number()));
   }
   const Ref frontier = answer["frontier"];

@@ -23,11 +23,12 @@ std::string OfferWords(const Ref& row) {
               : "") +
          (row["offer"]["kind"].text() == "spot" ? ", if the capacity stays" : "") +
          (row["finish_probability"].is_number()
-              ? fmt::format(", {:.0f} % likely in time", 100 * row["finish_probability"].number())
+              ? fmt::format(", {} % likely in time",
+                            WholePercent(row["finish_probability"].number()))
               : std::string()) +
          (row["budget_probability"].is_number()
-              ? fmt::format(", {:.0f} % within the budget",
-                            100 * row["budget_probability"].number())
+              ? fmt::format(", {} % within the budget",
+                            WholePercent(row["budget_probability"].number()))
               : std::string()) +
          (row["input"]["input_bound"].is_true() ? ", INPUT-BOUND" : "");
 }
@@ -103,6 +104,15 @@ std::string ProvisionWords(const Ref& answer) {
     lead += fmt::format("Fastest{}: {}.",
                         question["budget_usd"].is_number() ? " within the budget" : "",
                         OfferWords(row("fastest")));
+  if (answer["fastest"].is_number() && answer["fastest_sure"].is_number() &&
+      answer["fastest_sure"].json() != answer["fastest"].json())
+    lead +=
+        fmt::format(" Fastest that is 95 % likely within the budget{}: {}.",
+                    question["deadline_s"].is_number() &&
+                            row("fastest_sure")["time_s"].number() > question["deadline_s"].number()
+                        ? ", too late"
+                        : "",
+                    OfferWords(row("fastest_sure")));
   out += Paragraph(lead, true);
   out += Paragraph(fmt::format(
       "{} ({} parameters) trained on {} tokens{}{}. Failures: {} per 1,000 node-days; recovery: "

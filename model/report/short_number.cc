@@ -38,6 +38,10 @@ std::string Scaled(double number) {
 
 std::string OnStorage(double bytes) { return Scaled(bytes) + "B"; }
 
+int WholePercent(double probability) {
+  return static_cast<int>(std::floor(100 * probability + 0.01));
+}
+
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string LongerWords(double ratio) {

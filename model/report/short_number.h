@@ -14,8 +14,10 @@ std::string ThreeDigits(double number);
 std::string GivenDigits(double number);
 // Three digits with a decimal prefix: "1.03 M", "12.3 k", "961".
 std::string Scaled(double number);
-std::string OnStorage(double bytes);    // what file systems hold, in decimal units: "112 GB"
-std::string Percent(double share);      // "41.2 %"
+std::string OnStorage(double bytes);  // what file systems hold, in decimal units: "112 GB"
+std::string Percent(double share);    // "41.2 %"
+// Of a probability, rounded down: what is said to be 95 % likely is no less. 100 only above 99.99 %.
+int WholePercent(double probability);
 std::string LongerWords(double ratio);  // "12.4 % longer", "2.59 times as long"
 
 std::string DollarsOf(double dollars);  // "421 kUSD"

@@ -41,8 +41,9 @@ TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
 
 // No run of so many tokens was published: the words do not say that one was.
 TEST(Provision, MoreTokensThanPublishedRunsHadAreExtrapolated) {
-  const std::string words = "extrapolated: published dense runs had up to 15.6 T tokens";
-  const std::string fewer = "extrapolated: no published dense run had fewer than 180 G tokens";
+  const std::string words = "extrapolated: published dense runs had up to 15.6 trillion tokens";
+  const std::string fewer =
+      "extrapolated: no published dense run had fewer than 180 billion tokens";
   EXPECT_THAT(JsonOf({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
                       "crusoe-h100", "--nodes", "4"})["question"]["batch_words"]
                   .get<std::string>(),
@@ -59,6 +60,21 @@ TEST(Provision, MoreTokensThanPublishedRunsHadAreExtrapolated) {
     EXPECT_THAT(Folded(plan.out),
                 HasSubstr(beyond ? words : "what published runs of so many tokens used"));
   }
+}
+
+// By hand: 250 B tokens, 6 M x (250 / 300)^2 = 4.17 M; 2 T by the exponent, 16.8 M x (2 / 15)^0.47 = 6.51 M.
+TEST(Provision, TheRunThatSetsTheLargestBatchIsNamed) {
+  const auto words = [](const char* tokens) {
+    return JsonOf({"provision", "--model", "gpt2-xl", "--tokens", tokens, "--offers", "crusoe-h100",
+                   "--nodes", "4"})["question"]["batch_words"]
+        .get<std::string>();
+  };
+  EXPECT_THAT(words("250B"), HasSubstr("to 4.17 M tokens per step"));
+  EXPECT_THAT(words("250B"), HasSubstr("at most Gopher's 6.00 M of 300 billion tokens, less with "
+                                       "the square of fewer tokens"));
+  EXPECT_THAT(words("400B"), HasSubstr("at most Gopher's 6.00 M ("));
+  EXPECT_THAT(words("2T"), HasSubstr("to 6.51 M tokens per step"));
+  EXPECT_THAT(words("2T"), Not(HasSubstr("at most")));
 }
 
 // The last step is a whole one: 2 steps of 16.4 G tokens train 33 G, not 20 G.

@@ -448,7 +448,8 @@ TEST(ProvisionWords, TheBudgetHasALikelihoodAsTheDeadlineHas) {
     EXPECT_LE(likely, most) << share;
     if (share < 1) continue;
     EXPECT_THAT(Folded(RunPlan(With(question, {"--budget", budget})).out),
-                HasSubstr(fmt::format("% likely within 20.0 d, {:.0f} % within ", 100 * likely)));
+                HasSubstr(fmt::format("% likely within 20.0 d, {} % within ",
+                                      static_cast<int>(100 * likely + 0.01))));
   }
 }
 

@@ -110,7 +110,7 @@ TEST_P(FastestTest, SettlesOnWhatASearchPutsFirst) {
   std::printf("%d compared\n", compared);
 }
 
-// Also where moving layers between stages makes the fastest: it is found below a little more than its time, nothing is below that.
+// Also where moving layers between stages makes the fastest: what is asked to be below a little more than its time is the same.
 TEST_P(FastestTest, IsFoundBelowALimitIfItTakesLess) {
   SearchRequest request = RequestOf(GetParam());
   request.shares = true;
@@ -124,9 +124,13 @@ TEST_P(FastestTest, IsFoundBelowALimitIfItTakesLess) {
     for (const double ratio : {0.8, 0.97, 1.0, 1.0001, 1.03, 1.3}) {
       const double below = found->seconds * ratio;
       const auto limited = fastest.Find(nodes, batches, &shapes, 0, below);
-      EXPECT_EQ(limited && limited->seconds<below, ratio> 1) << nodes << " nodes, " << ratio;
-      if (ratio > 1 && limited) {
-        EXPECT_LE(limited->seconds, found->seconds) << nodes << " nodes, " << ratio;
+      if (ratio > 1) {
+        ASSERT_TRUE(limited) << nodes << " nodes, " << ratio;
+        EXPECT_DOUBLE_EQ(limited->seconds, found->seconds) << nodes << " nodes, " << ratio;
+        EXPECT_EQ(DescribeLayout(limited->candidate.strategy),
+                  DescribeLayout(found->candidate.strategy));
+      } else if (limited) {  // of more moved layers, which Settle() looks at, one may be below it
+        EXPECT_GT(ratio, 0.96) << nodes << " nodes, " << ratio;
       }
     }
   }

@@ -210,6 +210,7 @@ nlohmann::ordered_json DiffJson(const BundleDiff& diff) {
     if (headline.frontier.empty()) return json;
     json["fastest"] = headline.fastest ? row(*headline.fastest) : Json();
     json["sure"] = headline.sure ? row(*headline.sure) : Json();
+    json["fastest_sure"] = headline.fastest_sure ? row(*headline.fastest_sure) : Json();
     return json;
   };
   Json json = {{"schema", "orrery.diff/1"},

@@ -159,6 +159,7 @@ std::optional<Headline> ProvisionOf(const ordered_json& answer, const ordered_js
   }
   if (const auto fastest = NumberIn(answer, "fastest")) headline->fastest = run_at(*fastest);
   if (const auto sure = NumberIn(answer, "sure")) headline->sure = run_at(*sure);
+  if (const auto sure = NumberIn(answer, "fastest_sure")) headline->fastest_sure = run_at(*sure);
   return headline;
 }
 

@@ -30,9 +30,12 @@ struct Headline : HeadlineRow {
   std::vector<std::size_t> shown;  // places in it of the rows that its table prints
   std::optional<HeadlineRow> fastest;
   std::optional<HeadlineRow> sure;  // cheapest that is likely in time; empty without a deadline
+  std::optional<HeadlineRow> fastest_sure;  // fastest likely within the budget; likewise
   // Runs that an answer names besides its first, with their names, told or not.
   std::vector<std::pair<const char*, const std::optional<HeadlineRow>*>> OtherAnswers() const {
-    return {{"cheapest that is likely in time", &sure}, {"fastest", &fastest}};
+    return {{"cheapest that is likely in time", &sure},
+            {"fastest", &fastest},
+            {"fastest that is likely within the budget", &fastest_sure}};
   }
 };
 

@@ -99,6 +99,7 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   json["cheapest"] = result.cheapest ? Json(*result.cheapest) : Json();
   json["fastest"] = result.fastest ? Json(*result.fastest) : Json();
   json["sure"] = result.sure ? Json(*result.sure) : Json();
+  json["fastest_sure"] = result.fastest_sure ? Json(*result.fastest_sure) : Json();
   json["enough"] = {{"budget_usd", Json()}, {"deadline_s", Json()}};
   if (!result.feasible &&
       !result.frontier.empty()) {  // each with the other limit, where any keeps that

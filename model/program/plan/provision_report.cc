@@ -16,6 +16,7 @@
 #include "model/plan/lower/balance.h"
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
+#include "model/report/short_number.h"
 
 namespace orrery::report {
 namespace {
@@ -90,8 +91,8 @@ std::string Likelihoods(const ProvisionAnswer& answer, const Row& row) {
   const cli::LongRun& run = *answer.run;
   std::string words;
   const auto add = [&](double probability, const std::string& limit) {
-    words += fmt::format("{}{:.0f} % {}within {}", words.empty() ? "; " : ", ", 100 * probability,
-                         words.empty() ? "likely " : "", limit);
+    words += fmt::format("{}{} % {}within {}", words.empty() ? "; " : ", ",
+                         WholePercent(probability), words.empty() ? "likely " : "", limit);
   };
   if (run.deadline) add(row.run.ProbabilityWithin(*run.deadline), GivenDays(*run.deadline));
   if (run.budget) add(WithinBudget(answer, row), GivenMoney(*run.budget));
@@ -186,7 +187,7 @@ std::string Answers(const ProvisionAnswer& answer) {
       const Row& row = RowAt(answer, *result.sure);
       text += AnswerLine(
           answer,
-          fmt::format("Cheapest that is {:.0f} % likely{}", 100 * kSure,
+          fmt::format("Cheapest that is {:.0f} % likely in time{}", 100 * kSure,
                       run.budget && row.run.cost > *run.budget ? ", over the budget" : ""),
           row);
     }
@@ -195,6 +196,14 @@ std::string Answers(const ProvisionAnswer& answer) {
     text += AnswerLine(
         answer, run.budget ? fmt::format("Fastest within {}", GivenMoney(*run.budget)) : "Fastest",
         RowAt(answer, *result.fastest));
+  }
+  if (result.fastest && result.fastest_sure && result.fastest_sure != result.fastest) {
+    const Row& row = RowAt(answer, *result.fastest_sure);
+    text +=
+        AnswerLine(answer,
+                   fmt::format("Fastest that is {:.0f} % likely within the budget{}", 100 * kSure,
+                               run.deadline && row.run.time > *run.deadline ? ", too late" : ""),
+                   row);
   }
   return text;
 }
@@ -274,7 +283,7 @@ bool Named(const ProvisionAnswer& answer, std::size_t place) {
   const Provisioned& result = *answer.result;
   const std::size_t i = result.frontier[place];
   return i == result.cheapest || i == result.fastest || i == result.sure ||
-         (!result.cheapest && place + 1 == result.frontier.size()) ||
+         i == result.fastest_sure || (!result.cheapest && place + 1 == result.frontier.size()) ||
          (!result.fastest && place == 0);
 }
 

@@ -291,12 +291,19 @@ std::string RangeWords(const BatchRange& range) {
   if (range.below > 0)
     return fmt::format(
         "extrapolated: no published dense run had fewer than {} tokens, and batches grow with them",
-        Scaled(range.below));
-  return range.beyond > 0
-             ? fmt::format(
-                   "extrapolated: published dense runs had up to {} tokens, and no larger batches",
-                   Scaled(range.beyond))
-             : "what published runs of so many tokens used";
+        Count(range.below));
+  if (range.beyond > 0)
+    return fmt::format(
+        "extrapolated: published dense runs had up to {} tokens, and no larger batches",
+        Count(range.beyond));
+  std::string words = "what published runs of so many tokens used";
+  if (!range.by) return words;
+  words += fmt::format(": at most {}'s {}", range.by->run, Scaled(range.by->published.batch));
+  if (range.by->more)
+    words += fmt::format(
+        " of {} tokens, less with the square of fewer tokens, as published batches fell there",
+        Count(range.by->published.tokens));
+  return words;
 }
 
 std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& facts) {

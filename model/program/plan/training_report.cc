@@ -18,6 +18,7 @@
 #include "model/program/plan/run_report.h"
 #include "model/program/plan/search_report.h"
 #include "model/provision/batch_range.h"
+#include "model/report/short_number.h"
 #include "model/twin/evaluator.h"
 
 namespace orrery::report {
@@ -85,7 +86,8 @@ double ValueOf(const SearchRequest& request, const RunEstimate& run) {
 }
 
 // Against the limits that were asked for.
-std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run) {
+std::string Verdict(const RunEstimate& one, int64_t nodes, const std::optional<Quote>& quote,
+                    const cli::LongRun& run) {
   std::string verdict;
   if (run.deadline && one.time > *run.deadline)
     verdict = run.conditions.run.setup >= *run.deadline
@@ -93,12 +95,17 @@ std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run
                                 Days(run.conditions.run.setup))
                   : "too late";
   else if (run.deadline)
-    verdict = fmt::format("{:.0f} % likely in time", 100 * one.ProbabilityWithin(*run.deadline));
-  const auto add = [&](const char* words) {
+    verdict =
+        fmt::format("{} % likely in time", WholePercent(one.ProbabilityWithin(*run.deadline)));
+  const auto add = [&](const std::string& words) {
     verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ", words);
   };
-  if (run.budget && !priced) add("no price, budget not checked (--node-price)");
-  if (run.budget && priced && one.cost > *run.budget) add("over the budget");
+  if (run.budget && !quote) add("no price, budget not checked (--node-price)");
+  if (run.budget && quote && one.cost > *run.budget)
+    add("over the budget");
+  else if (run.budget && quote)
+    add(fmt::format("{} % likely within the budget",
+                    WholePercent(one.ProbabilityWithin(*quote, nodes + one.spares, *run.budget))));
   if (one.input.bound()) add("INPUT-BOUND");
   return verdict;
 }
@@ -138,7 +145,8 @@ std::vector<std::string> FirstLines(const Compared& compared, const RunEstimate&
 std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
   const Job& job = compared.job;
   const SearchResult& result = compared.result;
-  const bool priced = PriceOf(job).has_value();
+  const std::optional<Quote> quote = QuoteOf(job);
+  const bool priced = quote.has_value();
   const std::vector<RunEstimate> runs = EstimateRuns(compared, run);
   Table table({{"", true},
                {"nodes\n+ spares", true},
@@ -154,7 +162,7 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
                               : std::to_string(result.ranked[i].nodes),
                Percent(one.goodput), DaysWithInterval(one), priced ? MoneyWithInterval(one) : "-",
                one.energy_kwh ? ThreeDigits(*one.energy_kwh / 1000) : "-",
-               Verdict(one, priced, run)});
+               Verdict(one, result.ranked[i].nodes, quote, run)});
   }
   std::string limits;
   if (run.deadline) limits += fmt::format(", within {}", GivenDays(*run.deadline));
@@ -169,9 +177,9 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
 
 std::string RunBrief(const Compared& one, const cli::LongRun& run) {
   const RunEstimate first = EstimateRuns(one, run).front();
-  const bool priced = PriceOf(one.job).has_value();
-  const std::string verdict = Verdict(first, priced, run);
-  return DaysWithInterval(first) + (priced ? ", " + MoneyWithInterval(first) : "") +
+  const std::optional<Quote> quote = QuoteOf(one.job);
+  const std::string verdict = Verdict(first, one.result.ranked.front().nodes, quote, run);
+  return DaysWithInterval(first) + (quote ? ", " + MoneyWithInterval(first) : "") +
          (verdict.empty() ? "" : ", " + verdict);
 }
 
@@ -182,8 +190,8 @@ nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun
       run.deadline ? nlohmann::ordered_json(run.deadline->value) : nlohmann::ordered_json();
   json["budget_usd"] =
       run.budget ? nlohmann::ordered_json(run.budget->value) : nlohmann::ordered_json();
-  const bool priced = PriceOf(job).has_value();
-  json["priced"] = priced;
+  const std::optional<Quote> quote = QuoteOf(job);
+  json["priced"] = quote.has_value();
   const std::vector<RunEstimate> runs = EstimateRuns(compared, run);
   json["placed"] = PlacedRows(compared);
   json["ranked_by_input"] = WaitingForInput(job, compared.result);
@@ -193,9 +201,16 @@ nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun
   }
   if (!runs.empty()) json["first_run_words"] = FirstLines(compared, runs.front(), run);
   json["runs"] = nlohmann::ordered_json::array();
-  for (const RunEstimate& one : runs) {
-    json["runs"].push_back(RunJson(one));
-    json["runs"].back()["verdict"] = Verdict(one, priced, run);
+  using Json = nlohmann::ordered_json;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const RunEstimate& one = runs[i];
+    const int64_t nodes = compared.result.ranked[i].nodes;
+    Json& row = json["runs"].emplace_back(RunJson(one));
+    row["finish_probability"] = run.deadline ? Json(one.ProbabilityWithin(*run.deadline)) : Json();
+    row["budget_probability"] =
+        run.budget && quote ? Json(one.ProbabilityWithin(*quote, nodes + one.spares, *run.budget))
+                            : Json();
+    row["verdict"] = Verdict(one, nodes, quote, run);
   }
   return json;
 }
@@ -309,7 +324,7 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
     if (runs[i]) {
       cells.push_back(DaysWithInterval(*runs[i]));
       cells.push_back(PriceOf(one.job) ? MoneyWithInterval(*runs[i]) : "-");
-      if (verdicts) cells.push_back(Verdict(*runs[i], PriceOf(one.job).has_value(), run));
+      if (verdicts) cells.push_back(Verdict(*runs[i], best.nodes, QuoteOf(one.job), run));
     }
     table.Row(std::move(cells));
   }
