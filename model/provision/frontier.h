@@ -2,11 +2,12 @@
 // Which offer, how many nodes and how many spares: days against dollars over all of them.
 //
 // Exact: the frontier, and so the cheapest row within a deadline and the fastest within a budget, are those of evaluating
-// every offer at every node count with every number of spares (tests/provision proves it by doing so). Cheap for two
-// reasons. Offers of one topology share their step times, and so do all numbers of spares. And a lower bound of the GPU
+// every offer at every node count with every number of spares (tests/provision proves it by doing so). Cheap for three
+// reasons. Offers of one topology share their step times, and so do all numbers of spares. A lower bound of the GPU
 // seconds of a sequence (FastestLayouts::LeastGpuSeconds) gives every (offer, nodes, spares) a least time and a least cost;
-// where a row that is known already is better than both for all offers and spares, no layout is looked for. A bound that an evaluated row contradicts is dropped for its topology, and all its node counts
-// are evaluated.
+// where a row that is known already is better than both for all offers and spares, no layout is looked for. And where one is,
+// any that is fast enough for the frontier comes first: most machines have none. A bound that an evaluated row contradicts is dropped
+// for its topology, and all its node counts are evaluated.
 #pragma once
 
 #include <functional>
