@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -52,7 +53,7 @@ std::string ReleaseOf(const FrameworkProfile& framework, const std::string& topo
 }
 
 // Where the memory size stands in the name of a GPU, "-80gb"; npos: nowhere.
-std::pair<std::size_t, std::size_t> MemoryIn(const std::string& gpu) {
+std::pair<std::size_t, std::size_t> MemoryIn(std::string_view gpu) {
   for (std::size_t dash = gpu.find('-'); dash != std::string::npos;
        dash = gpu.find('-', dash + 1)) {
     std::size_t end = dash + 1;
@@ -68,15 +69,24 @@ std::string PartOf(const std::string& gpu) {
   return gpu.substr(0, begin) + gpu.substr(end);
 }
 
+std::string_view ChipPart(std::string_view gpu) { return gpu.substr(0, MemoryIn(gpu).first); }
+std::string_view FamilyPart(std::string_view framework) {
+  return framework.substr(0, framework.find_first_of("@+"));
+}
+
 class KinFinder {
  public:
   KinFinder(const RunIdentity& asked, const std::vector<const RunIdentity*>& runs)
-      : asked_(asked), runs_(runs), chip_(ChipOf(asked.gpu)) {}
+      : asked_(asked), runs_(runs), chip_(ChipOf(asked.gpu)) {
+    const std::string_view family = FamilyPart(asked.framework);
+    for (const RunIdentity* run : runs)
+      alike_.push_back({FamilyPart(run->framework) == family, ChipPart(run->gpu) == chip_});
+  }
 
   Kinship Run() {
     kinship_.new_framework = None([&](const RunIdentity& r) { return SameRelease(r); });
-    new_family_ = None([&](const RunIdentity& r) { return SameFamily(r); });
-    kinship_.new_chip = None([&](const RunIdentity& r) { return ChipOf(r.gpu) == chip_; });
+    new_family_ = std::ranges::none_of(alike_, &Alike::family);
+    kinship_.new_chip = std::ranges::none_of(alike_, &Alike::chip);
     kinship_.new_gpu = None([&](const RunIdentity& r) { return r.gpu == asked_.gpu; });
     kinship_.new_fabric = asked_.at[kAtNodes] > 1 && None([&](const RunIdentity& r) {
                             return r.fabric == asked_.fabric && r.at[kAtNodes] > 1;
@@ -101,14 +111,16 @@ class KinFinder {
   }
 
  private:
+  // With the question; what is compared with every run, for one fact after another.
+  struct Alike {
+    bool family, chip;
+  };
+
   template <class Is>
   bool None(const Is& is) const {
     return std::ranges::none_of(runs_, [&](const RunIdentity* run) { return is(*run); });
   }
   bool SameRelease(const RunIdentity& run) const { return run.framework == asked_.framework; }
-  bool SameFamily(const RunIdentity& run) const {
-    return FamilyOf(run.framework) == FamilyOf(asked_.framework);
-  }
   bool SameSite(const RunIdentity& run) const {
     return run.topology == asked_.topology && SameRelease(run);
   }
@@ -122,24 +134,32 @@ class KinFinder {
                : Kin::kModel;
   }
 
+  // A site whose chips have a profile of their own runs products at another clock. "": that part has no runs.
+  std::string KnownPart() const {
+    std::string part = PartOf(asked_.gpu);
+    const bool known = !None([&](const RunIdentity& run) { return PartOf(run.gpu) == part; });
+    return known ? part : "";
+  }
+
   bool NewFacts() {
     std::map<std::string, std::vector<std::string>> by_reason;
-    // A site whose chips have a profile of their own runs products at another clock.
-    const std::string part = PartOf(asked_.gpu);
-    const bool part_known = !None([&](const RunIdentity& run) { return PartOf(run.gpu) == part; });
     for (const auto& [key, value] : asked_.facts) {
       const bool kernel = key == kAttentionFact || key == kProductsFact;
-      const auto had = [&, &key = key, &value = value](const RunIdentity& run) {
-        const auto fact = run.facts.find(key);
-        return fact != run.facts.end() && fact->second == value;
+      const auto none = [&, &key = key, &value = value](const auto& of) {
+        for (std::size_t i = 0; i < runs_.size(); ++i) {
+          if (!of(alike_[i], *runs_[i])) continue;
+          const auto fact = runs_[i]->facts.find(key);
+          if (fact != runs_[i]->facts.end() && fact->second == value) return false;
+        }
+        return true;
       };
-      const auto here = [&, by_part = key == kProductsFact && part_known](const RunIdentity& run) {
-        return ChipOf(run.gpu) == chip_ && (!by_part || PartOf(run.gpu) == part);
-      };
-      const bool new_here = kernel && !kinship_.new_chip &&
-                            None([&](const RunIdentity& run) { return had(run) && here(run); });
-      const bool new_to_family = None(
-          [&](const RunIdentity& run) { return had(run) && (new_family_ || SameFamily(run)); });
+      const std::string part = key == kProductsFact ? KnownPart() : "";
+      const bool new_here =
+          kernel && !kinship_.new_chip && none([&](const Alike& alike, const RunIdentity& run) {
+            return alike.chip && (part.empty() || PartOf(run.gpu) == part);
+          });
+      const bool new_to_family =
+          none([&](const Alike& alike, const RunIdentity&) { return new_family_ || alike.family; });
       if (!new_here && !new_to_family) continue;
       kinship_.new_attention |= key == kAttentionFact && new_here;
       const std::string reason = new_here ? fmt::format("with it on {}", chip_)
@@ -176,6 +196,7 @@ class KinFinder {
   const RunIdentity& asked_;
   const std::vector<const RunIdentity*>& runs_;
   const std::string chip_;
+  std::vector<Alike> alike_;  // by run
   bool new_family_ = false;
   Kinship kinship_;
 };
@@ -198,11 +219,9 @@ RunIdentity IdentityOf(const CostSetting& setting, const Workload& work, const S
           at};
 }
 
-std::string FamilyOf(const std::string& framework) {
-  return framework.substr(0, framework.find_first_of("@+"));
-}
+std::string FamilyOf(const std::string& framework) { return std::string(FamilyPart(framework)); }
 
-std::string ChipOf(const std::string& gpu) { return gpu.substr(0, MemoryIn(gpu).first); }
+std::string ChipOf(const std::string& gpu) { return std::string(ChipPart(gpu)); }
 
 std::string SiteOf(const RunIdentity& run) {
   return fmt::format("{}@{}, {}", run.framework, run.topology,

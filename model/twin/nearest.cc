@@ -84,17 +84,17 @@ std::shared_ptr<const std::vector<NearRun>> CalibratedRuns() {
 
 namespace {
 
-double Distance(const NearRun& run, const RunIdentity& asked) {
+double Distance(const NearRun& run, const RunIdentity& asked, const std::string& family) {
   double sum = 0;
   for (int feature = 0; feature < kFeatures; ++feature) {
     if (feature != kAtNodes) sum += std::pow(std::log2(run.at[feature] / asked.at[feature]), 2);
   }
-  const auto products = [](const RunIdentity& of) {
+  const auto products = [](const RunIdentity& of) -> std::string_view {
     const auto found = of.facts.find(kProductsFact);
-    return found == of.facts.end() ? "" : found->second;
+    return found == of.facts.end() ? std::string_view() : found->second;
   };
   if (run.gpu != asked.gpu) sum += kOtherKind * kOtherKind;
-  if (FamilyOf(run.framework) != FamilyOf(asked.framework)) sum += kOtherKind * kOtherKind;
+  if (FamilyOf(run.framework) != family) sum += kOtherKind * kOtherKind;
   if (run.topology != asked.topology) sum += kOtherCluster * kOtherCluster;
   if (products(run) != products(asked)) sum += kOtherCluster * kOtherCluster;
   return std::sqrt(sum);
@@ -105,11 +105,12 @@ double Distance(const NearRun& run, const RunIdentity& asked) {
 std::vector<NearRun> NearestRuns(const Job& job, const Strategy& layout, std::size_t count) {
   const RunIdentity asked = IdentityOf(job.prices(), job.work, layout,
                                        SituationOf(job.model, job.work, layout, job.cluster.nodes));
+  const std::string family = FamilyOf(asked.framework);
   const std::shared_ptr<const std::vector<NearRun>> runs = CalibratedRuns();
   const std::vector<NearRun> own = CalibrationOf(*job.framework).runs;
   std::vector<std::pair<double, const NearRun*>> order;
   for (const std::vector<NearRun>* some : {&own, runs.get()}) {
-    for (const NearRun& run : *some) order.emplace_back(Distance(run, asked), &run);
+    for (const NearRun& run : *some) order.emplace_back(Distance(run, asked, family), &run);
   }
   std::ranges::stable_sort(order, {}, [](const auto& one) { return one.first; });
   std::vector<NearRun> nearest;
