@@ -204,22 +204,22 @@ class Importer {
     if (document) Sort(std::move(*document));
   }
 
-  // Nodes of hostfiles, where nothing else counts them.
+  // Nodes of hostfiles, where nothing else counts them; filters choose some of the job's.
   void TakeHostfiles(const OpenNamed& open) {
     for (const Hostfile& use : hostfiles_) {
       const auto own = targets_.find(kAccelerate);
-      if (Has(launch_, {"NNODES"}) || (own != targets_.end() && Has(own->second, {"num_machines"})))
-        return;
-      const SourcePtr found = open && use.file.unresolved.empty() ? open(use.file) : nullptr;
-      if (found == nullptr) {
-        counts_.push_back(use.file);
-        counts_.back().unresolved = NoHostfile(use);
-        if (Has(launch_, {"WORLD"}))
-          out_.notes.push_back(fmt::format("{}: {}: nodes are counted as those of the cluster",
-                                           Place(use.file.where), NoHostfile(use)));
-        continue;
-      }
-      for (Setting& setting : NodesOf(use, found, &out_.notes)) {
+      const bool counted =
+          Has(launch_, {"NNODES"}) || (own != targets_.end() && Has(own->second, {"num_machines"}));
+      if (counted && !use.filters()) return;
+      const std::size_t known = counts_.size();
+      const int64_t gpus = NumberOf(given_, "gpus_per_node", 0);
+      Settings made = NodesOf(use, open, gpus, &counts_, &out_.notes);
+      if (counts_.size() > known && Has(launch_, {"WORLD"}))
+        out_.notes.push_back(fmt::format("{}: {}: nodes are counted as those of the cluster",
+                                         Place(use.file.where), counts_.back().unresolved));
+      for (Setting& setting : made) {
+        if (use.filters())
+          std::erase_if(launch_, [&](const Setting& one) { return one.key == setting.key; });
         if (!Has(launch_, {setting.key.c_str()})) launch_.push_back(std::move(setting));
       }
     }
