@@ -48,6 +48,8 @@ class Importer {
     if (!out_.no_layout && unread_.empty())  // it may stand in words that only a shell knows
       out_.no_layout = NoMicroBatch(targets_, out_.values, given_);
     AskForBatch();
+    if (std::string note = PrecisionNote(targets_, out_.values, given_); !note.empty())
+      out_.notes.push_back(std::move(note));
     if (!out_.model && out_.model_name.empty()) out_.no_model = NoModel(flavor_.get(), unread_);
     std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
       const auto flag = given_.find(value.first);

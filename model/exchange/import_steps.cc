@@ -178,6 +178,22 @@ std::string UnitsNote(const SettingIndex& index, const Values& values) {
   return "";
 }
 
+std::string PrecisionNote(const std::map<Target, Settings>& targets, const Values& values,
+                          const Values& given) {
+  const auto precision = values.find("precision");
+  if (precision == values.end() || precision->second.where.source || given.contains("precision") ||
+      precision->second.text != "fp32")
+    return "";
+  for (const auto& [target, says] :
+       {std::pair{kMegatron, "Megatron's default: no --bf16 or --fp16"},
+        std::pair{kDeepSpeed, "DeepSpeed's default: neither bf16 nor fp16 is enabled"}}) {
+    const auto at = targets.find(target);
+    if (at != targets.end() && !at->second.empty())
+      return fmt::format("{}: precision fp32, {}", Place(at->second.front().where), says);
+  }
+  return "";
+}
+
 std::string MomentumNote(const SettingIndex& index, const Values& values) {
   const auto optimizer = values.find("optimizer");
   if (optimizer == values.end() || optimizer->second.text != "sgd") return "";

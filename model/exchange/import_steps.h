@@ -48,6 +48,9 @@ std::string FilterNote(const SettingIndex& index, const Values& values);
 // FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
 std::string FactWords(std::string words);
 
+// Of fp32 that no setting says; "": nothing to say.
+std::string PrecisionNote(const std::map<Target, Settings>& targets, const Values& values,
+                          const Values& given);
 // Of SGD, whose momentum in Megatron plans do not know; "": nothing to say.
 std::string MomentumNote(const SettingIndex& index, const Values& values);
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
