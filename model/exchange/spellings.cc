@@ -97,6 +97,16 @@ void RespellDeepSpeed(Settings* settings) {
     setting.key = "zero_optimization.stage";
     setting.value = setting.value == "true" ? "1" : "0";
   }
+  // Weights leave the GPU with stage 3 alone (docs/_pages/config-json.md).
+  const auto stage = FindKey(settings, "zero_optimization.stage");
+  for (Setting& setting : *settings) {
+    constexpr std::string_view kWeights = "zero_optimization.offload_param";
+    if (!setting.key.starts_with(kWeights) || stage == settings->end() || stage->value == "3" ||
+        stage->value == kAuto || !stage->unresolved.empty())
+      continue;
+    setting.said = setting.key;
+    setting.key = "offload_param of another stage";
+  }
   std::erase_if(*settings, [](const Setting& setting) {
     return ((setting.key == "bf16.enabled" || setting.key == "fp16.enabled") &&
             Off(setting.value)) ||
