@@ -311,6 +311,7 @@ class Importer {
     if (target != kDeepSpeed || !targets_.contains(kMegatron)) CheckBatch(target, known);
     if (target == kTitanToml && !given_.contains("global_batch"))
       out_.no_layout = PassesOfPipeline(index, known);
+    if (target == kMegatron) CheckMegatron(index, values, given_);
     const bool megatron = target == kMegatron || target == kBridge;
     for (std::string note :
          {UnitsNote(index, values), megatron ? MomentumNote(index, values) : ""}) {

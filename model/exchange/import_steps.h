@@ -72,6 +72,8 @@ void TakeWorld(Target target, const SettingIndex& index, const Values& given, Va
                std::vector<std::string>* notes);
 // Samples of a step are a whole number of micro-batches on every rank, and degrees divide the GPUs. Throws InputError.
 void CheckBatch(Target target, const Values& values);
+// What Megatron asserts of tensor parallelism. Throws InputError.
+void CheckMegatron(const SettingIndex& index, const Values& values, const Values& given);
 // Accumulation of Accelerate's and the Trainer's whose global batch is unknown. nullopt: the batch is known, or nothing is said
 // of it.
 std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);
