@@ -2,7 +2,7 @@
 // Reads a CSV of steps whose header says the units: "step,step_time [ms],loss,memory [GiB]".
 //
 // Known columns: step, step_time (or time, elapsed, iteration_time), loss, samples (global batch),
-// samples/s, tokens/s, mfu [%] or mfu, memory. Any other column with a unit of time is a term of
+// samples/s, tokens/s, mfu [%] or mfu, memory. A unit may end the name: step_time_s, forward_ms. Any other column with a unit of time is a term of
 // that name; columns without one are skipped. Comments begin with '#'.
 #include <fmt/format.h>
 
@@ -33,6 +33,12 @@ Column ColumnIn(std::string_view cell) {
   column.name = Trimmed(cell.substr(0, open));
   if (open != std::string_view::npos && close != std::string_view::npos && close > open)
     column.unit = Trimmed(cell.substr(open + 1, close - open - 1));
+  // As keys of this project's JSON end.
+  for (const std::string unit : {"s", "ms"}) {
+    if (!column.unit.empty() || !column.name.ends_with("_" + unit)) continue;
+    column.name.resize(column.name.size() - unit.size() - 1);
+    column.unit = unit;
+  }
   return column;
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <utility>
 
@@ -44,13 +45,24 @@ std::string WithoutColours(std::string_view text) {
   return plain;
 }
 
-// The rank in front of a line, as torchrun tells those of a node apart ("[rank2]:"); -1: none is.
-int64_t RankOf(std::string_view text) {
+// Who prints a line: "[rank2]:" is torchrun's label of a rank of its node, "1: [rank2]:" that of srun --label's task 1.
+struct Printer {
+  int64_t task = -1, rank = -1;  // -1: not said
+  auto operator<=>(const Printer&) const = default;
+};
+Printer PrinterOf(std::string_view text) {
   constexpr std::string_view kLabel = "[rank";
   const std::size_t at = text.find(kLabel);
-  if (at == std::string_view::npos) return -1;
+  if (at == std::string_view::npos) return {};
   const std::string_view rest = text.substr(at + kLabel.size());
-  return WholeIn(rest.substr(0, rest.find(']'))).value_or(-1);
+  const std::size_t colon = text.substr(0, at).find(':');
+  Printer printer;
+  printer.rank = WholeIn(rest.substr(0, rest.find(']'))).value_or(-1);
+  if (colon != std::string_view::npos) {
+    const std::size_t digits = text.find_first_not_of(' ');  // srun aligns the numbers
+    printer.task = WholeIn(text.substr(digits, colon - digits)).value_or(-1);
+  }
+  return printer;
 }
 
 class TorchtitanReader {
@@ -75,17 +87,18 @@ class TorchtitanReader {
     if (const auto mfu = AmountBehind(text, "mfu:"); mfu && *mfu > 0) step.mfu = *mfu / 100;
     if (const auto tflops = AmountBehind(text, "tflops:"); tflops && *tflops > 0)
       step.flops_per_gpu = *tflops * 1e12;
-    const int64_t rank = RankOf(text);
-    if (rank >= 0 && step.peak_bytes) step.peaks.push_back({rank, *step.peak_bytes, step.line});
-    Add(rank, std::move(step));
+    const Printer printer = PrinterOf(text);
+    if (printer.rank >= 0 && step.peak_bytes)
+      step.peaks.push_back({printer.rank, true, printer.task, *step.peak_bytes, step.line});
+    Add(printer, std::move(step));
   }
 
  private:
   // Lines of several ranks on one step are one sample. Ranks of several nodes may have one number, and a job that restarts
   // counts from an earlier step again: then this rank's lines are of its next life.
-  void Add(int64_t rank, StepSample step) {
-    if (rank < 0) return log_->steps.push_back(std::move(step));
-    const auto [last, first] = last_.try_emplace(rank, Last{step.step, newest_});
+  void Add(const Printer& printer, StepSample step) {
+    if (printer.rank < 0) return log_->steps.push_back(std::move(step));
+    const auto [last, first] = last_.try_emplace(printer, Last{step.step, newest_});
     if (!first && step.step < last->second.step) newest_ = std::max(newest_, ++last->second.life);
     last->second.step = step.step;
     const auto [known, added] =
@@ -115,8 +128,8 @@ class TorchtitanReader {
     int64_t step = 0, life = 0;
   };
   TrainingLog* log_;
-  int64_t newest_ = 0;                                          // life of any rank
-  std::map<int64_t, Last> last_;                                // by rank
+  int64_t newest_ = 0;  // life of any rank
+  std::map<Printer, Last> last_;
   std::map<std::pair<int64_t, int64_t>, std::size_t> samples_;  // by life and step
 };
 

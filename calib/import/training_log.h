@@ -21,6 +21,8 @@ namespace orrery::measured {
 // What the allocator of one rank held in a step.
 struct RankPeak {
   int64_t rank = 0;
+  bool local = false;  // of its node, as torchrun counts
+  int64_t task = -1;   // of srun --label, which starts the ranks of a node; -1: not said
   double bytes = 0;
   int line = 0;
 };

@@ -16,13 +16,16 @@ struct Hostfile {
   int64_t tasks = 0, each = 0;  // processes of the job and of a node; 0: not said
   bool spread = false;          // one host after the other, not slot by slot
   bool agents = false;          // processes start the ranks of a node
+  Setting filter = {};          // of DeepSpeed: "w1:0,1@w2", hosts and slots; no value: all of them
+  bool excludes = false;        // which the job leaves out
+
+  bool filters() const { return !filter.value.empty() || !filter.unresolved.empty(); }
 };
 
-// NNODES and GPUS_PER_NODE of the job on these hosts, and a note of what was counted. Throws InputError:
-// lines that are no hosts, fewer hosts than processes need, processes that nodes do not share out evenly.
-Settings NodesOf(const Hostfile& use, const SourcePtr& hosts, std::vector<std::string>* notes);
-
-// Why there is none.
-std::string NoHostfile(const Hostfile& use);
+// NNODES and GPUS_PER_NODE of the job on these hosts, and a note of what was counted. None: the hosts are not known, and `unknown`
+// gets why. `gpus`: slots of a host where nothing else says; 0: nobody knows. Throws InputError: lines that are no hosts, fewer hosts
+// than processes need, processes that nodes do not share out evenly, a filter of other hosts.
+Settings NodesOf(const Hostfile& use, const OpenNamed& open, int64_t gpus, Settings* unknown,
+                 std::vector<std::string>* notes);
 
 }  // namespace orrery::exchange

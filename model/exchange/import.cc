@@ -48,6 +48,8 @@ class Importer {
     if (!out_.no_layout && unread_.empty())  // it may stand in words that only a shell knows
       out_.no_layout = NoMicroBatch(targets_, out_.values, given_);
     AskForBatch();
+    if (std::string note = PrecisionNote(targets_, out_.values, given_); !note.empty())
+      out_.notes.push_back(std::move(note));
     if (!out_.model && out_.model_name.empty()) out_.no_model = NoModel(flavor_.get(), unread_);
     std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
       const auto flag = given_.find(value.first);
@@ -204,22 +206,22 @@ class Importer {
     if (document) Sort(std::move(*document));
   }
 
-  // Nodes of hostfiles, where nothing else counts them.
+  // Nodes of hostfiles, where nothing else counts them; filters choose some of the job's.
   void TakeHostfiles(const OpenNamed& open) {
     for (const Hostfile& use : hostfiles_) {
       const auto own = targets_.find(kAccelerate);
-      if (Has(launch_, {"NNODES"}) || (own != targets_.end() && Has(own->second, {"num_machines"})))
-        return;
-      const SourcePtr found = open && use.file.unresolved.empty() ? open(use.file) : nullptr;
-      if (found == nullptr) {
-        counts_.push_back(use.file);
-        counts_.back().unresolved = NoHostfile(use);
-        if (Has(launch_, {"WORLD"}))
-          out_.notes.push_back(fmt::format("{}: {}: nodes are counted as those of the cluster",
-                                           Place(use.file.where), NoHostfile(use)));
-        continue;
-      }
-      for (Setting& setting : NodesOf(use, found, &out_.notes)) {
+      const bool counted =
+          Has(launch_, {"NNODES"}) || (own != targets_.end() && Has(own->second, {"num_machines"}));
+      if (counted && !use.filters()) return;
+      const std::size_t known = counts_.size();
+      const int64_t gpus = NumberOf(given_, "gpus_per_node", 0);
+      Settings made = NodesOf(use, open, gpus, &counts_, &out_.notes);
+      if (counts_.size() > known && Has(launch_, {"WORLD"}))
+        out_.notes.push_back(fmt::format("{}: {}: nodes are counted as those of the cluster",
+                                         Place(use.file.where), counts_.back().unresolved));
+      for (Setting& setting : made) {
+        if (use.filters())
+          std::erase_if(launch_, [&](const Setting& one) { return one.key == setting.key; });
         if (!Has(launch_, {setting.key.c_str()})) launch_.push_back(std::move(setting));
       }
     }
@@ -309,6 +311,7 @@ class Importer {
     if (target != kDeepSpeed || !targets_.contains(kMegatron)) CheckBatch(target, known);
     if (target == kTitanToml && !given_.contains("global_batch"))
       out_.no_layout = PassesOfPipeline(index, known);
+    if (target == kMegatron) CheckMegatron(index, values, given_);
     const bool megatron = target == kMegatron || target == kBridge;
     for (std::string note :
          {UnitsNote(index, values), megatron ? MomentumNote(index, values) : ""}) {

@@ -178,6 +178,22 @@ std::string UnitsNote(const SettingIndex& index, const Values& values) {
   return "";
 }
 
+std::string PrecisionNote(const std::map<Target, Settings>& targets, const Values& values,
+                          const Values& given) {
+  const auto precision = values.find("precision");
+  if (precision == values.end() || precision->second.where.source || given.contains("precision") ||
+      precision->second.text != "fp32")
+    return "";
+  for (const auto& [target, says] :
+       {std::pair{kMegatron, "Megatron's default: no --bf16 or --fp16"},
+        std::pair{kDeepSpeed, "DeepSpeed's default: neither bf16 nor fp16 is enabled"}}) {
+    const auto at = targets.find(target);
+    if (at != targets.end() && !at->second.empty())
+      return fmt::format("{}: precision fp32, {}", Place(at->second.front().where), says);
+  }
+  return "";
+}
+
 std::string MomentumNote(const SettingIndex& index, const Values& values) {
   const auto optimizer = values.find("optimizer");
   if (optimizer == values.end() || optimizer->second.text != "sgd") return "";
@@ -300,12 +316,20 @@ void CheckBatch(Target target, const Values& values) {
   const int64_t micro = NumberOf(values, "micro_batch", 0);
   const int64_t tp = NumberOf(values, "tp", 1), pp = NumberOf(values, "pp", 1);
   if (nodes == 0 || gpus == 0) return;
-  const auto degree = values.find(pp > 1 ? "pp" : "tp");
   const int64_t cp = NumberOf(values, "cp", 1);
-  if (nodes * gpus % (tp * pp * cp) != 0 && degree != values.end())
-    throw InputError({{degree->second.where,
-                       fmt::format("tp {} x pp {}{} does not divide {} nodes of {} GPUs", tp, pp,
-                                   cp > 1 ? fmt::format(" x cp {}", cp) : "", nodes, gpus),
+  const auto degree = [&] {
+    for (const char* field : {"pp", "tp", "cp"}) {
+      const auto at = values.find(field);
+      if (at != values.end() && at->second.where.source && at->second.text != "1")
+        return at->second.where;
+    }
+    return Location{};
+  };
+  if (nodes * gpus % (tp * pp * cp) != 0)
+    throw InputError({{degree(),
+                       fmt::format("tp {} x pp {}{} does not divide {} node{} of {} GPUs", tp, pp,
+                                   cp > 1 ? fmt::format(" x cp {}", cp) : "", nodes,
+                                   nodes == 1 ? "" : "s", gpus),
                        ""}});
   const int64_t ranks = nodes * gpus / tp / pp / cp;
   if (batch == 0 || micro == 0) return;
@@ -319,6 +343,30 @@ void CheckBatch(Target target, const Values& values) {
         values.at("micro_batch").where.source
             ? fmt::format("the micro-batch is of {}", Place(values.at("micro_batch").where))
             : ""}});
+}
+
+void CheckMegatron(const SettingIndex& index, const Values& values, const Values& given) {
+  const auto tp = values.find("tp");
+  if (tp == values.end() || !tp->second.where.source || given.contains("tp")) return;
+  const int64_t degree = NumberOf(values, "tp", 1);
+  const Setting* groups =
+      index.Has("group-query-attention") ? index.Find("num-query-groups") : nullptr;
+  if (const int64_t heads = groups != nullptr ? *index.Whole("num-query-groups", 1) : degree;
+      heads % degree != 0)
+    throw InputError(
+        {{tp->second.where,
+          fmt::format("tp {} does not divide {} key-value heads (num-query-groups, {})", degree,
+                      heads, Place(groups->where)),
+          "a divisor of them; Megatron asserts it"}});
+  const auto overlap = values.find("tp_overlap"), sequence = values.find("sequence_parallel");
+  if (degree > 1 && overlap != values.end() && overlap->second.text == "on" &&
+      overlap->second.where.source && !given.contains("sequence_parallel") &&
+      sequence != values.end() && sequence->second.text == "off")
+    throw InputError({{overlap->second.where,
+                       fmt::format("{} overlaps the gathers and scatters of sequence parallelism, "
+                                   "which is off",
+                                   overlap->second.key),
+                       "add --sequence-parallel, as Megatron asserts, or omit it"}});
 }
 
 // DeepSpeed's batches are those of one number of ranks, where all three stand in the file.

@@ -48,6 +48,9 @@ std::string FilterNote(const SettingIndex& index, const Values& values);
 // FrameworkWords() back: "compile off, tp_async on" as --fact takes it.
 std::string FactWords(std::string words);
 
+// Of fp32 that no setting says; "": nothing to say.
+std::string PrecisionNote(const std::map<Target, Settings>& targets, const Values& values,
+                          const Values& given);
 // Of SGD, whose momentum in Megatron plans do not know; "": nothing to say.
 std::string MomentumNote(const SettingIndex& index, const Values& values);
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
@@ -69,6 +72,8 @@ void TakeWorld(Target target, const SettingIndex& index, const Values& given, Va
                std::vector<std::string>* notes);
 // Samples of a step are a whole number of micro-batches on every rank, and degrees divide the GPUs. Throws InputError.
 void CheckBatch(Target target, const Values& values);
+// What Megatron asserts of tensor parallelism. Throws InputError.
+void CheckMegatron(const SettingIndex& index, const Values& values, const Values& given);
 // Accumulation of Accelerate's and the Trainer's whose global batch is unknown. nullopt: the batch is known, or nothing is said
 // of it.
 std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
+#include <string_view>
 
 #include "model/base/plain_text.h"
 
@@ -31,48 +31,19 @@ Kind KindOf(const std::string& text) {
 }
 
 // Options of launchers and of Python that take no value.
-constexpr std::array kSwitches = {"u",
-                                  "standalone",
-                                  "no-python",
-                                  "no_python",
-                                  "use_env",
-                                  "use-env",
-                                  "multi_gpu",
-                                  "use_fsdp",
-                                  "use_deepspeed",
-                                  "use_megatron_lm",
-                                  "quiet",
-                                  "debug",
-                                  "same_network",
-                                  "tpu",
-                                  "cpu",
-                                  "use_cpu",
-                                  "no_local_rank",
-                                  "force_multi",
-                                  "no_ssh_check",
-                                  "bind_cores_to_rank",
-                                  "label",
-                                  "exclusive",
-                                  "allow-run-as-root",
-                                  "oversubscribe",
-                                  "tag-output",
-                                  "report-bindings",
-                                  "use-hwthread-cpus",
-                                  "no-kill",
-                                  "unbuffered",
-                                  "overlap",
-                                  "no_ssh",
-                                  "dynamo_use_dynamic",
-                                  "enable_cpu_affinity",
-                                  "bynode",
-                                  "l"};
+constexpr std::string_view kSwitches =
+    " "
+    "u standalone no-python no_python use_env use-env multi_gpu use_fsdp use_deepspeed "
+    "use_megatron_lm quiet debug same_network tpu cpu use_cpu no_local_rank force_multi "
+    "no_ssh_check bind_cores_to_rank label exclusive allow-run-as-root oversubscribe "
+    "tag-output report-bindings use-hwthread-cpus no-kill unbuffered overlap no_ssh "
+    "dynamo_use_dynamic enable_cpu_affinity bynode l ";
 
 std::string KeyOf(const std::string& option) {
   return option.substr(std::min(option.find_first_not_of('-'), option.size()));
 }
 bool IsSwitch(const std::string& option) {
-  const std::string key = KeyOf(option);
-  return std::ranges::any_of(kSwitches, [&](const char* name) { return key == name; });
+  return kSwitches.find(" " + KeyOf(option) + " ") != std::string_view::npos;
 }
 // "-N4": its value stands in it.
 bool HoldsNumber(const std::string& option) {
@@ -138,6 +109,10 @@ constexpr KeyRow kKeys[] = {
     {Kind::kMpirun, "f", "HOSTFILE"},
     {Kind::kDeepSpeed, "hostfile", "HOSTFILE"},
     {Kind::kDeepSpeed, "H", "HOSTFILE"},
+    {Kind::kDeepSpeed, "include", "INCLUDE"},
+    {Kind::kDeepSpeed, "i", "INCLUDE"},
+    {Kind::kDeepSpeed, "exclude", "EXCLUDE"},
+    {Kind::kDeepSpeed, "e", "EXCLUDE"},
     {Kind::kAccelerate, "deepspeed-hostfile", "HOSTFILE"},
     {Kind::kMpirun, "host", "HOSTS"},
     {Kind::kMpirun, "hosts", "HOSTS"},
@@ -222,6 +197,7 @@ class LaunchReader {
     tasks_.reset();
     each_.reset();
     hostfile_.reset();
+    filter_.reset();
     of_set_.reset();
     gpus_of_set_.reset();
     spread_ = false;
@@ -232,6 +208,7 @@ class LaunchReader {
       const auto row = std::ranges::find_if(
           kKeys, [&](const KeyRow& key) { return key.kind == kind && name == key.option; });
       if (row != std::end(kKeys)) {
+        says_.step |= kind == Kind::kSrun && std::string_view(row->key) == "NNODES";
         Take(row->key, option);
       } else if (kind == Kind::kAccelerate) {
         if (auto setting = OfAccelerate(option)) says_.settings.push_back(std::move(*setting));
@@ -240,12 +217,17 @@ class LaunchReader {
     if (kind == Kind::kJsrun) CountSets();
     if (kind == Kind::kMpirun || kind == Kind::kSrun || kind == Kind::kJsrun)
       Tasks(kind == Kind::kSrun);
-    if (hostfile_) says_.hostfiles.push_back(Using(*hostfile_));
+    if (hostfile_ || filter_) says_.hostfiles.push_back(Using());
   }
 
-  Hostfile Using(const Option& option) const {
+  Hostfile Using() const {
     Hostfile use;
-    use.file = {"hostfile", option.value, option.where, option.unresolved, true};
+    if (hostfile_)
+      use.file = {"hostfile", hostfile_->value, hostfile_->where, hostfile_->unresolved, true};
+    if (filter_) {
+      use.excludes = excludes_;
+      use.filter = {filter_->key, filter_->value, filter_->where, filter_->unresolved, true};
+    }
     (void)Counted(tasks_, &use.tasks);
     (void)Counted(each_, &use.each);
     use.spread = spread_;
@@ -257,6 +239,7 @@ class LaunchReader {
   }
 
   LaunchSays Done() {
+    CheckFilters();
     for (Hostfile& use : says_.hostfiles)
       use.agents = says_.torch || says_.accelerate || (says_.deepspeed && use.tasks > 0);
     // The agents that a launcher starts are no ranks.
@@ -275,6 +258,21 @@ class LaunchReader {
   }
 
  private:
+  void CheckFilters() const {
+    for (const Hostfile& use : says_.hostfiles) {
+      const auto count = std::ranges::find_if(says_.settings, [&](const Setting& setting) {
+        return use.filters() && says_.deepspeed &&
+               (setting.key == "NNODES" || setting.key == "GPUS_PER_NODE");
+      });
+      if (count != says_.settings.end())
+        throw InputError(
+            {{use.filter.where,
+              fmt::format("--{} here, and a number of {} in {}", use.filter.key,
+                          count->key == "NNODES" ? "nodes" : "GPUs", Place(count->where)),
+              "DeepSpeed takes one of them"}});
+    }
+  }
+
   void Take(const std::string& key, const Option& option) {
     if (key == "HOSTS") {
       const auto [hosts, slots] = HostsOf(option.value);
@@ -287,6 +285,8 @@ class LaunchReader {
     if (key == "BY_NODE") {
     } else if (key == "HOSTFILE") {
       hostfile_ = option;
+    } else if (key == "INCLUDE" || key == "EXCLUDE") {
+      TakeFilter(option, key == "EXCLUDE");
     } else if (key == "MAP") {  // ppr:8:node
       if (!option.value.starts_with("ppr:") || !option.value.ends_with(":node")) return;
       each_ = option;
@@ -307,6 +307,17 @@ class LaunchReader {
     }
   }
 
+  // DeepSpeed takes one of both, and no counts next to it.
+  void TakeFilter(const Option& option, bool excludes) {
+    if (option.value.empty() && option.unresolved.empty()) return;
+    if (filter_ && excludes_ != excludes)
+      throw InputError(
+          {{option.where, "--include and --exclude exclude each other", "keep one of them"}});
+    filter_ = option;
+    filter_->key = excludes ? "exclude" : "include";
+    excludes_ = excludes;
+  }
+
   void Add(const std::string& key, const std::string& value, const Option& option) {
     Setting setting{key, value, option.where, option.unresolved, true};
     if (setting.unresolved.empty() && key == "NNODES") setting = CountedNodes(std::move(setting));
@@ -316,6 +327,7 @@ class LaunchReader {
         throw InputError(
             {{setting.where, fmt::format("{}: '{}' is no whole number", option.key, setting.value),
               "digits alone, such as 8"}});
+      says_.all_gpus |= key == "GPUS_PER_NODE";
       return;
     }
     says_.settings.push_back(std::move(setting));
@@ -371,8 +383,8 @@ class LaunchReader {
   }
 
   LaunchSays says_;
-  std::optional<Option> tasks_, each_, hostfile_, of_set_, gpus_of_set_;
-  bool spread_ = false, all_tasks_ = false;
+  std::optional<Option> tasks_, each_, hostfile_, filter_, of_set_, gpus_of_set_;
+  bool excludes_ = false, spread_ = false, all_tasks_ = false;
 };
 
 }  // namespace

@@ -43,6 +43,8 @@ struct LaunchSays {
   bool torch = false;       // torchrun or its like starts the ranks
   bool accelerate = false;  // accelerate does
   bool deepspeed = false;   // its launcher does
+  bool all_gpus = false;    // it starts a rank on each GPU that it finds
+  bool step = false;        // srun says on how many nodes
 };
 LaunchSays LaunchOf(std::span<const Word> words);
 

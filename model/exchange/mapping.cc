@@ -50,6 +50,7 @@ std::string SettingsText(const Choice& choice) {
         offered.push_back(value);
     }
   }
+  if (offered == std::vector<std::string>{"true"}) offered.push_back("false");
   throw InputError(
       {{setting.where,
         fmt::format("{} '{}' is no known choice of {}", setting.key, setting.value, field.name),

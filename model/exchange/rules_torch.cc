@@ -371,16 +371,23 @@ Cell AccelerateRecompute() {
         return Say({Set(key, c.strategy.recompute == Recompute::kFull ? "true" : "false")});
       },
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        // Accelerate's file has it in front, the Trainer's part of its arguments does not.
         const Setting* fsdp = settings.Find("fsdp_config.fsdp_activation_checkpointing");
+        for (const char* key : {"args.fsdp_config.activation_checkpointing",
+                                "args.fsdp_config.fsdp_activation_checkpointing"}) {
+          const Setting* own = settings.Find(key);
+          if (own != nullptr && (fsdp == nullptr || Off(fsdp->value))) fsdp = own;
+        }
         const Setting* trainer = settings.Find("args.gradient_checkpointing");
-        const bool by_fsdp = fsdp != nullptr && fsdp->value == "true";
+        const bool by_fsdp = fsdp != nullptr && !Off(fsdp->value);
         const bool by_trainer = trainer != nullptr && trainer->value == "true";
         if (by_fsdp && by_trainer)
-          throw InputError({{trainer->where,
-                             fmt::format("gradient_checkpointing repeats what "
-                                         "fsdp_activation_checkpointing in {} recomputes",
-                                         Place(fsdp->where)),
-                             "keep one of them"}});
+          throw InputError(
+              {{trainer->where,
+                fmt::format("gradient_checkpointing repeats what {} in {} recomputes, "
+                            "and the Trainer refuses both",
+                            fsdp->key.substr(fsdp->key.rfind('.') + 1), Place(fsdp->where)),
+                "keep one of them"}});
         if (by_fsdp) return From(fsdp, "full");
         if (by_trainer) return From(trainer, "full");
         return Value{"none", {}, ""};
@@ -398,7 +405,7 @@ Cell AccelerateUnread() {
       [](const SettingIndex&, const Values& values) -> std::optional<Value> {
         const auto recompute = values.find("recompute");
         if (recompute == values.end() || recompute->second.key.empty()) return std::nullopt;
-        return Value{OnOff(!recompute->second.key.starts_with("fsdp_config")), {}, ""};
+        return Value{OnOff(recompute->second.key.find("fsdp_config") == std::string::npos), {}, ""};
       });
 }
 

@@ -7,7 +7,6 @@
 #include <map>
 #include <span>
 
-#include "model/base/host_list.h"
 #include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"
 #include "model/exchange/document.h"
@@ -15,11 +14,10 @@
 #include "model/exchange/shell.h"
 #include "model/exchange/shell_commands.h"
 #include "model/exchange/shell_effects.h"
+#include "model/exchange/slurm_counts.h"
 
 namespace orrery::exchange {
 namespace {
-
-constexpr std::size_t kMostHosts = 65536;
 
 class ScriptReader {
  public:
@@ -33,18 +31,12 @@ class ScriptReader {
     document_.notes = SourcedNotes(script_);
     FindCommand();
     for (const Word& comment : script_.comments) Directive(comment);
-    CountHosts();
-    CountTasks();
-    CountGpus();
-    // As many tasks as GPUs, where nothing else counts those.
-    if (tasks_ && !Has(document_.settings, {"GPUS_PER_NODE", "num_processes"}))
-      Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
-    TakeTasks();
+    slurm_.Count(&counts_);
     for (const char* name : kCountVariables)
       Variable(name, std::string_view(name).ends_with("NODES") ? "NNODES" : "GPUS_PER_NODE");
     // torchrun and deepspeed start one node unless they are told otherwise.
     if (one_ && Has(document_.settings, {"GPUS_PER_NODE"}) &&
-        !Has(document_.settings, {"NNODES", "num_machines"}) && !unknown_.contains("NNODES"))
+        !Has(document_.settings, {"NNODES", "num_machines"}) && !counts_.unknown.contains("NNODES"))
       Add("NNODES", "1", *one_);
     if (const auto places = script_.variables.find("PLACES"); places != script_.variables.end()) {
       for (const Word& word : places->second.words)
@@ -54,7 +46,7 @@ class ScriptReader {
       document_.notes.push_back(fmt::format(
           "{}: what this branch adds to {} is ignored, since the branch may not be taken",
           Place(branch.where), branch.text));
-    for (const auto& [key, setting] : unknown_) {
+    for (const auto& [key, setting] : counts_.unknown) {
       if (Has(document_.settings, {key.c_str()})) continue;
       if (key == "NNODES" || key.starts_with("num_"))
         document_.counts.push_back(setting);
@@ -193,16 +185,17 @@ class ScriptReader {
   void Launch(std::span<const Word> words) {
     LaunchSays says = LaunchOf(words);
     if (says.accelerate && !document_.target) document_.target = kAccelerate;
-    agents_ = says.torch || says.accelerate || says.deepspeed;
-    spread_ = !words.empty() && words.front().text == "srun" &&
-              !Has(says.settings, {"GPUS_PER_NODE", "RANKS", "WORLD"});
-    document_.hostfiles = std::move(says.hostfiles);
-    const bool hosts = std::ranges::any_of(
-        words, [](const Word& word) { return word.text.starts_with("--hostfile"); });
+    counts_.agents = says.torch || says.accelerate || says.deepspeed;
+    counts_.spread = !words.empty() && words.front().text == "srun" &&
+                     !Has(says.settings, {"GPUS_PER_NODE", "RANKS", "WORLD"});
+    counts_.step = says.step;
+    const bool hosts = !says.hostfiles.empty();
     if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
+    TakeVisible(words, &says);
+    document_.hostfiles = std::move(says.hostfiles);
     for (Setting& setting : says.settings) {
       if (!setting.unresolved.empty() && !NamesConfiguration(setting.key)) {
-        unknown_.emplace(setting.key, setting);  // another line may know it
+        counts_.unknown.emplace(setting.key, setting);  // another line may know it
       } else {
         document_.settings.push_back(std::move(setting));
       }
@@ -210,6 +203,34 @@ class ScriptReader {
     if (document_.target == kAccelerate && !says.accelerate)
       document_.settings.push_back({"LAUNCHER", says.deepspeed ? "deepspeed" : "torchrun",
                                     words.empty() ? Location{} : words.back().where, "", true});
+    counts_.of_command = document_.settings.size();
+  }
+
+  // GPUs that CUDA_VISIBLE_DEVICES leaves, where a launcher starts a rank on each that it finds: DeepSpeed without a hostfile
+  // and flags (launcher/runner.py), torchrun with --nproc-per-node gpu, Accelerate without a number of processes.
+  void TakeVisible(std::span<const Word> words, LaunchSays* says) {
+    const bool deepspeed = says->deepspeed && says->hostfiles.empty() &&
+                           !Has(says->settings, {"NNODES", "GPUS_PER_NODE"});
+    const bool accelerate =
+        says->accelerate && !Has(says->settings, {"num_processes", "num_machines", "config_file"});
+    if (!deepspeed && !accelerate && !(says->torch && says->all_gpus)) return;
+    Word devices;
+    if (const ShellVariable* variable = VariableAt(script_, command_, kVisibleDevices);
+        variable != nullptr && variable->words.size() == 1)
+      devices = variable->words[0];
+    const std::string assigned = std::string(kVisibleDevices) + "=";  // env NAME=... command
+    for (const Word& word : words) {
+      if (!word.text.starts_with(assigned)) continue;
+      devices = word;
+      devices.text.erase(0, assigned.size());
+    }
+    if (!devices.unresolved.empty() || devices.text.empty() || devices.text[0] == '-') return;
+    const auto count = std::ranges::count(devices.text, ',') + 1;
+    says->settings.push_back({accelerate ? "num_processes" : "GPUS_PER_NODE", std::to_string(count),
+                              devices.where, "", true});
+    document_.notes.push_back(fmt::format("{}: {} {}: {} GPU{} of a node", Place(devices.where),
+                                          kVisibleDevices, devices.text, count,
+                                          count == 1 ? "" : "s"));
   }
 
   void NameFiles() {
@@ -258,7 +279,7 @@ class ScriptReader {
   }
 
   void Add(const std::string& key, const std::string& value, const Location& where) {
-    document_.settings.push_back({key, value, where, "", true});
+    counts_.Add(key, value, where);
   }
 
   void Variable(const char* name, const char* key) {
@@ -267,7 +288,7 @@ class ScriptReader {
     const Word& word = variable->words[0];
     if (Has(document_.settings, {key})) return;
     if (!word.unresolved.empty()) {
-      unknown_.emplace(key, Setting{key, "", word.where, word.unresolved});
+      counts_.unknown.emplace(key, Setting{key, "", word.where, word.unresolved});
     } else if (IsWhole(word.text)) {
       Add(key, word.text, word.where);
     } else if (std::string_view(key) == "NNODES" && !word.text.empty()) {
@@ -275,13 +296,7 @@ class ScriptReader {
     }
   }
 
-  void Nodes(const std::string& count, const Location& where) {
-    Setting setting = CountedNodes({"NNODES", count, where, ""});
-    if (setting.unresolved.empty())
-      Add("NNODES", setting.value, where);
-    else
-      unknown_.emplace("NNODES", std::move(setting));
-  }
+  void Nodes(const std::string& count, const Location& where) { counts_.AddNodes(count, where); }
 
   // "SBATCH --nodes=4" and "PBS -l select=4:ncpus=8:ngpus=8".
   void Directive(const Word& comment) {
@@ -303,7 +318,7 @@ class ScriptReader {
             "leave the directives of that component alone"}});
     for (const Setting& setting : OptionsOf(words)) {
       if (slurm) {
-        Slurm(setting);
+        slurm_.Take(setting, &counts_);
       } else if (setting.key == "l" &&
                  (setting.value.starts_with("select=") || setting.value.starts_with("nodes="))) {
         for (const Setting& count : PbsCounts(setting)) {
@@ -329,117 +344,12 @@ class ScriptReader {
                                             name == "BSUB" ? " but -nnodes" : ": give --nodes"));
   }
 
-  void Slurm(const Setting& setting) {
-    if (setting.key == "nodes" || setting.key == "N") {
-      Nodes(setting.value, setting.where);
-    } else if (setting.key == "nodelist" || setting.key == "w") {
-      hosts_ = setting;
-    } else if (setting.key == "gpus" || setting.key == "G") {
-      gpus_ = setting;
-    } else if (setting.key == "ntasks" || setting.key == "n") {
-      if (IsWhole(setting.value)) all_ = setting;
-    } else if (setting.key == "ntasks-per-node") {
-      if (IsWhole(setting.value)) each_ = setting;
-      if (IsWhole(setting.value) && setting.value != "1") tasks_ = setting;
-    } else if (setting.key == "gpus-per-node" || setting.key == "gres") {
-      std::string type;
-      const std::string count = GpusIn(setting.value, setting.key == "gres", &type);
-      if (!count.empty()) Add("GPUS_PER_NODE", count, setting.where);
-      if (!type.empty())
-        document_.notes.push_back(fmt::format("{} requests {} GPUs", Place(setting.where), type));
-    } else if (setting.key == "gpus-per-task") {
-      per_task_ = setting;
-      per_task_->value = GpusIn(setting.value, false);
-    }
-  }
-
-  // Where no line has a number of nodes: the hosts of a list, and all GPUs of the job ("40", "h100:40").
-  void CountHosts() {
-    if (Has(document_.settings, {"NNODES", "WORLD", "num_machines"}) || unknown_.contains("NNODES"))
-      return;
-    if (hosts_) {
-      const std::size_t hosts = ExpandHosts(hosts_->value, kMostHosts + 1).size();
-      const bool known = hosts > 0 && hosts <= kMostHosts;
-      Nodes(known ? std::to_string(hosts) : hosts_->value, hosts_->where);
-    } else if (gpus_) {
-      const std::string count = gpus_->value.substr(gpus_->value.rfind(':') + 1);
-      if (IsWhole(count)) Add("WORLD", count, gpus_->where);
-    }
-  }
-
-  // Slurm's tasks of the whole job, where no line has a number of nodes: with those of a node, or as ranks on its GPUs.
-  void CountTasks() {
-    if (!all_ || Has(document_.settings, {"NNODES", "WORLD", "num_machines"})) return;
-    const auto gpus = std::ranges::find(document_.settings, "GPUS_PER_NODE", &Setting::key);
-    const Setting* each = each_                                         ? &*each_
-                          : agents_ || gpus == document_.settings.end() ? nullptr
-                                                                        : &*gpus;
-    int64_t all = 0, one = 0;
-    (void)ParseInteger(all_->value, &all);
-    if (each == nullptr || ParseInteger(each->value, &one) != NumberFault::kNone || one <= 0 ||
-        all % one != 0) {
-      if (!agents_ && all > 1) Add("WORLD", all_->value, all_->where);
-      return;
-    }
-    const int64_t nodes = all / one;
-    if (const auto range = unknown_.find("NNODES"); range != unknown_.end()) {
-      const std::string& text = range->second.value;
-      const std::size_t sign = text.find('-');
-      int64_t least = 0, most = 0;
-      if (sign != std::string::npos &&
-          ParseInteger(text.substr(0, sign), &least) == NumberFault::kNone &&
-          ParseInteger(text.substr(sign + 1), &most) == NumberFault::kNone &&
-          (nodes < least || nodes > most))
-        throw InputError({{range->second.where,
-                           fmt::format("{} to {} nodes here, and {} tasks with {} on each node are "
-                                       "{} nodes ({})",
-                                       least, most, all, one, nodes, Place(all_->where)),
-                           "keep one of them"}});
-    }
-    Add("NNODES", std::to_string(nodes), all_->where);
-  }
-
-  // Where no line has the GPUs of a node: those of its tasks, or tasks of the job as ranks on its nodes.
-  void CountGpus() {
-    const auto nodes = std::ranges::find(document_.settings, "NNODES", &Setting::key);
-    if (nodes == document_.settings.end() || tasks_ || Has(document_.settings, {"GPUS_PER_NODE"}))
-      return;
-    int64_t all = 0, each = 0, count = 0, gpus = 1;
-    if (each_) (void)ParseInteger(each_->value, &each);
-    if (all_) (void)ParseInteger(all_->value, &all);
-    (void)ParseInteger(nodes->value, &count);
-    if (each == 0 && count > 0 && all % count == 0) each = all / count;
-    if (per_task_ && ParseInteger(per_task_->value, &gpus) != NumberFault::kNone) return;
-    if (!per_task_ && (agents_ || each < 2)) return;
-    if (each * gpus > 0)
-      Add("GPUS_PER_NODE", std::to_string(each * gpus), per_task_ ? per_task_->where : all_->where);
-  }
-
-  // Tasks that srun starts are ranks with a GPU each, where none is an agent: a node's other GPUs are idle.
-  void TakeTasks() {
-    const auto gpus = std::ranges::find(document_.settings, "GPUS_PER_NODE", &Setting::key);
-    if (!tasks_ || agents_ || !spread_ || per_task_ || gpus == document_.settings.end()) return;
-    int64_t tasks = 0, all = 0;
-    if (ParseInteger(tasks_->value, &tasks) != NumberFault::kNone ||
-        ParseInteger(gpus->value, &all) != NumberFault::kNone || tasks >= all)
-      return;
-    document_.notes.push_back(
-        fmt::format("{}: {} tasks on a node of {} GPUs ({}) are {} ranks: the others are idle",
-                    Place(tasks_->where), tasks, all, Place(gpus->where), tasks));
-    *gpus = {"GPUS_PER_NODE", tasks_->value, tasks_->where, "", true};
-  }
-
   ShellScript script_;
   std::size_t command_ = 0;      // the place of the training command
   std::optional<Word> program_;  // that it starts, of no known target
   Document document_;
-  std::map<std::string, Setting> unknown_;  // of launchers: by key, with the reason
-  std::optional<Setting> tasks_;            // of Slurm, on each node: ranks
-  std::optional<Setting> hosts_, gpus_;     // of Slurm, of the job: a list, all GPUs
-  std::optional<Setting> per_task_;         // of Slurm: GPUs
-  std::optional<Setting> all_, each_;       // likewise: of the job, and on each node if it is one
-  bool agents_ = false;                     // a task starts the ranks of its node
-  bool spread_ = false;                     // srun starts it, as often as the directives say
+  JobCounts counts_{&document_};
+  SlurmCounts slurm_;
   std::optional<Location>
       one_;  // where a launcher starts ranks, of one node unless others are named
 };

@@ -392,9 +392,11 @@ Words ShellScopes::FilesFromFolder(Words words) const {
 
 void ShellScopes::CopyCounts(const std::map<std::string, ShellVariable>& from,
                              std::map<std::string, ShellVariable>* to) {
-  for (const char* name : kCountVariables) {
+  const auto copy = [&](const char* name) {
     if (const auto at = from.find(name); at != from.end()) (*to)[name] = at->second;
-  }
+  };
+  for (const char* name : kCountVariables) copy(name);
+  copy(kVisibleDevices);
 }
 
 }  // namespace orrery::exchange

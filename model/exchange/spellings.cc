@@ -97,6 +97,16 @@ void RespellDeepSpeed(Settings* settings) {
     setting.key = "zero_optimization.stage";
     setting.value = setting.value == "true" ? "1" : "0";
   }
+  // Weights leave the GPU with stage 3 alone (docs/_pages/config-json.md).
+  const auto stage = FindKey(settings, "zero_optimization.stage");
+  for (Setting& setting : *settings) {
+    constexpr std::string_view kWeights = "zero_optimization.offload_param";
+    if (!setting.key.starts_with(kWeights) || stage == settings->end() || stage->value == "3" ||
+        stage->value == kAuto || !stage->unresolved.empty())
+      continue;
+    setting.said = setting.key;
+    setting.key = "offload_param of another stage";
+  }
   std::erase_if(*settings, [](const Setting& setting) {
     return ((setting.key == "bf16.enabled" || setting.key == "fp16.enabled") &&
             Off(setting.value)) ||
@@ -124,6 +134,14 @@ void PrecisionOfTrainer(Settings* settings, std::vector<std::string>* notes) {
   }
 }
 
+// Whoever loads its model in another type has that one, and TRL's classes take bf16 by themselves from 2025 on.
+bool SaysType(const Settings& settings) {
+  constexpr const char* kTypes[] = {"args.torch_dtype",  "args.dtype",        "args.precision",
+                                    "args.load_in_4bit", "args.load_in_8bit", "TRL"};
+  return SaysPrecision(settings) ||
+         std::ranges::any_of(kTypes, [&](const char* key) { return HasKey(settings, key); });
+}
+
 // Where settings are those of a Trainer, its defaults hold.
 void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
   const auto trainer = std::ranges::find_if(
@@ -146,6 +164,10 @@ void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
   }
   if (!steps && (micro || own))
     settings->push_back({"args.gradient_accumulation_steps", "1", where, ""});
+  if ((!micro && !own) || SaysType(*settings)) return;
+  settings->push_back({"mixed_precision", "no", where, ""});
+  notes->push_back(fmt::format(
+      "{}: precision fp32, the Trainer's default: nothing says bf16 or fp16", Place(where)));
 }
 
 // distributed_type NO: accelerate starts one process, whatever else its file counts.
@@ -185,6 +207,27 @@ void StepsOfDeepSpeed(Settings* settings) {
                        "keep one of them, or \"auto\" in DeepSpeed's part"}});
   }
   settings->erase(file);
+}
+
+// Of whoever starts the Trainer without Accelerate, which is returned: replicas, unless it is told to shard.
+std::optional<Setting> ReplicasByDefault(Settings* settings, std::vector<std::string>* notes) {
+  std::optional<Setting> by;
+  const auto launcher = FindKey(settings, "LAUNCHER");
+  if (launcher != settings->end()) {
+    by = *launcher;
+    settings->erase(launcher);
+    if (!SaysSharding(*settings) && by->value == "torchrun")
+      settings->push_back({"distributed_type", "MULTI_GPU", by->where, "", true});
+  } else if (const auto trainer = std::ranges::find_if(
+                 *settings, [](const Setting& one) { return one.key.starts_with("args."); });
+             trainer != settings->end() && !SaysSharding(*settings)) {
+    // So does whoever runs its arguments by another launcher.
+    const Location where = trainer->where;
+    settings->push_back({"distributed_type", "MULTI_GPU", where, ""});
+    notes->push_back(fmt::format(
+        "{}: replicas (DistributedDataParallel), as nothing says fsdp or deepspeed", Place(where)));
+  }
+  return by;
 }
 
 void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
@@ -234,25 +277,11 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
   // DeepSpeed's examples make its configuration from arguments of their own.
   if (const auto stage = FindKey(settings, "args.zero_stage"); stage != settings->end())
     stage->key = "deepspeed_config.zero_stage";
-  const auto launcher = FindKey(settings, "LAUNCHER");
-  if (launcher != settings->end()) {
-    // torchrun starts the Trainer without a configuration of Accelerate's: replicas, unless it is told to shard.
-    const Setting by = *launcher;
-    settings->erase(launcher);
-    if (!SaysSharding(*settings) && by.value == "torchrun")
-      settings->push_back({"distributed_type", "MULTI_GPU", by.where, "", true});
-    if (!SaysPrecision(*settings))
-      settings->push_back({"mixed_precision", "no", by.where, "", true});
-  } else if (const auto trainer = std::ranges::find_if(
-                 *settings, [](const Setting& one) { return one.key.starts_with("args."); });
-             trainer != settings->end() && !SaysSharding(*settings)) {
-    // So does whoever runs its arguments by another launcher.
-    const Location where = trainer->where;
-    settings->push_back({"distributed_type", "MULTI_GPU", where, ""});
-    notes->push_back(fmt::format(
-        "{}: replicas (DistributedDataParallel), as nothing says fsdp or deepspeed", Place(where)));
-  }
+  const std::optional<Setting> by = ReplicasByDefault(settings, notes);
   AddTrainerDefaults(settings, notes);
+  if (by && !SaysType(*settings))
+    settings->push_back({"mixed_precision", "no", by->where, "", true});
+  std::erase_if(*settings, [](const Setting& setting) { return setting.key == "TRL"; });
   // Accelerate's own part says how to compile where its file holds no Trainer's arguments.
   const auto dynamo = FindKey(settings, "dynamo_config.dynamo_backend");
   if (dynamo != settings->end() && !HasKey(*settings, "args.torch_compile"))

@@ -156,7 +156,11 @@ bool CallsTrainingArguments(std::string_view text) {
 
 Document ReadTrainingArguments(const SourcePtr& source) {
   Document document{source, "TrainingArguments in a Python program", kAccelerate, {}, {}};
-  document.settings = Arguments(source, CallIn(source->text)).Read();
+  const std::size_t call = CallIn(source->text);
+  document.settings = Arguments(source, call).Read();
+  if (!std::string_view(source->text).substr(0, call).ends_with(kCalls.front()) &&
+      !document.settings.empty())
+    document.settings.push_back({"TRL", "", document.settings.front().where, ""});
   for (const Setting& setting : document.settings) {
     if (setting.key == "args.deepspeed") document.files.push_back(setting);
   }

@@ -64,5 +64,37 @@ TEST(RunFrom, SaysTheSameOfKeysAsAPrediction) {
               HasSubstr("without effect here, or unknown: lr, train-iters, foo-bar, made-up"));
 }
 
+// The model of kModel, with a batch for several replicas.
+std::string Script(const std::string& front, const std::string& degrees) {
+  return front +
+         " pretrain_gpt.py --num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 16 "
+         "--max-position-embeddings 16 --vocab-size 64 --micro-batch-size 1 --global-batch-size 8 "
+         "--train-iters 1 " +
+         degrees + "\n";
+}
+
+TEST(RunFrom, RunsAsManyRanksAsTheFileHas) {
+  WriteText(ScratchFolder() + "/two.sh", Script("torchrun --nproc-per-node 2", ""));
+  WriteText(ScratchFolder() + "/four.sh",
+            Script("torchrun --nnodes 2 --nproc-per-node 2", "--tensor-model-parallel-size 2"));
+  EXPECT_THAT(RunPlan(RunWords("two.sh", {})).out, HasSubstr("2 ranks"));
+  EXPECT_THAT(RunPlan(RunWords("two.sh", {})).out, HasSubstr("dp 2, micro-batch 1 of 8"));
+  const Outcome four = RunPlan(RunWords("four.sh", {}));
+  EXPECT_THAT(four.out, HasSubstr("4 ranks")) << four.err;
+  EXPECT_THAT(four.out, HasSubstr("tp 2, dp 2, micro-batch 1 of 8"));
+  EXPECT_THAT(four.err, Not(HasSubstr("replace")));
+}
+
+TEST(RunFrom, SaysWhereFlagsNameAnotherNumberOfRanks) {
+  WriteText(ScratchFolder() + "/two.sh", Script("torchrun --nproc-per-node 2", ""));
+  const Outcome four = RunPlan(RunWords("two.sh", {"-n", "4"}));
+  EXPECT_THAT(four.out, HasSubstr("dp 4, micro-batch 1 of 8"));
+  EXPECT_THAT(four.err, HasSubstr("4 ranks replace the 2 of "));
+  EXPECT_THAT(four.err, HasSubstr("/two.sh:1"));
+  const Outcome one = RunPlan(RunWords("two.sh", {"--dp", "1"}));
+  EXPECT_THAT(one.out, HasSubstr("1 rank "));
+  EXPECT_THAT(one.err, HasSubstr("1 rank replaces the 2 of "));
+}
+
 }  // namespace
 }  // namespace orrery

@@ -397,5 +397,38 @@ TEST(ImportRecords, FactsAndPlacementsComeBack) {
   EXPECT_EQ(Text(read, "placement"), "tp-cp-pp-dp");
 }
 
+// transformers refuses both kinds of checkpoints in one job (training_args.py), and either recomputes all layers.
+TEST(Trainer, RecomputesByFsdpOrByItself) {
+  const auto read = [](const char* own, const char* fsdp) {
+    return std::vector<Named>{
+        {"ta.json",
+         fmt::format("{{\"output_dir\": \"o\", \"bf16\": true, \"fsdp\": \"full_shard\",\n"
+                     " \"gradient_checkpointing\": {},\n"
+                     " \"fsdp_config\": {{\"activation_checkpointing\": {}}}}}",
+                     own, fsdp)}};
+  };
+  EXPECT_EQ(Text(Read(read("false", "true")), "recompute"), "full");
+  EXPECT_EQ(Text(Read(read("true", "false")), "recompute"), "full");
+  EXPECT_EQ(Text(Read(read("false", "false")), "recompute"), "none");
+  EXPECT_THAT(Error(read("true", "true")),
+              AllOf(HasSubstr("ta.json:2"), HasSubstr("activation_checkpointing in ta.json:3"),
+                    HasSubstr("the Trainer refuses both")));
+}
+
+TEST(DeepSpeedStyles, WeightsLeaveTheGpuWithStage3Alone) {
+  const auto notes = [](const char* stage) {
+    return Read({{"ds.json",
+                  fmt::format("{{\"train_batch_size\": 8, \"zero_optimization\": {{\"stage\": {},"
+                              " \"offload_param\": {{\"device\": \"cpu\"}}}}}}",
+                              stage)}})
+        .notes;
+  };
+  EXPECT_THAT(notes("1"), AllOf(Contains(HasSubstr("without effect here: "
+                                                   "zero_optimization.offload_param.device")),
+                                Not(Contains(HasSubstr("not modelled")))));
+  EXPECT_THAT(notes("3"),
+              Contains(HasSubstr("not modelled: weights on NVMe, or on the CPU without all")));
+}
+
 }  // namespace
 }  // namespace orrery::exchange::styles

@@ -255,7 +255,7 @@ TEST(ImportMegatron, ContradictionsAreRefusedWithBothPlaces) {
               HasSubstr("no multiple of micro-batch 3 x 8 data-parallel ranks"));
   EXPECT_THAT(Error("x.sh", "torchrun --nnodes 1 --nproc-per-node 8 " + std::string(kSmall) +
                                 "--tensor-model-parallel-size 3"),
-              HasSubstr("does not divide 1 nodes of 8 GPUs"));
+              HasSubstr("does not divide 1 node of 8 GPUs"));
 }
 
 TEST(ImportMegatron, WhatIsNotModelledIsRefusedOrNamed) {

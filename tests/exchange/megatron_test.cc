@@ -397,5 +397,29 @@ TEST(Megatron, MomentumOfSgdIsNamed) {
               HasSubstr("--sgd-momentum 0"));
 }
 
+TEST(MegatronArguments, ThatContradictEachOtherAreNamedByTheirLines) {
+  const auto error = [](const std::string& more) {
+    return ErrorOf([&] {
+      Import(
+          {SourceOf("m.sh",
+                    "A=\"" + more +
+                        "\"\ntorchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --num-layers 8 "
+                        "--hidden-size 1024 --num-attention-heads 16 --seq-length 1024 "
+                        "--max-position-embeddings 1024 --micro-batch-size 1 "
+                        "--global-batch-size 64 --bf16 $A\n")},
+          std::nullopt, {});
+    });
+  };
+  EXPECT_THAT(error("--context-parallel-size 3"),
+              AllOf(HasSubstr("m.sh:1:"),
+                    HasSubstr("tp 1 x pp 1 x cp 3 does not divide 1 node of 8 GPUs")));
+  EXPECT_THAT(error("--group-query-attention --num-query-groups 4 --tensor-model-parallel-size 8"),
+              AllOf(HasSubstr("m.sh:1:"), HasSubstr("tp 8 does not divide 4 key-value heads")));
+  EXPECT_THAT(error("--tensor-model-parallel-size 8 --tp-comm-overlap"),
+              AllOf(HasSubstr("m.sh:1:"), HasSubstr("tp-comm-overlap overlaps the gathers"),
+                    HasSubstr("which is off")));
+  EXPECT_EQ(error("--tensor-model-parallel-size 8 --tp-comm-overlap --sequence-parallel"), "");
+}
+
 }  // namespace
 }  // namespace orrery::exchange::megatron

@@ -76,6 +76,96 @@ TEST(NodeCounts, OfHostfilesAreTaken) {
               AllOf(HasSubstr("counts-hosts:2:1"), HasSubstr("the '[' of 'n[3' is never closed")));
 }
 
+std::string Counts(const std::string& front) {
+  const Resolved r = Predict(front + " " + kGpt);
+  return fmt::format("{} x {}", r.job.cluster.nodes, r.job.cluster.ranks() / r.job.cluster.nodes);
+}
+
+TEST(NodeCounts, OfDeepSpeedsFiltersAreTaken) {
+  std::ofstream(testing::TempDir() + "/filter-hosts") << "w1 slots=8\nw2 slots=8\nw3 slots=8\n";
+  // Of one machine, whose GPUs the topology counts.
+  EXPECT_EQ(Counts("deepspeed --include localhost:0,1,2,3,4,5,6,7"), "1 x 8");
+  EXPECT_EQ(Counts("deepspeed -i localhost"), "1 x 8");
+  EXPECT_EQ(Counts("#SBATCH --nodes=4\ndeepspeed --include localhost:0,1,2,3,4,5,6,7"), "1 x 8");
+  // Of a hostfile, which need not be there where the filter says all.
+  const std::string eight = "0,1,2,3,4,5,6,7";
+  EXPECT_EQ(Counts("deepspeed --hostfile filter-hosts --include w1@w3"), "2 x 8");
+  EXPECT_EQ(Counts("deepspeed --hostfile filter-hosts --exclude=w2"), "2 x 8");
+  EXPECT_EQ(Counts("deepspeed --hostfile no-hosts --include=\"w1:" + eight + "@w2:" + eight + "\""),
+            "2 x 8");
+}
+
+TEST(NodeCounts, OfDeepSpeedsFiltersCountSlots) {
+  std::ofstream(testing::TempDir() + "/filter-hosts") << "w1 slots=4\nw2 slots=4\n";
+  std::string two(kGpt);
+  two.replace(two.find("size 8"), 6, "size 2");
+  const auto counts = [&](const std::string& front) {
+    const Resolved r = Predict(front + " " + two);
+    return fmt::format("{} x {}", r.job.cluster.nodes, r.job.cluster.ranks() / r.job.cluster.nodes);
+  };
+  EXPECT_EQ(counts("deepspeed --include localhost:0,1,2,3"), "1 x 4");
+  EXPECT_EQ(counts("deepspeed --exclude localhost:0,1,2,3,4,5"), "1 x 2");  // of 8
+  EXPECT_EQ(counts("deepspeed --hostfile filter-hosts --include=\"w1:0,1@w2:0,1\""), "2 x 2");
+  EXPECT_EQ(counts("deepspeed --hostfile filter-hosts -e w1:0,1@w2:2,3"), "2 x 2");
+  EXPECT_EQ(counts("deepspeed --hostfile filter-hosts -e w1:0,1,2,3"), "1 x 4");
+  EXPECT_EQ(counts("deepspeed --hostfile filter-hosts -i w2:0@w2:3"), "1 x 2");
+  EXPECT_EQ(counts("deepspeed --include= --num_gpus 4"), "1 x 4");
+  const auto error = [&](const std::string& front) { return Error(front + " " + two); };
+  EXPECT_THAT(error("deepspeed --hostfile filter-hosts -i w7:0"),
+              AllOf(HasSubstr("counts.sh:1:"), HasSubstr("w7 is no host of filter-hosts")));
+  EXPECT_THAT(error("deepspeed --hostfile filter-hosts -i w1:4"),
+              HasSubstr("w1 has 4 slots, and no slot 4"));
+  EXPECT_THAT(error("deepspeed --hostfile filter-hosts -i w1:0,1@w2"),
+              HasSubstr("2 slots of w1 and 4 of w2"));
+  EXPECT_THAT(error("deepspeed --hostfile filter-hosts -i w1:a"), HasSubstr("'w1:a' is no host"));
+  EXPECT_THAT(error("deepspeed -i localhost:0 -e localhost:1"), HasSubstr("exclude each other"));
+  EXPECT_THAT(error("deepspeed -i localhost:0,1 --num_gpus 2"),
+              HasSubstr("--include here, and a number of GPUs in "));
+}
+
+TEST(NodeCounts, OfVisibleDevicesAreTaken) {
+  std::string two(kGpt);
+  two.replace(two.find("size 8"), 6, "size 2");
+  const auto counts = [&](const std::string& front) {
+    const Resolved r = Predict(front + " " + two);
+    return fmt::format("{} x {}", r.job.cluster.nodes, r.job.cluster.ranks() / r.job.cluster.nodes);
+  };
+  EXPECT_EQ(counts("CUDA_VISIBLE_DEVICES=0,1 deepspeed"), "1 x 2");
+  EXPECT_EQ(counts("export CUDA_VISIBLE_DEVICES=0,1,2,5\ndeepspeed"), "1 x 4");
+  EXPECT_EQ(counts("env CUDA_VISIBLE_DEVICES=2,3 deepspeed"), "1 x 2");
+  EXPECT_EQ(counts("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc-per-node gpu"), "1 x 2");
+  // Flags of DeepSpeed win, and torchrun starts as many as it is told.
+  EXPECT_EQ(counts("CUDA_VISIBLE_DEVICES=0,1 deepspeed --num_gpus 4"), "1 x 4");
+  EXPECT_EQ(counts("CUDA_VISIBLE_DEVICES=0,1 deepspeed --include localhost:0,1,2,3"), "1 x 4");
+  EXPECT_EQ(counts("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc-per-node 4"), "1 x 4");
+  // Of another command.
+  EXPECT_EQ(counts("CUDA_VISIBLE_DEVICES=0,1 python prepare.py\ndeepspeed --num_gpus 8"), "1 x 8");
+}
+
+TEST(NodeCounts, OfAStepOnPartOfTheJobAreTaken) {
+  std::string two(kGpt);
+  two.replace(two.find("size 8"), 6, "size 2");
+  const auto read = [&](const std::string& front) { return Predict(front + " " + two); };
+  const auto counts = [&](const Resolved& r) {
+    return fmt::format("{} x {}", r.job.cluster.nodes, r.job.cluster.ranks() / r.job.cluster.nodes);
+  };
+  const std::string job = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n";
+  const Resolved part = read(job + "srun -N 2 torchrun --nnodes 2 --nproc_per_node 4");
+  EXPECT_EQ(counts(part), "2 x 4");
+  EXPECT_THAT(part.job.notes, Contains(HasSubstr("counts.sh:4: the command takes 2 of 4 nodes")));
+  EXPECT_THAT(part.job.notes,
+              Contains(HasSubstr("counts.sh:4: the command takes 4 of 8 GPUs of a node")));
+  EXPECT_EQ(counts(read(job + "srun torchrun --nnodes 4 --nproc_per_node 2")), "4 x 2");
+  // Without it, torchrun waits for nodes that never come, and more than there are is a mistake.
+  EXPECT_THAT(Error(job + "srun torchrun --nnodes 2 --nproc_per_node 8 " + two),
+              HasSubstr("NNODES is '4' here and '2' in "));
+  EXPECT_THAT(Error(job + "srun -N 8 torchrun --nnodes 8 --nproc_per_node 8 " + two),
+              HasSubstr("NNODES is '4' here and '8' in "));
+  EXPECT_THAT(Error("#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n#SBATCH --gres=gpu:8\n" +
+                    std::string("srun torchrun --nnodes 2 ") + two),
+              HasSubstr("GPUS_PER_NODE is '8' here and '4' in "));
+}
+
 TEST(NodeCounts, OfHostfilesThatAreNotThereAreNamed) {
   EXPECT_THAT(Error("deepspeed --hostfile no-hosts " + std::string(kGpt)),
               AllOf(HasSubstr("counts.sh:1:"),

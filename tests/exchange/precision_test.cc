@@ -259,5 +259,50 @@ TEST(Frameworks, ATrainerTrainsModelsOfHuggingFace) {
   EXPECT_EQ(framework(""), "ddp");
 }
 
+// What nothing says is the program's default, and said as that (transformers: TrainingArguments.bf16 and fp16; Megatron: bf16 and
+// fp16 of arguments.py).
+TEST(Precisions, OfTrainersIsFp32ByDefault) {
+  const std::string size = "\"per_device_train_batch_size\": 2, \"num_train_epochs\": 1";
+  const auto read = [](const std::string& text) {
+    return Import({SourceOf("t.json", text)}, std::nullopt, {});
+  };
+  const auto precision = [](const Imported& imported) {
+    return imported.values.contains("precision") ? imported.values.at("precision").text : "";
+  };
+  const auto said = Contains(HasSubstr("t.json:1: precision fp32, the Trainer's default"));
+  const Imported plain = read("{" + size + "}");
+  EXPECT_EQ(precision(plain), "fp32");
+  EXPECT_THAT(plain.notes, said);
+  for (const char* type : {"bf16", "fp16"}) {
+    const Imported half = read("{" + size + ", \"" + type + "\": true}");
+    EXPECT_EQ(precision(half), type);
+    EXPECT_THAT(half.notes, Not(said));
+  }
+  EXPECT_EQ(precision(read("{" + size + ", \"torch_dtype\": \"bfloat16\"}")), "");
+  const auto call = [](const std::string& name) {
+    return Import({SourceOf("t.py", "from x import y\na = " + name +
+                                        "(output_dir='o', per_device_train_batch_size=2)\n")},
+                  std::nullopt, {});
+  };
+  EXPECT_EQ(precision(call("TrainingArguments")), "fp32");
+  EXPECT_EQ(precision(call("SFTConfig")), "");  // bf16 or fp32, by TRL's release
+}
+
+TEST(Precisions, OfMegatronIsFp32ByDefault) {
+  const auto notes = [](const std::string& more) {
+    return Import({SourceOf("m.sh",
+                            "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 "
+                            "--hidden-size 64 --num-attention-heads 2 --seq-length 64 "
+                            "--max-position-embeddings 64 --micro-batch-size 1 "
+                            "--global-batch-size 8 " +
+                                more + "\n")},
+                  std::nullopt, {})
+        .notes;
+  };
+  const auto said = Contains(HasSubstr("m.sh:1: precision fp32, Megatron's default"));
+  EXPECT_THAT(notes(""), said);
+  EXPECT_THAT(notes("--bf16"), Not(said));
+}
+
 }  // namespace
 }  // namespace orrery::exchange

@@ -169,6 +169,11 @@ TEST(StepCsv, TakesUnitsFromItsHeader) {
   EXPECT_DOUBLE_EQ(*log.steps[1].mfu, 0.39);
   EXPECT_DOUBLE_EQ(*log.steps[1].peak_bytes, 31.5 * 1073741824);
   EXPECT_EQ(log.terms.size(), 6u);
+  // As keys of JSON have it.
+  const TrainingLog keys = ReadStepCsv(Told("step,step_time_s,forward_ms,tokens\n1,0.5,200,7\n"));
+  EXPECT_DOUBLE_EQ(*keys.steps.at(0).seconds, 0.5);
+  EXPECT_EQ(keys.terms.at(0).name, "forward");
+  EXPECT_DOUBLE_EQ(keys.terms.at(0).seconds, 0.2);
   const TrainingLog garbled = ReadStepCsv(Told("step,time [s]\n1,2\n2,x\n3\n4,-1\n5,\n"));
   EXPECT_EQ(garbled.steps.size(), 1u);
   EXPECT_EQ(garbled.garbled_lines, 4);

@@ -242,6 +242,25 @@ TEST(Supervised, GivesUpAfterFailuresWithoutProgress) {
   EXPECT_THAT(run.output(), HasSubstr("gives up: 2 failures in a row behind step 0"));
 }
 
+// A life that saved something before it failed begins the count, and the next one goes on with it.
+TEST(Supervised, CountsFailuresBehindOneSnapshot) {
+  const Folder folder;
+  const std::string storage = folder / "storage";
+  train::WriteBytes(storage, "");
+  Job run(folder,
+          kJob + fmt::format("--steps 100000000 --log-every 1000000 --save-every 10 --supervise "
+                             "--max-restarts 1 --save {}",
+                             folder / "s"),
+          storage);
+  ASSERT_TRUE(run.Await("saved "));
+  train::WriteBytes(storage, "full");
+  EXPECT_EQ(run.End(), 1);
+  EXPECT_THAT(run.output(), HasSubstr("gives up: 2 failures in a row behind step "));
+  const std::size_t restart = run.output().find("restart 1 of 1");
+  ASSERT_NE(restart, std::string::npos) << run.output();
+  EXPECT_EQ(run.output().find("restart 1 of 1", restart + 1), std::string::npos) << run.output();
+}
+
 // The hosts of a run become fewer while it runs: the planner picks a layout for those that are left.
 TEST(Supervised, GoesOnOnFewerRanksInAnotherLayout) {
   const Folder folder;

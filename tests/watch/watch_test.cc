@@ -322,6 +322,40 @@ TEST(Watch, LinesOfTorchtitansRanksAreOneStep) {
   EXPECT_EQ(DepartureJson(one)["ranks"], nlohmann::json::array({2}));
 }
 
+// torchrun counts the ranks of its node alone, and srun --label says whose node that is.
+TEST(Watch, RanksOfSeveralNodesAreLocal) {
+  const auto lines = [](int step, const std::vector<const char*>& labels, const char* full) {
+    std::string text;
+    for (const char* label : labels)
+      text += fmt::format(
+          "{}[titan] 2026-01-01 00:00:00,1 - root - INFO - step: {:2}  loss: 7.1  memory: "
+          "{}GiB(50.0%)  tps: 10,000  tflops: 380.1  mfu: 38.4%\n",
+          label, step, label == full ? "45.00" : "30.00");
+    return text;
+  };
+  const auto watch = [&](const std::vector<const char*>& labels, const char* full, double nodes) {
+    std::string log;
+    for (int step = 1; step <= 4; ++step) log += lines(step, labels, full);
+    Expectation plan = Plan();
+    plan.nodes = nodes;
+    const auto verdict = Judge(
+        measured::ReadTrainingLog(std::make_shared<const Source>(Source{"l.log", log})), plan, 3);
+    EXPECT_EQ(verdict.departures.size(), 1u);
+    return verdict.departures.at(0);
+  };
+  const char *const plain = "[rank2]:", *const task = " 3: [rank2]:";
+  EXPECT_THAT(DepartureText(watch({"[rank0]:", plain}, plain, 1), Plan()),
+              HasSubstr(" on rank 2,"));
+  const Departure local = watch({"[rank0]:", plain}, plain, 4);
+  EXPECT_THAT(DepartureText(local, Plan()), HasSubstr(" on local rank 2 of a node,"));
+  EXPECT_EQ(DepartureJson(local)["local_ranks"], nlohmann::json::array({2}));
+  EXPECT_FALSE(DepartureJson(local).contains("ranks"));
+  const Departure named = watch({"12: [rank2]:", " 3: [rank0]:", task}, task, 4);
+  EXPECT_THAT(DepartureText(named, Plan()), HasSubstr(" on local rank 2 of task 3,"));
+  EXPECT_EQ(DepartureJson(named)["tasks"], nlohmann::json::array({3}));
+  EXPECT_EQ(named.of_ranks, 3u);
+}
+
 TEST(Watch, ReadsDeepSpeedsThroughput) {
   std::string log;
   for (int step = 1; step <= 5; ++step)

@@ -225,9 +225,12 @@ void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, 
   Departure made;
   made.memory = true;
   made.side = Side::kSlower;
-  std::set<int64_t> all, outside;
+  std::set<std::pair<int64_t, int64_t>> all, outside;  // task and rank
   for (const measured::StepSample& step : log.steps) {
-    for (const measured::RankPeak& peak : step.peaks) all.insert(peak.rank);
+    for (const measured::RankPeak& peak : step.peaks) {
+      all.emplace(peak.task, peak.rank);
+      made.local |= peak.local && expected.nodes > 1;
+    }
     const double predicted = step.reserved ? expected.reserved : expected.allocated;
     const double bound = kMemoryError * predicted;
     if (!step.peak_bytes || predicted <= 0 || *step.peak_bytes <= bound) continue;
@@ -240,10 +243,14 @@ void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, 
     }
     made.measured = std::max(made.measured, *step.peak_bytes);
     for (const measured::RankPeak& peak : step.peaks) {
-      if (peak.bytes > bound) outside.insert(peak.rank);
+      if (peak.bytes > bound) outside.emplace(peak.task, peak.rank);
     }
   }
-  made.ranks.assign(outside.begin(), outside.end());
+  for (const auto& [task, rank] : outside) {
+    made.ranks.push_back(rank);
+    if (task >= 0) made.tasks.push_back(task);
+  }
+  if (made.tasks.size() < made.ranks.size()) made.tasks.clear();
   made.of_ranks = all.size();
   if (made.steps > 0) verdict->departures.push_back(std::move(made));
 }
@@ -297,6 +304,7 @@ Expectation ReadExpectation(const SourcePtr& source) {
   if (const auto text = body->find("digest"); text != body->end() && text->is_string())
     made.digest = text->get<std::string>().substr(0, 64);
   made.size.gpus = NumberAt(*body, "gpus");
+  made.nodes = NumberAt(*body, "nodes");
   made.size.samples = NumberAt(*body, "global_batch");
   made.size.tokens = NumberAt(*body, "tokens_per_s") * made.step;
   if (const double price = NumberAt(*body, "price_per_step_usd"); price > 0) made.price = price;

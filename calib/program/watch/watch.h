@@ -20,6 +20,7 @@ struct Expectation {
   // Bytes of a GPU that the allocator hands out at the peak, and those that it keeps for it; 0: not said.
   double allocated = 0, reserved = 0;
   measured::StepSize size;
+  double nodes = 0;             // 0: not said
   std::optional<double> price;  // dollars per step
 };
 
@@ -48,6 +49,8 @@ struct Departure {
   double measured = 0;    // median of them, or the mean of all: seconds; or bytes (largest)
   double predicted = 0, bound = 0;
   std::vector<int64_t> ranks;           // of memory: those outside, where the log says whose it is
+  bool local = false;                   // `ranks` count in each of several nodes
+  std::vector<int64_t> tasks;           // of srun, each with `ranks` at its place; none: not said
   std::size_t of_ranks = 0;             // that the log has
   bool over = false;                    // it went back inside
   std::vector<Reason> reasons;          // most likely first

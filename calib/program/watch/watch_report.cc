@@ -47,18 +47,25 @@ std::string InsideText(const Verdict& verdict) {
                      verdict.patience, verdict.outside, verdict.patience);
 }
 
-// " on rank 2", " on ranks 0, 2", " on all 8 ranks"; "": the log does not say.
+// " on rank 2", " on ranks 0, 2", " on all 8 ranks", " on local rank 2 of a node", " on local ranks 2 of task 1, 0 of task 3"; "": the
+// log does not say.
 std::string RanksText(const Departure& one) {
   constexpr std::size_t kMost = 8;
   if (one.ranks.empty()) return "";
-  if (one.ranks.size() == 1) return fmt::format(" on rank {}", one.ranks.front());
-  if (one.ranks.size() == one.of_ranks) return fmt::format(" on all {} ranks", one.of_ranks);
-  const std::vector<int64_t> shown(one.ranks.begin(),
-                                   one.ranks.begin() + std::min(kMost, one.ranks.size()));
-  return fmt::format(" on ranks {}{}", fmt::join(shown, ", "),
+  const std::string rank = one.local ? "local rank" : "rank";
+  const bool several = one.ranks.size() > 1, tasks = one.local && !one.tasks.empty();
+  const char* const end = one.local && !tasks ? " of a node" : "";
+  if (several && one.ranks.size() == one.of_ranks)
+    return fmt::format(" on all {} {}s{}", one.of_ranks, rank, end);
+  std::vector<std::string> shown;
+  for (std::size_t i = 0; i < std::min(kMost, one.ranks.size()); ++i)
+    shown.push_back(tasks ? fmt::format("{} of task {}", one.ranks[i], one.tasks[i])
+                          : std::to_string(one.ranks[i]));
+  return fmt::format(" on {}{} {}{}{}", rank, several ? "s" : "", fmt::join(shown, ", "),
                      shown.size() < one.ranks.size()
                          ? fmt::format(" and {} more", one.ranks.size() - shown.size())
-                         : "");
+                         : "",
+                     end);
 }
 
 const char* SideText(Side side) {
@@ -133,7 +140,8 @@ nlohmann::ordered_json DepartureJson(const Departure& one) {
                                  {one.memory ? "bound_bytes" : "bound_s", one.bound}};
   if (one.memory) {
     made["kind"] = one.reserved ? "reserved" : "allocated";
-    if (!one.ranks.empty()) made["ranks"] = one.ranks;
+    if (!one.ranks.empty()) made[one.local ? "local_ranks" : "ranks"] = one.ranks;
+    if (one.local && !one.tasks.empty()) made["tasks"] = one.tasks;
     return made;
   }
   made["fits"] = reasons;

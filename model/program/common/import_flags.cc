@@ -344,6 +344,7 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
     return true;
   });
   if (sources.empty()) return;
+  job->foreign = true;
   std::optional<LoadedModel> model;
   if (job->model.given) model = LoadModelOf(job->model);
   const Imported imported =

@@ -25,6 +25,7 @@ struct JobFlags {
   bool several = true;
   std::vector<Flag> from;                        // --from FILE: see import_flags.h
   std::shared_ptr<const LoadedModel> own_model;  // in the place of --model
+  bool foreign = false;                          // files of other programs are among them
   std::vector<std::string> notes;                // of the answer's head
   std::optional<Diagnostic> no_model;  // of such files, where they name one that nobody knows
   bool cluster = true;        // declares the flags of the cluster, too; set before Declare()

@@ -10,6 +10,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
+#include "model/exchange/setting.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/lower/lower.h"
 #include "model/plan/lower/names.h"
@@ -45,13 +46,12 @@ class Planner {
 
   // 0 ranks: as many as the degrees make up. `hosts`: of a hostfile; 0: none.
   void Plan(int64_t ranks, int64_t hosts, RunJob* job) {
+    ranks = ChooseRanks(ranks, job);
     Default(&flags_.job.topology, "localhost");
     Default(&flags_.job.framework, "orrery");
     Default(&flags_.job.precision, "fp32");
     report::Job planned = flags_.job.Resolve();
     CheckTrains(planned);
-    if (ranks == 0) ranks = RanksOfScript();
-    if (ranks == 0) ranks = RanksOfDegrees();
     if (clip_) planned.request.work.clip_norm = *clip_;
     const int64_t nodes = PlacedNodes(ranks, hosts);
     planned.cluster.nodes = nodes;
@@ -116,21 +116,46 @@ class Planner {
     }
   }
 
-  // Of a launch script: its GPUs, as a prediction has it. 0: none, or a flag counts replicas.
-  int64_t RanksOfScript() const {
-    const JobFlags& job = flags_.job;
-    const bool script =
-        !job.from.empty() &&
-        (job.own_model || (job.model.where.line == job.from.front().where.line &&
-                           job.model.where.column == job.from.front().where.column));
-    if (!script || !job.nodes.given || !job.gpus_per_node.given) return 0;
-    const FixedAxes axes = flags_.layout.Read();
-    if (axes.dp || axes.dp_outer) return 0;
+  // Ranks of the files' job, as a prediction has it: nodes x GPUs. This machine takes them all, however many nodes they have
+  // there. 0 ranks: the files do not say, or none are of other programs.
+  struct FileRanks {
+    int64_t count = 0;
+    Location where;
+  };
+  FileRanks TakeRanksOfFiles() {
+    JobFlags& job = flags_.job;
+    if (!job.foreign || !job.nodes.given || !job.gpus_per_node.given) return {};
     Diagnostics diagnostics;
     const auto nodes = ReadInteger(job.nodes, 1, kMostRunRanks, &diagnostics),
                each = ReadInteger(job.gpus_per_node, 1, kMostRunRanks, &diagnostics);
     diagnostics.ThrowIfAny();
-    return nodes.value_or(0) * each.value_or(0);
+    const FileRanks ranks{nodes.value_or(0) * each.value_or(0),
+                          OfFile(job.nodes) ? job.nodes.where : job.gpus_per_node.where};
+    for (Flag* flag : {&job.nodes, &job.gpus_per_node})
+      if (!job.topology.given && OfFile(*flag)) flag->given = false;
+    return ranks;
+  }
+  // Flags and defaults of a file's program stand at the command line.
+  bool OfFile(const Flag& flag) const {
+    return flag.where.source != flags_.job.from.front().where.source;
+  }
+  bool OnCommandLine(const Flag& flag) const {
+    const Location& from = flags_.job.from.front().where;
+    return flag.given && !OfFile(flag) &&
+           (flag.where.line != from.line || flag.where.column != from.column);
+  }
+
+  // `ranks` that the command line, mpirun or a hostfile asks for; 0: none.
+  int64_t ChooseRanks(int64_t ranks, RunJob* job) {
+    const FileRanks of_files = TakeRanksOfFiles();
+    if (of_files.count == 0) return ranks > 0 ? ranks : RanksOfDegrees();
+    const bool replicas = OnCommandLine(flags_.layout.dp) || OnCommandLine(flags_.layout.dp_outer);
+    if (ranks == 0) ranks = replicas ? RanksOfDegrees() : of_files.count;
+    if (ranks != of_files.count)
+      job->notes.push_back(fmt::format("{} rank{} replace{} the {} of {}", ranks,
+                                       ranks == 1 ? "" : "s", ranks == 1 ? "s" : "", of_files.count,
+                                       exchange::Place(of_files.where)));
+    return ranks;
   }
 
   int64_t RanksOfDegrees() const {

@@ -75,9 +75,7 @@ class Supervisor {
     int64_t& behind = behind_;
     bool after_loss = false;
     for (;;) {
-      const int64_t newest = Newest();
-      if (newest != behind) failures = 0;
-      behind = newest;
+      behind = Newest();
       back_.clear();
       if (launch::SignalSeen() != 0) return StoppedBetween();
       if (!FindHosts(after_loss)) return ExitCode::kFailure;
@@ -88,6 +86,7 @@ class Supervisor {
       if (std::exchange(growing_, false) && end.exited && end.code == launch::kStoppedCode &&
           launch::SignalSeen() == 0) {
         after_loss = false;
+        failures = 0;
         continue;
       }
       if (end.exited && (end.code == 0 || end.code == launch::kStoppedCode)) return Code(end.code);
@@ -99,7 +98,7 @@ class Supervisor {
         return ExitCode::kFailure;
       }
       after_loss = true;
-      if (Newest() != behind) failures = 0;
+      if (Newest() != behind) failures = 0;  // this one is the first behind that snapshot
       if (++failures > most_) {
         Say(fmt::format("gives up: {} failures in a row behind step {}, the last with {}", failures,
                         std::max<int64_t>(Newest(), 0), end.Why()));

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Works out nodes and GPUs of a job from the directives of its script.
+#include "model/exchange/slurm_counts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "model/base/host_list.h"
+#include "model/base/plain_text.h"
+#include "model/exchange/command_settings.h"
+#include "model/exchange/launch_words.h"
+
+namespace orrery::exchange {
+namespace {
+
+constexpr std::size_t kMostSlurmHosts = 65536;
+
+}  // namespace
+
+void JobCounts::Add(const std::string& key, const std::string& value, const Location& where) {
+  const std::span command(document->settings.data(), of_command);
+  const auto own = std::ranges::find(command, key, &Setting::key);
+  int64_t all = 0, taken = 0;
+  if (own != command.end() && (key == "GPUS_PER_NODE" || (key == "NNODES" && step)) &&
+      ParseInteger(value, &all) == NumberFault::kNone &&
+      ParseInteger(own->value, &taken) == NumberFault::kNone && taken < all) {
+    document->notes.push_back(
+        fmt::format("{}: the command takes {} of {} {} ({})", Place(own->where), taken, all,
+                    key == "NNODES" ? "nodes" : "GPUs of a node", Place(where)));
+    return;
+  }
+  document->settings.push_back({key, value, where, "", true});
+}
+
+void JobCounts::AddNodes(const std::string& count, const Location& where) {
+  Setting setting = CountedNodes({"NNODES", count, where, ""});
+  if (setting.unresolved.empty())
+    Add("NNODES", setting.value, where);
+  else
+    unknown.emplace("NNODES", std::move(setting));
+}
+
+void SlurmCounts::Take(const Setting& setting, JobCounts* counts) {
+  if (setting.key == "nodes" || setting.key == "N") {
+    counts->AddNodes(setting.value, setting.where);
+  } else if (setting.key == "nodelist" || setting.key == "w") {
+    hosts_ = setting;
+  } else if (setting.key == "gpus" || setting.key == "G") {
+    gpus_ = setting;
+  } else if (setting.key == "ntasks" || setting.key == "n") {
+    if (IsWhole(setting.value)) all_ = setting;
+  } else if (setting.key == "ntasks-per-node") {
+    if (IsWhole(setting.value)) each_ = setting;
+    if (IsWhole(setting.value) && setting.value != "1") tasks_ = setting;
+  } else if (setting.key == "gpus-per-node" || setting.key == "gres") {
+    std::string type;
+    const std::string count = GpusIn(setting.value, setting.key == "gres", &type);
+    if (!count.empty()) counts->Add("GPUS_PER_NODE", count, setting.where);
+    if (!type.empty())
+      counts->document->notes.push_back(
+          fmt::format("{} requests {} GPUs", Place(setting.where), type));
+  } else if (setting.key == "gpus-per-task") {
+    per_task_ = setting;
+    per_task_->value = GpusIn(setting.value, false);
+  }
+}
+
+void SlurmCounts::Count(JobCounts* counts) const {
+  CountHosts(counts);
+  CountTasks(counts);
+  CountGpus(counts);
+  // As many tasks as GPUs, where nothing else counts those.
+  if (tasks_ && !Has(counts->document->settings, {"GPUS_PER_NODE", "num_processes"}))
+    counts->Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
+  TakeTasks(counts);
+}
+
+// Where no line has a number of nodes: the hosts of a list, and all GPUs of the job ("40", "h100:40").
+void SlurmCounts::CountHosts(JobCounts* counts) const {
+  if (Has(counts->document->settings, {"NNODES", "WORLD", "num_machines"}) ||
+      counts->unknown.contains("NNODES"))
+    return;
+  if (hosts_) {
+    const std::size_t hosts = ExpandHosts(hosts_->value, kMostSlurmHosts + 1).size();
+    const bool known = hosts > 0 && hosts <= kMostSlurmHosts;
+    counts->AddNodes(known ? std::to_string(hosts) : hosts_->value, hosts_->where);
+  } else if (gpus_) {
+    const std::string count = gpus_->value.substr(gpus_->value.rfind(':') + 1);
+    if (IsWhole(count)) counts->Add("WORLD", count, gpus_->where);
+  }
+}
+
+// Slurm's tasks of the whole job, where no line has a number of nodes: with those of a node, or as ranks on its GPUs.
+void SlurmCounts::CountTasks(JobCounts* counts) const {
+  if (!all_ || Has(counts->document->settings, {"NNODES", "WORLD", "num_machines"})) return;
+  const auto gpus = std::ranges::find(counts->document->settings, "GPUS_PER_NODE", &Setting::key);
+  const Setting* each = each_                                                        ? &*each_
+                        : counts->agents || gpus == counts->document->settings.end() ? nullptr
+                                                                                     : &*gpus;
+  int64_t all = 0, one = 0;
+  (void)ParseInteger(all_->value, &all);
+  if (each == nullptr || ParseInteger(each->value, &one) != NumberFault::kNone || one <= 0 ||
+      all % one != 0) {
+    if (!counts->agents && all > 1) counts->Add("WORLD", all_->value, all_->where);
+    return;
+  }
+  const int64_t nodes = all / one;
+  if (const auto range = counts->unknown.find("NNODES"); range != counts->unknown.end()) {
+    const std::string& text = range->second.value;
+    const std::size_t sign = text.find('-');
+    int64_t least = 0, most = 0;
+    if (sign != std::string::npos &&
+        ParseInteger(text.substr(0, sign), &least) == NumberFault::kNone &&
+        ParseInteger(text.substr(sign + 1), &most) == NumberFault::kNone &&
+        (nodes < least || nodes > most))
+      throw InputError({{range->second.where,
+                         fmt::format("{} to {} nodes here, and {} tasks with {} on each node are "
+                                     "{} nodes ({})",
+                                     least, most, all, one, nodes, Place(all_->where)),
+                         "keep one of them"}});
+  }
+  counts->Add("NNODES", std::to_string(nodes), all_->where);
+}
+
+// Where no line has the GPUs of a node: those of its tasks, or tasks of the job as ranks on its nodes.
+void SlurmCounts::CountGpus(JobCounts* counts) const {
+  const auto nodes = std::ranges::find(counts->document->settings, "NNODES", &Setting::key);
+  if (nodes == counts->document->settings.end() || tasks_ ||
+      Has(counts->document->settings, {"GPUS_PER_NODE"}))
+    return;
+  int64_t all = 0, each = 0, count = 0, gpus = 1;
+  if (each_) (void)ParseInteger(each_->value, &each);
+  if (all_) (void)ParseInteger(all_->value, &all);
+  (void)ParseInteger(nodes->value, &count);
+  if (each == 0 && count > 0 && all % count == 0) each = all / count;
+  if (per_task_ && ParseInteger(per_task_->value, &gpus) != NumberFault::kNone) return;
+  if (!per_task_ && (counts->agents || each < 2)) return;
+  if (each * gpus > 0)
+    counts->Add("GPUS_PER_NODE", std::to_string(each * gpus),
+                per_task_ ? per_task_->where : all_->where);
+}
+
+// Tasks that srun starts are ranks with a GPU each, where none is an agent: a node's other GPUs are idle.
+void SlurmCounts::TakeTasks(JobCounts* counts) const {
+  const auto gpus = std::ranges::find(counts->document->settings, "GPUS_PER_NODE", &Setting::key);
+  if (!tasks_ || counts->agents || !counts->spread || per_task_ ||
+      gpus == counts->document->settings.end())
+    return;
+  int64_t tasks = 0, all = 0;
+  if (ParseInteger(tasks_->value, &tasks) != NumberFault::kNone ||
+      ParseInteger(gpus->value, &all) != NumberFault::kNone || tasks >= all)
+    return;
+  counts->document->notes.push_back(
+      fmt::format("{}: {} tasks on a node of {} GPUs ({}) are {} ranks: the others are idle",
+                  Place(tasks_->where), tasks, all, Place(gpus->where), tasks));
+  *gpus = {"GPUS_PER_NODE", tasks_->value, tasks_->where, "", true};
+}
+
+}  // namespace orrery::exchange
