@@ -106,12 +106,14 @@ class FrontierSearch {
     result_.units = static_cast<int64_t>(units_.size());
   }
 
-  // A closed form may be as much off the simulated time in either direction (calib/ACCURACY.md says by how much they differ).
-  static constexpr double kApart = 1.02;
+  // Of the fastest layouts of 48 questions (4 models, 3 offers) simulated times are 0.971 to 1.016 of the closed form.
+  static constexpr double kFaster = 1.03, kSlower = 1.02;
 
   // The least that simulation makes of a closed form: where a site's network says more, so do its other rows, and up to 0.3 % seen
   // beyond it.
-  double GainOf(std::size_t site) const { return std::min(1 / kApart, least_ratios_[site] / 1.01); }
+  double GainOf(std::size_t site) const {
+    return std::min(1 / kFaster, least_ratios_[site] / 1.01);
+  }
 
   // Where its steps take `factor` times as long: what is billed by the hour may cost less by more than that.
   Point At(const Row& row, double factor) const {
@@ -121,7 +123,7 @@ class FrontierSearch {
 
   // What rules others out: as long as it is not simulated it may take longer.
   Point SurelyAt(const Row& row) const {
-    return At(row, row.candidate.settled() || question_.simulation_effort <= 0 ? 1 : kApart);
+    return At(row, row.candidate.settled() || question_.simulation_effort <= 0 ? 1 : kSlower);
   }
 
   bool RuledOut(const Unit& unit) {

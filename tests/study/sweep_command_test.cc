@@ -108,6 +108,11 @@ TEST(Sweep, HasEachRowOnceInOrder) {
   for (int row = 0; row < kRows; ++row)
     EXPECT_TRUE(lines[static_cast<std::size_t>(row) + 1].starts_with(fmt::format("{},", row)));
   EXPECT_EQ(ReadText(folder + "/rows.csv"), Expected());  // with any number of threads
+  // What is refused takes hardly any time: the rate is of the predicted ones.
+  const auto refused = std::ranges::count_if(
+      lines, [](const std::string& line) { return line.find(",refused,") != std::string::npos; });
+  ASSERT_GT(refused, 0);
+  EXPECT_THAT(outcome.out, HasSubstr(fmt::format(": {} predicted, ", kRows - refused)));
   // Again: nothing to do.
   EXPECT_THAT(Sweep(folder).out, HasSubstr(fmt::format("all {} rows were there", kRows)));
 }

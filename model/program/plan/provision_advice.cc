@@ -38,10 +38,9 @@ PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price) {
 
 std::string BatchWords(const ProvisionAnswer& answer) {
   if (!answer.range || answer.batch_given) return "";
-  return fmt::format("searched from {} to {} tokens per step, {} (--global-batch){}",
+  return fmt::format("searched from {} to {} tokens per step (--global-batch), {}",
                      Scaled(answer.range->least), Scaled(answer.range->most),
-                     RangeWords(*answer.range),
-                     answer.range->by ? "" : "; " + answer.batch_facts.source);
+                     RangeWords(*answer.range, answer.batch_facts));
 }
 
 std::optional<Dollars> PerDaySooner(const Provisioned& result, std::size_t place) {

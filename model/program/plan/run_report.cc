@@ -287,18 +287,22 @@ std::string Bullets(const std::vector<std::string>& lines) {
   return text;
 }
 
-std::string RangeWords(const BatchRange& range) {
+std::string RangeWords(const BatchRange& range, const BatchFacts& facts) {
+  std::string words;
   if (range.below > 0)
-    return fmt::format(
-        "extrapolated: no published dense run had fewer than {} tokens, and batches grow with them",
+    words = fmt::format(
+        "extrapolated: no published dense run had fewer than {} tokens, and batches grow with "
+        "them; ",
         Count(range.below));
   if (range.beyond > 0)
     return fmt::format(
-        "extrapolated: published dense runs had up to {} tokens, and no larger batches",
-        Count(range.beyond));
-  std::string words = "what published runs of so many tokens used";
-  if (!range.by) return words;
-  words += fmt::format(": at most {}'s {}", range.by->run, Scaled(range.by->published.batch));
+        "extrapolated: published dense runs had up to {} tokens, and no larger batches; {}",
+        Count(range.beyond), facts.source);
+  if (!range.by)
+    return words + fmt::format("{} of {} tokens, scaled with tokens^{}: {}",
+                               Scaled(facts.anchor_batch), Count(facts.anchor_tokens),
+                               facts.exponent, facts.source);
+  words += fmt::format("at most {}'s {}", range.by->run, Scaled(range.by->published.batch));
   if (range.by->more)
     words += fmt::format(
         " of {} tokens, less with the square of fewer tokens, as published batches fell there",

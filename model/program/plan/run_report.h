@@ -27,8 +27,8 @@ std::string MoneyWithInterval(const RunEstimate& run);
 // Time, failures, checkpoints, storage, input.
 std::vector<std::string> RunLines(const RunEstimate& run, const Conditions& conditions);
 std::string Bullets(const std::vector<std::string>& lines);
-// Where the range is from: "what published runs of so many tokens used", or extrapolated.
-std::string RangeWords(const BatchRange& range);
+// What sets the largest batch of the range: a published run, the exponent with its source, or their end.
+std::string RangeWords(const BatchRange& range, const BatchFacts& facts);
 // A batch beyond those of published runs of so many tokens; "": it is not.
 std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& facts);
 nlohmann::ordered_json RunJson(const RunEstimate& run);

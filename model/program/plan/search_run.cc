@@ -143,7 +143,7 @@ void PrepareRun(const LongRun& run, bool batch_given, report::Job* job) {
                                         *batches.rbegin() == 1 ? "" : "s"),
                             "--global-batch",
                             fmt::format("the fastest of {} to {}, {}", range.least, range.most,
-                                        report::RangeWords(advised))});
+                                        report::RangeWords(advised, LoadBatch()))});
 }
 
 // "A..B" of --global-batch is any batch of the range, here as for `plan provision`: to A, 2 A, 4 A, ... and B, which a search
