@@ -65,7 +65,7 @@ std::vector<std::string> RunCells(const Ref& run, bool priced) {
           NumberCell(run["goodput"], PercentOf(run["goodput"])),
           NumberCell(run["spares"], run["spares"].json().dump()),
           NumberCell(run["energy_kwh"], EnergyOf(run)),
-          TextCell(run["verdict"].text())};
+          NameCell(run["verdict"].text())};
 }
 
 std::string WordsIn(const Ref& text) {
@@ -305,7 +305,7 @@ std::vector<std::string> BestCells(const Ref& one, int number, bool priced, bool
   }
   cells.push_back(
       NumberCell(best["step_time_s"], SecondsOf(best["step_time_s"]), step, SecondsSpanOf(step)));
-  cells.push_back(NumberCell(best["tokens_per_s"], ScaledOf(best["tokens_per_s"])));
+  if (!training) cells.push_back(NumberCell(best["tokens_per_s"], ScaledOf(best["tokens_per_s"])));
   if (priced)
     cells.push_back(NumberCell(best["price_per_billion_tokens_usd"],
                                DollarsOf(best["price_per_billion_tokens_usd"].number())));
@@ -352,6 +352,8 @@ std::string SeveralSections(const Ref& answer) {
     const Ref batch = all[i]["workload"]["global_batch"];
     batches |= batch.size() > 1 || batch.json() != all[0]["workload"]["global_batch"].json();
   }
+  priced &=
+      !training;  // days and cost of the run say it, and the rate; a page has no room for both
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const Ref order = answer["order"][rank];
     const std::size_t i = order.is_number() ? static_cast<std::size_t>(order.number()) : rank;
@@ -373,7 +375,8 @@ std::string SeveralSections(const Ref& answer) {
   }
   std::vector<std::string> heads = {"", "topology", "nodes"};
   if (training) heads = RunHeads(std::move(heads));
-  heads.insert(heads.end(), {"step (80 % interval)", "tokens/s"});
+  heads.emplace_back("step (80 % interval)");
+  if (!training) heads.emplace_back("tokens/s");
   if (priced) heads.push_back("per 1e9 tokens");
   if (batches) heads.push_back("batch");
   heads.push_back("layout");

@@ -100,7 +100,7 @@ svg text.small{font-size:10.5px}
 button{font:inherit;color:var(--fg);background:var(--card);border:1px solid var(--line);border-radius:4px;min-width:2.6rem;min-height:2.6rem;padding:.2rem .7rem;cursor:pointer}
 .tip{min-height:1.5em;color:var(--fg);font-size:.9rem}
 .sr{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-td:not(.n){min-width:8rem;overflow-wrap:anywhere}td.name{min-width:6rem}td.layout{min-width:16rem}
+td:not(.n){min-width:8rem;overflow-wrap:anywhere}td.name{min-width:6rem}td.layout{min-width:14rem}
 @media screen and (min-width:900px){.bars{grid-template-columns:fit-content(20rem) 1fr minmax(4.5rem,auto)}}
 @media screen and (max-width:600px){.bars{display:block}.bar{display:grid;grid-template-columns:1fr auto;gap:.1rem .7rem;margin:.5rem 0}
  .bar svg{grid-column:1/-1;grid-row:2}.axis span:nth-child(even){display:none}body{padding:.7rem}

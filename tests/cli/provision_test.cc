@@ -251,8 +251,9 @@ TEST(Tokens, ABatchThatNobodyNamesStaysInTheAdvisedRange) {
                                           "--nodes", "8",         "--tokens",   "200B",
                                           "--top",   "1",         "--refine",   "0"};
   const Outcome text = RunPlan(words);
-  EXPECT_THAT(Folded(text.out), AllOf(HasSubstr("sequences, the fastest of 82 to 325, what"),
-                                      Not(HasSubstr("beyond what dense"))));
+  EXPECT_THAT(Folded(text.out),
+              AllOf(HasSubstr("sequences, the fastest of 82 to 325, at most Gopher's 6.00 M of "),
+                    Not(HasSubstr("beyond what dense"))));
   const json answer = JsonOf(words);
   const auto range = answer["training"]["published_batch_tokens"];
   const double batch = 8192.0 * answer["ranked"][0]["global_batch"].get<double>();
