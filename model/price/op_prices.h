@@ -38,7 +38,7 @@ class OpPrices {
   OpPrice Price(const ShapedOp& op, bool accumulates) const;
   OpPrice Price(const ir::Plan& plan, const ir::Program& program, const ir::Op& op,
                 bool accumulates) const;
-  // Seconds of the device on one node at the usual pace of its kind; no number of nodes changes it.
+  // Seconds of the device before the pace of a site and of many nodes, which slow all kernels alike.
   double AtFullPace(const ShapedOp& op) const;
   // True for a cast that is part of the kernel in front of it.
   bool Fused(const ShapedOp& op) const;

@@ -93,7 +93,8 @@ std::string ProvisionWords(const Ref& answer) {
   if (fastest_too)
     lead += fmt::format("It is also the fastest{}. ", limits ? " within the limits" : "");
   if (answer["sure"].is_number() && answer["sure"].json() != answer["cheapest"].json())
-    lead += fmt::format("Cheapest that is 95 % likely in time{}: {}. ",
+    lead += fmt::format("Cheapest that is {} % likely in time{}: {}. ",
+                        WholePercent(answer["sure_probability"].number()),
                         question["budget_usd"].is_number() &&
                                 row("sure")["cost_usd"].number() > question["budget_usd"].number()
                             ? ", over the budget"
@@ -107,7 +108,8 @@ std::string ProvisionWords(const Ref& answer) {
   if (answer["fastest"].is_number() && answer["fastest_sure"].is_number() &&
       answer["fastest_sure"].json() != answer["fastest"].json())
     lead +=
-        fmt::format(" Fastest that is 95 % likely within the budget{}: {}.",
+        fmt::format(" Fastest that is {} % likely within the budget{}: {}.",
+                    WholePercent(answer["sure_probability"].number()),
                     question["deadline_s"].is_number() &&
                             row("fastest_sure")["time_s"].number() > question["deadline_s"].number()
                         ? ", too late"

@@ -98,6 +98,7 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   json["frontier_notes"] = result.frontier.empty() ? "" : FrontierNotes(answer);
   json["cheapest"] = result.cheapest ? Json(*result.cheapest) : Json();
   json["fastest"] = result.fastest ? Json(*result.fastest) : Json();
+  json["sure_probability"] = kSure;
   json["sure"] = result.sure ? Json(*result.sure) : Json();
   json["fastest_sure"] = result.fastest_sure ? Json(*result.fastest_sure) : Json();
   json["enough"] = {{"budget_usd", Json()}, {"deadline_s", Json()}};

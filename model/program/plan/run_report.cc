@@ -299,7 +299,7 @@ std::string RangeWords(const BatchRange& range, const BatchFacts& facts) {
         "extrapolated: published dense runs had up to {} tokens, and no larger batches; {}",
         Count(range.beyond), facts.source);
   if (!range.by)
-    return words + fmt::format("{} of {} tokens, scaled with tokens^{}: {}",
+    return words + fmt::format("up to the published {} of {} tokens, scaled with tokens^{}: {}",
                                Scaled(facts.anchor_batch), Count(facts.anchor_tokens),
                                facts.exponent, facts.source);
   words += fmt::format("at most {}'s {}", range.by->run, Scaled(range.by->published.batch));
