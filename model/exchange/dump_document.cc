@@ -11,7 +11,7 @@ namespace orrery::exchange {
 namespace {
 
 constexpr std::string_view kBegin = " arguments ---";
-constexpr std::string_view kEnd = "end of arguments";
+constexpr std::string_view kDumpEnd = "end of arguments";
 constexpr std::size_t kMostSettings = 5000;
 
 // Arguments that exist only as --no-NAME; the dump has NAME, False.
@@ -56,7 +56,7 @@ Document ReadArgumentDump(const SourcePtr& source) {
       continue;
     }
     last = line;
-    whole = text.find(kEnd) != std::string_view::npos;
+    whole = text.find(kDumpEnd) != std::string_view::npos;
     if (whole) break;
     std::string_view name, value;
     if (!LineOf(text, &name, &value) || value == "None") continue;

@@ -13,12 +13,12 @@
 namespace orrery::exchange {
 namespace {
 
-struct Count {
+struct JobCount {
   int64_t number = 0;
   Location where;
 };
 
-void Set(const Count& count, std::initializer_list<const char*> names, ShellScript* script) {
+void Set(const JobCount& count, std::initializer_list<const char*> names, ShellScript* script) {
   if (count.number < 1) return;
   for (const char* name : names)
     script->variables[name] = {{{std::to_string(count.number), count.where, ""}}, false};
@@ -31,12 +31,12 @@ void SetJobVariables(const std::vector<Token>& tokens, const std::vector<Token>&
                      ShellScript* script) {
   ShellScript directives;
   AddComments(tokens, comments, &directives);
-  Count nodes, tasks, each, gpus;
-  const std::map<std::string, Count*, std::less<>> options = {{"nodes", &nodes},
-                                                              {"N", &nodes},
-                                                              {"ntasks", &tasks},
-                                                              {"n", &tasks},
-                                                              {"ntasks-per-node", &each}};
+  JobCount nodes, tasks, each, gpus;
+  const std::map<std::string, JobCount*, std::less<>> options = {{"nodes", &nodes},
+                                                                 {"N", &nodes},
+                                                                 {"ntasks", &tasks},
+                                                                 {"n", &tasks},
+                                                                 {"ntasks-per-node", &each}};
   constexpr std::string_view kSlurm = "SBATCH";
   for (const Word& comment : directives.comments) {
     if (!comment.text.starts_with(kSlurm) || !comment.unresolved.empty()) continue;
@@ -45,9 +45,9 @@ void SetJobVariables(const std::vector<Token>& tokens, const std::vector<Token>&
       const auto option = options.find(setting.key);
       const std::string text =
           list || setting.key == "gpus-per-node" ? GpusIn(setting.value, list) : setting.value;
-      Count* const count = list || setting.key == "gpus-per-node" ? &gpus
-                           : option == options.end()              ? nullptr
-                                                                  : option->second;
+      JobCount* const count = list || setting.key == "gpus-per-node" ? &gpus
+                              : option == options.end()              ? nullptr
+                                                                     : option->second;
       int64_t number = 0;
       if (count != nullptr && ParseInteger(text, &number) == NumberFault::kNone)
         *count = {number, setting.where};

@@ -312,7 +312,7 @@ class FrontierSearch {
       if (row.candidate.settled()) continue;
       if (!frontier.Dominates(At(row, GainOf(row.site)))) rows.push_back(i);
     }
-    std::ranges::stable_partition(rows, [&](std::size_t i) {
+    std::stable_partition(rows.begin(), rows.end(), [&](std::size_t i) {
       const RunEstimate& run = result_.rows[i].run;
       return InTime(question_, run.time) && InBudget(question_, run.cost);
     });

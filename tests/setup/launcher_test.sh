@@ -245,8 +245,21 @@ expect "an answer without clang++'s help" "$work/elsewhere|version|" "$out"
 expect_text "says so" "once more with g++" "$(cat "$work/err")"
 rm "$work/no-clang" && expect "then follows the optimised program" yes "$(comes "$repo/build/.built/plan" && echo yes)"
 expect "built after both" "build/quick build/quick build" "$(ninjas)"
-for how in "CI=1 predict" "ORRERY_NO_BACKGROUND=1 predict" "X= sweep" "ORRERY_NO_BACKGROUND=1 --version" "X= export" \
-  "X= discover" "X= predict --from x.json" "X= --model x --html x.html" "X= --model x --export=megatron"; do
+for how in "plan-whole export" "plan-whole discover" "plan-whole diff a b" "plan-whole open a" "plan-whole predict --from x.json" \
+  "plan-whole --model x --html x.html" "plan-whole --model x --export=megatron" "plan-simulate simulate" "plan predict"; do
+  rm -rf "$repo/build" && : >"$work/calls.ninja"
+  out=$("$repo/plan" ${how#* } 2>"$work/err")
+  expect_text "builds for a first answer: $how" " ${how%% *}" "$(head -n 1 "$work/calls.ninja")"
+  words=$(printf '%s|' ${how#* })
+  expect "which answers: $how" "$work/elsewhere|${words#simulate|}" "$out"
+  expect "then the optimised program: $how" yes "$(comes "$repo/build/.built/plan" && echo yes)"
+  expect "built after it: $how" "build/quick build" "$(ninjas)"
+done
+rm -rf "$repo/build" && : >"$work/calls.ninja" && ORRERY_WHOLE=1 "$repo/plan" predict >/dev/null 2>&1
+expect_text "what the first program leaves" " plan-whole" "$(head -n 1 "$work/calls.ninja")"
+expect "then the optimised program, too" yes "$(comes "$repo/build/.built/plan" && echo yes)"
+for how in "CI=1 predict" "ORRERY_NO_BACKGROUND=1 predict" "X= sweep" "X= provision" "ORRERY_NO_BACKGROUND=1 --version" \
+  "X= simulate --network simgrid" "CI=1 export"; do
   rm -rf "$repo/build" && : >"$work/calls.ninja"
   env "${how%% *}" "$repo/plan" ${how#* } >/dev/null 2>&1
   expect "waits for the optimised program: $how" build "$(ninjas)"

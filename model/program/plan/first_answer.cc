@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program of a clone's first answer lacks: ./plan builds the optimised program, which answers.
+// What the program of a clone's first answer lacks: ./plan builds plan-whole, which answers.
 //
 // The sources under LATER in the CMake lists are not part of that program. Every function of theirs that the rest calls stands
 // here, and so a command line that the script ./plan took for one of the quick program still gets its answer.
@@ -37,7 +37,7 @@ namespace orrery {
 namespace {
 
 // ./plan stands three folders above build/quick/bin.
-[[noreturn]] void LeaveToOptimised() {
+[[noreturn]] void LeaveToWhole() {
   std::error_code error;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   std::vector<std::string> words = {(folder / "../../../plan").string()};
@@ -48,10 +48,10 @@ namespace {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  setenv("ORRERY_NO_BACKGROUND", "1", 1);
+  setenv("ORRERY_WHOLE", "1", 1);
   execv(arguments[0], arguments.data());
   throw InputError(
-      fmt::format("only the optimised program answers this; cannot start {} to build it: {}",
+      fmt::format("only a larger program answers this; cannot start {} to build it: {}",
                   words[0], std::strerror(errno)));
 }
 
@@ -60,8 +60,8 @@ namespace {
 namespace cli {
 
 #define ORRERY_LATER(Name)                                                  \
-  Answer Run##Name(const CommandLine&, std::size_t) { LeaveToOptimised(); } \
-  Description Describe##Name() { LeaveToOptimised(); }
+  Answer Run##Name(const CommandLine&, std::size_t) { LeaveToWhole(); } \
+  Description Describe##Name() { LeaveToWhole(); }
 ORRERY_LATER(Export)
 ORRERY_LATER(Provision)
 ORRERY_LATER(Sweep)
@@ -70,55 +70,55 @@ ORRERY_LATER(Open)
 ORRERY_LATER(Diff)
 ORRERY_LATER(Completion)
 #undef ORRERY_LATER
-Description DescribeSimulate() { LeaveToOptimised(); }
-Description DescribeRun() { LeaveToOptimised(); }
-Description DescribeLab() { LeaveToOptimised(); }
-Description DescribeBench() { LeaveToOptimised(); }
-Description DescribeValidate() { LeaveToOptimised(); }
-Description DescribeCalibrate() { LeaveToOptimised(); }
-Description DescribeCompare() { LeaveToOptimised(); }
-Description DescribeWatch() { LeaveToOptimised(); }
-Description DescribeCheck() { LeaveToOptimised(); }
-Description DescribeLaunch() { LeaveToOptimised(); }
+Description DescribeSimulate() { LeaveToWhole(); }
+Description DescribeRun() { LeaveToWhole(); }
+Description DescribeLab() { LeaveToWhole(); }
+Description DescribeBench() { LeaveToWhole(); }
+Description DescribeValidate() { LeaveToWhole(); }
+Description DescribeCalibrate() { LeaveToWhole(); }
+Description DescribeCompare() { LeaveToWhole(); }
+Description DescribeWatch() { LeaveToWhole(); }
+Description DescribeCheck() { LeaveToWhole(); }
+Description DescribeLaunch() { LeaveToWhole(); }
 
 void TakeImports(JobFlags* job, LayoutFlags*, bool, const std::vector<Flag*>&) {
-  if (!job->from.empty()) LeaveToOptimised();
+  if (!job->from.empty()) LeaveToWhole();
 }
-Answer PredictSeveral(const SeveralPredictions&) { LeaveToOptimised(); }
+Answer PredictSeveral(const SeveralPredictions&) { LeaveToWhole(); }
 
 const exchange::TargetInfo* ExportFlags::Target() const {
-  if (target.given) LeaveToOptimised();
+  if (target.given) LeaveToWhole();
   return nullptr;
 }
 void ExportFlags::SetFramework(JobFlags*) const {}
 std::vector<PipelineSchedule> ExportFlags::Schedules(const JobFlags&) const { return {}; }
 ExportResult MakeExport(const ExportFlags&, const report::Job&, const Candidate&,
                         const std::string&) {
-  LeaveToOptimised();
+  LeaveToWhole();
 }
 std::string WriteExport(const ExportFlags&, const ExportResult&, const std::string&) {
-  LeaveToOptimised();
+  LeaveToWhole();
 }
 
 }  // namespace cli
 
 namespace exchange {
 std::span<const Launcher> Launchers() { return {}; }  // ./plan prints the help that lists them
-std::vector<std::string> Bundle::Missing() const { LeaveToOptimised(); }
+std::vector<std::string> Bundle::Missing() const { LeaveToWhole(); }
 }  // namespace exchange
 
 namespace report {
-std::string Page(const nlohmann::ordered_json&) { LeaveToOptimised(); }
+std::string Page(const nlohmann::ordered_json&) { LeaveToWhole(); }
 void AddStepPicture(const orrery::Job&, const Strategy&, nlohmann::ordered_json*) {
-  LeaveToOptimised();
+  LeaveToWhole();
 }
 void AddStepPicture(const orrery::Job&, const ir::Plan&, nlohmann::ordered_json*) {
-  LeaveToOptimised();
+  LeaveToWhole();
 }
 }  // namespace report
 
 namespace ir {
-Plan ParsePlan(const std::string&, const std::string&) { LeaveToOptimised(); }
+Plan ParsePlan(const std::string&, const std::string&) { LeaveToWhole(); }
 }  // namespace ir
 
 }  // namespace orrery
