@@ -312,6 +312,7 @@ class Fold : private LayerPrices {
   }
   double Beyond(double message, double pass, double lap) const;
   double Reduction(double parameters) const;
+  double ReductionToHost(double parameters) const;
   double HeldBack(double layers, double passes) const;
   double BesideLayer(const PassTime& pass, double busy) const;
   double LeftWhenIssued(double pass) const;

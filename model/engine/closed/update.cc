@@ -65,6 +65,14 @@ double Fold::Reduction(double parameters) const {
   return 0;
 }
 
+// Where what sharding groups have added up goes to the host: unit by unit. From the second micro-batch on, the queue that brings a
+// unit down also scatters the next one and adds what came back to it, in front of its sum.
+double Fold::ReductionToHost(double parameters) const {
+  if (parameters <= 0) return 0;
+  const double between = M_ > 1 ? Scatter(parameters).seconds + ToHost(parameters) : 0.0;
+  return Reduction(parameters) + between;
+}
+
 // Of a layer's pass, what messages of a step travel beside. Where tensor-parallel ranks are on several nodes, the messages
 // inside of layers hold the same NICs for a part of their time, and nothing else gets through meanwhile.
 double Fold::BesideLayer(const PassTime& pass, double busy) const {
@@ -152,11 +160,19 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
   const double head = table_.TrainedOfEnds(HeadUnit());
   const auto exposed = [&](double trained, const Stage& stage) {
-    const double all = Reduction(trained), each = all / std::max(1.0, trained);
-    const double last = layer + (stage.first ? rows : 0.0);
     const double ready =
         stage.last ? (stage.first && table_.tied ? head - HeadTable() : head) : 0.0;
-    return ExposedReduction({all, each * last, each * ready}, share, pass, stage.layers);
+    const double ends = stage.first ? rows : 0.0;
+    if (outline_.gradients_on_host &&
+        outline_.reduction == PlanOutline::Reduction::kBetweenGroups) {
+      const double last = Reduction(layer) + Reduction(ends);  // behind scatters that a pass shows
+      return ExposedReduction(
+          {(stage.layers - 1) * ReductionToHost(layer) + ReductionToHost(ready) + last, last,
+           ReductionToHost(ready)},
+          share, pass, stage.layers);
+    }
+    const double all = Reduction(trained), each = all / std::max(1.0, trained);
+    return ExposedReduction({all, each * (layer + ends), each * ready}, share, pass, stage.layers);
   };
   Reduced reduced;
   if (outline_.stages == 1) {
