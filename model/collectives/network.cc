@@ -144,10 +144,13 @@ double SlowerPerByte(const ClusterSummary& cluster, const GpuProfile& gpu,
   group.use = use;
   group.efficiency = Efficiencies(gpu, fabric);
   SetBetween(cluster, fabric, shape.nodes(), stretch, &group);
+  if (shape.ranks_per_node > 1) SetInside(cluster, shape.ranks_per_node, &group);
   const double inside = ScaleUpRing(cluster, gpu, fabric, use).value;
-  const double between = RingAlgorithm().Rates(group).between.value;
-  if (inside <= between || between <= 0) return 0;
-  return (1.0 - 1.0 / shape.ranks) * (1.0 / between - 1.0 / inside);
+  const LineRates rates = RingAlgorithm().Rates(group);
+  double pace = rates.between.value;
+  if (rates.inside.value > 0) pace = std::min(pace, rates.inside.value);  // few links of a mesh
+  if (inside <= pace || pace <= 0) return 0;
+  return (1.0 - 1.0 / shape.ranks) * (1.0 / pace - 1.0 / inside);
 }
 
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,

@@ -120,8 +120,8 @@ inline constexpr Seconds kIssueOfEach{34.2e-6 / 8};
 BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
                            const FabricProfile& fabric, const BandwidthUse& use = {});
 
-// Seconds that a ring of the group takes longer per byte of a gathered or scattered buffer than one on the links inside
-// a node does; 0 where it is as fast.
+// Seconds that a ring of a group on several nodes takes longer per byte of a gathered or scattered buffer than one on all links
+// inside a node does, for its NICs or its few links of a mesh; 0 where it is as fast.
 double SlowerPerByte(const ClusterSummary& cluster, const GpuProfile& gpu,
                      const FabricProfile& fabric, const GroupShape& shape,
                      const BandwidthUse& use = {}, const UplinkStretch& stretch = {});

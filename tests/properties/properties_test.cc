@@ -200,12 +200,12 @@ std::string Grown(const StepTime& before, const StepTime& after) {
   return text;
 }
 
-// Not quite never: the closed form hides gradients behind the device's work alone, so where the host or another message
-// sets the pace of a pass, a device that works faster hides less of them though the pass takes as long (up to 2.5 % of a
-// step, in 1.5 % of the cases); tables of kernels and collectives change algorithm with the rate; and a faster network may
-// turn a pipeline that is walked into one of formulas (6.9 % in one GPipe of 300 jobs). Bars above these: to burn down.
+// Not quite never: the closed form hides gradients behind the device's work alone, so where the host, a copy or another message
+// sets the pace of a pass, a device that works faster hides less of them though the pass takes as long; tables of kernels and
+// collectives change algorithm with the rate; and a faster network may turn a pipeline that is walked into one of formulas. Of
+// 80,000 cases 0.25 % are slower, 9 by more than 1 %, at most 3.0 %. Bars above these: to burn down.
 TEST(Properties, TwiceOfAResourceIsHardlyEverSlower) {
-  constexpr double kMostSlower = 0.08, kMostOften = 0.04;
+  constexpr double kMostSlower = 0.04, kMostOften = 0.01;
   int cases = 0, slower = 0;
   ForEachJob("twice of each resource", [&](const RandomJob& drawn) {
     const StepTime before = ClosedForm(drawn.job, drawn.layout);
