@@ -166,10 +166,12 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
     if (outline_.gradients_on_host &&
         outline_.reduction == PlanOutline::Reduction::kBetweenGroups) {
       const double last = Reduction(layer) + Reduction(ends);  // behind scatters that a pass shows
+      const double head_sum = ReductionToHost(ready);
+      // Copies of the table's sums come behind all layers, in the queue's turn: nothing is added up beside them.
+      const double behind = stage.first ? (M_ > 1 ? 2 : 1) * ToHost(table_.table_parameters) : 0.0;
       return ExposedReduction(
-          {(stage.layers - 1) * ReductionToHost(layer) + ReductionToHost(ready) + last, last,
-           ReductionToHost(ready)},
-          share, pass, stage.layers);
+          {(stage.layers - 1) * ReductionToHost(layer) + head_sum + last, last, head_sum}, share,
+          std::max(0.0, pass - behind), stage.layers);
     }
     const double all = Reduction(trained), each = all / std::max(1.0, trained);
     return ExposedReduction({all, each * (layer + ends), each * ready}, share, pass, stage.layers);
