@@ -395,6 +395,21 @@ TEST(Watch, ReadsDeepSpeedsThroughput) {
   EXPECT_NEAR(verdict.departures[0].measured, 2.0, 1e-9);
 }
 
+TEST(Watch, StepsAboveThePeakAreNamed) {
+  std::string plan = kPlan;
+  plan.insert(plan.find("\"step_time_s\""), "\"mfu_without_masked\": 0.4, ");
+  const auto judged = [&](double seconds) {
+    return Judge(measured::ReadTrainingLog(Made(Megatron({3.0, seconds, seconds, seconds}))),
+                 ReadExpectation(Made(plan)), 3);
+  };
+  EXPECT_THAT(SummaryText(judged(0.3), Plan()),
+              HasSubstr("no GPU does that: the median step would come to 133 % of the peak rate"));
+  EXPECT_NEAR(SummaryJson(judged(0.3), Plan())["share_of_peak"].get<double>(), 4 / 3.0, 1e-9);
+  EXPECT_THAT(SummaryText(judged(0.5), Plan()), testing::Not(HasSubstr("no GPU")));
+  EXPECT_THAT(SummaryText(Watch(Megatron({3.0, 0.1, 0.1})), Plan()),
+              testing::Not(HasSubstr("no GPU")));  // the prediction does not say
+}
+
 TEST(Watch, TextAndJsonSayTheSame) {
   const Verdict verdict = Watch(Megatron({3.0, 1.5, 1.5, 1.5}));
   EXPECT_THAT(DepartureText(verdict.departures[0], Plan()),
