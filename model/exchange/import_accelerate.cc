@@ -10,12 +10,11 @@
 #include <string_view>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/command_settings.h"
 #include "model/exchange/spellings.h"
 
 namespace orrery::exchange {
 namespace {
-
-std::string Text(int64_t number) { return std::to_string(number); }
 
 // A flag goes before a file.
 Setting* FindIn(Settings* settings, std::string_view key) {
