@@ -290,6 +290,20 @@ void CompareFigures(const TrainingLog& predicted, const TrainingLog& measured, C
     c->tokens_per_s.measured = predicted.size.tokens / c->measured_step;
 }
 
+// Steps of another batch do as many times the work.
+void ComparePeak(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
+  std::vector<double> own;
+  for (const StepSample& step : measured.steps)
+    if (step.mfu) own.push_back(*step.mfu);
+  if (!own.empty()) c->own_mfu = Median(std::move(own));
+  if (predicted.steps.empty() || !predicted.steps.front().peak_share) return;
+  const double batches = c->OtherBatch() && *c->samples.predicted > 0
+                             ? *c->samples.measured / *c->samples.predicted
+                             : 1;
+  c->peak_share =
+      *predicted.steps.front().peak_share * batches * c->predicted_step / c->measured_step;
+}
+
 // By what the measured file says of throughput, if it times no step: `size` is the prediction's.
 double StepOf(const TrainingLog& log, const measured::StepSize& size) {
   const std::optional<double> step = MedianStep(log, size);
@@ -343,6 +357,8 @@ bool Comparison::InInterval() const {
   return interval && interval->first <= measured_step && measured_step <= interval->second;
 }
 
+bool Comparison::AbovePeak() const { return peak_share.value_or(0) > 1; }
+
 bool Comparison::OtherBatch() const {
   return samples.predicted && samples.measured && *samples.predicted != *samples.measured;
 }
@@ -392,6 +408,7 @@ Comparison Compare(const TrainingLog& predicted, const TrainingLog& measured) {
   c.precision = predicted.precision;
   c.optimizer = predicted.optimizer;
   CompareFigures(predicted, measured, &c);
+  ComparePeak(predicted, measured, &c);
   if (!predicted.spans.empty() && !measured.spans.empty()) {
     CompareSpans(predicted, measured, &c);
     c.straggler = StragglerOf(predicted, measured);

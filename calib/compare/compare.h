@@ -48,9 +48,11 @@ struct Comparison {
   std::size_t measured_steps = 0;                     // behind the median
   std::optional<std::pair<double, double>> interval;  // of predicted_step, 80 %
   Pair samples, tokens_per_s, peak_bytes;  // of one step; per second; of the allocator, on one GPU
-  std::string precision, optimizer;        // of the job; "": not said
-  std::optional<Straggler> straggler;      // of the measured step
-  int64_t garbled_lines = 0;               // of both files
+  // Of the GPUs' peak rate: what the measured step would come to by the prediction's FLOP, and what the log says itself.
+  std::optional<double> peak_share, own_mfu;
+  std::string precision, optimizer;                // of the job; "": not said
+  std::optional<Straggler> straggler;              // of the measured step
+  int64_t garbled_lines = 0;                       // of both files
   std::vector<Term> by_work, by_phase, by_stream;  // largest difference first
   std::vector<Term> by_work_and_phase;
   // Terms of the breakdown that both sides have. They add up to the step; those of traces with what a rank waits.
@@ -58,6 +60,7 @@ struct Comparison {
   bool HasTerms() const { return !by_work.empty() || !by_part.empty(); }
   double error() const { return predicted_step / measured_step - 1; }
   bool InInterval() const;  // measured_step is; false without one
+  bool AbovePeak() const;   // no GPU is as fast as the log says
   bool OtherBatch() const;  // both say their global batch, and not the same
   // Its time is that of a wait for the straggler.
   bool WaitsForStraggler(const Term& term) const;

@@ -89,6 +89,9 @@ void ReadPrediction(const Json& root, const Node& places, TrainingLog* log) {
   step.tokens_per_s = NumberIn(In(body, "tokens_per_s"));
   step.samples_per_s = NumberIn(In(body, "samples_per_s"));
   step.mfu = NumberIn(In(body, "mfu"));
+  // Products in fewer bits have another peak.
+  if (!In(In(root, "workload"), "fp8").is_string())
+    step.peak_share = NumberIn(In(body, "mfu_without_masked"));
   step.peak_bytes = NumberIn(In(In(body, "memory"), "allocated_bytes"));
   log->size.samples = step.samples.value_or(0);
   if (step.tokens_per_s && step.seconds) log->size.tokens = *step.tokens_per_s * *step.seconds;

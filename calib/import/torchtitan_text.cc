@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <compare>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "calib/import/log_lines.h"
@@ -65,6 +67,31 @@ Printer PrinterOf(std::string_view text) {
   return printer;
 }
 
+// Milliseconds of "2026-02-01 10:00:10,000", by the clock of whoever prints it.
+std::optional<int64_t> TimeIn(std::string_view text) {
+  constexpr std::string_view kForm = "0000-00-00 00:00:00,";
+  for (std::size_t at = 0; at + kForm.size() < text.size(); ++at) {
+    const std::string_view stamp = text.substr(at, kForm.size());
+    const bool here = std::ranges::equal(stamp, kForm, [](char c, char form) {
+      return form == '0' ? c >= '0' && c <= '9' : c == form;
+    });
+    if (!here) continue;
+    const auto number = [&](std::size_t begin, std::size_t n) {
+      return WholeIn(stamp.substr(begin, n)).value_or(0);
+    };
+    const std::string_view rest = text.substr(at + kForm.size());
+    const auto milliseconds =
+        WholeIn(rest.substr(0, std::min<std::size_t>(rest.find_first_not_of("0123456789"), 3)));
+    const std::chrono::sys_days day = std::chrono::year(static_cast<int>(number(0, 4))) /
+                                      std::chrono::month(static_cast<unsigned>(number(5, 2))) /
+                                      std::chrono::day(static_cast<unsigned>(number(8, 2)));
+    const int64_t seconds = (number(11, 2) * 60 + number(14, 2)) * 60 + number(17, 2);
+    return (day.time_since_epoch().count() * int64_t{86400} + seconds) * 1000 +
+           milliseconds.value_or(0);
+  }
+  return std::nullopt;
+}
+
 class TorchtitanReader {
  public:
   explicit TorchtitanReader(TrainingLog* log) : log_(log) {}
@@ -90,23 +117,37 @@ class TorchtitanReader {
     const Printer printer = PrinterOf(text);
     if (printer.rank >= 0 && step.peak_bytes)
       step.peaks.push_back({printer.rank, true, printer.task, *step.peak_bytes, step.line});
-    Add(printer, std::move(step));
+    Add(printer, TimeIn(text), std::move(step));
   }
 
  private:
-  // Lines of several ranks on one step are one sample. Ranks of several nodes may have one number, and a job that restarts
-  // counts from an earlier step again: then this rank's lines are of its next life.
-  void Add(const Printer& printer, StepSample step) {
-    if (printer.rank < 0) return log_->steps.push_back(std::move(step));
-    const auto [last, first] = last_.try_emplace(printer, Last{step.step, newest_});
-    if (!first && step.step < last->second.step) newest_ = std::max(newest_, ++last->second.life);
-    last->second.step = step.step;
-    const auto [known, added] =
-        samples_.try_emplace({last->second.life, step.step}, log_->steps.size());
-    if (added)
+  // Lines of several ranks on one step are one sample. A job that restarts counts from an earlier step again: then this rank's
+  // lines are of its next life.
+  void Add(const Printer& printer, std::optional<int64_t> time, StepSample step) {
+    const auto [at, first] = last_.try_emplace(printer, Last{step.step, newest_});
+    Last& last = at->second;
+    const bool back = !first && step.step < last.step;
+    const bool late = back && IsLate(last.life, time, step.step);
+    if (back && !late) newest_ = std::max(newest_, ++last.life);
+    if (!late) last.step = step.step;
+    if (time) {
+      const auto [known, added] = times_[last.life].try_emplace(step.step, *time);
+      if (!added) known->second = std::min(known->second, *time);
+    }
+    const auto [known, added] = samples_.try_emplace({last.life, step.step}, log_->steps.size());
+    if (added || (printer.rank < 0 && !late))
       log_->steps.push_back(std::move(step));
     else
       Join(std::move(step), &log_->steps[known->second]);
+  }
+
+  // Without srun --label ranks of several nodes have one number, and their lines come as the nodes' pipes are read. Ranks take each
+  // step together, so a line from before a later step of this life was printed is of a rank that is heard late, not of a restart.
+  bool IsLate(int64_t life, std::optional<int64_t> time, int64_t step) {
+    if (!time) return false;
+    const std::map<int64_t, int64_t>& times = times_[life];
+    const auto later = times.upper_bound(step);
+    return later != times.end() && *time < later->second;
   }
 
   static void Join(StepSample step, StepSample* all) {
@@ -131,6 +172,7 @@ class TorchtitanReader {
   int64_t newest_ = 0;  // life of any rank
   std::map<Printer, Last> last_;
   std::map<std::pair<int64_t, int64_t>, std::size_t> samples_;  // by life and step
+  std::map<int64_t, std::map<int64_t, int64_t>> times_;         // likewise: when first printed, ms
 };
 
 }  // namespace

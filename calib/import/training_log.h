@@ -40,8 +40,10 @@ struct StepSample {
   std::optional<double> loss;                 // absent: not printed, or no number
   std::optional<double> mfu;                  // 0 to 1, by the program's own convention
   std::optional<double> flops_per_gpu;        // FLOP/s, likewise
-  std::optional<double> peak_bytes;           // of the allocator
-  bool reserved = false;                      // peak_bytes: with the free blocks that it keeps
+  std::optional<double>
+      peak_share;  // of a prediction: mfu without what masks leave out, which no step has above 1
+  std::optional<double> peak_bytes;  // of the allocator
+  bool reserved = false;             // peak_bytes: with the free blocks that it keeps
   int line = 0;
   int peak_line = 0;  // of peak_bytes where another line says them; 0: that of the step
   std::vector<RankPeak>

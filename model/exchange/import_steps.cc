@@ -253,39 +253,6 @@ std::optional<Setting> UnknownNodes(const Settings& counts, const Settings& laun
   return counts.front();
 }
 
-void CheckMachines(const SettingIndex& index, const Values& given) {
-  const auto each = given.find("gpus_per_node");
-  if (given.contains("nodes") || (each != given.end() && !each->second.key.empty())) return;
-  const auto all = index.Whole("num_processes", 1), machines = index.Whole("num_machines", 1);
-  if (!all || !machines || *all % *machines == 0) return;
-  throw InputError(
-      {{index.Find("num_processes")->where,
-        fmt::format("num_processes {} does not divide by num_machines {}", *all, *machines),
-        "num_processes counts all machines together"}});
-}
-
-std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values) {
-  const Setting* steps = nullptr;
-  for (const char* key :
-       {"args.gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps"}) {
-    if (steps == nullptr && !index.Peek(key).empty() && index.Peek(key) != kAuto)
-      steps = index.Find(key);
-  }
-  if (steps == nullptr) return std::nullopt;
-  const std::string name = steps->key.substr(steps->key.find('.') + 1) + " " + steps->value;
-  const int64_t micro = NumberOf(values, "micro_batch", 0);
-  if (micro == 0)
-    return OpenBatch{steps->where, name + " of micro-batches whose size nothing says",
-                     "--micro-batch N, --global-batch N, or --from a file of the TrainingArguments",
-                     true};
-  if (index.Has("num_processes")) return std::nullopt;
-  return OpenBatch{steps->where,
-                   fmt::format("{} x micro-batch {} x GPUs is the global batch, and nothing says "
-                               "how many GPUs there are",
-                               name, micro),
-                   "--nodes N, the launch script (--from train.sh), or --global-batch N"};
-}
-
 OpenBatch LocalBatchAlone(const Settings& settings) {
   const auto size = std::ranges::find(settings, "training.local_batch_size", &Setting::key);
   const bool said = size != settings.end();
@@ -425,20 +392,6 @@ void TakeWorld(Target target, const SettingIndex& index, const Values& given, Va
   notes->push_back(fmt::format(
       "{}: world size {}, on the cluster {} of {} GPU{}", Place(where), *world,
       *world / each == 1 ? "1 node" : Text(*world / each) + " nodes", each, each == 1 ? "" : "s"));
-}
-
-void CountMachines(const Settings& launch, const Values& given,
-                   std::map<Target, Settings>* targets) {
-  const auto accelerate = targets->find(kAccelerate);
-  if (accelerate == targets->end() || Has(launch, {"NNODES"})) return;
-  Settings& own = accelerate->second;
-  const auto processes = std::ranges::find(own, "num_processes", &Setting::key);
-  if (processes == own.end() || Has(own, {"num_machines"})) return;
-  const auto nodes = given.find("nodes");
-  const Setting count = nodes == given.end()
-                            ? Setting{"num_machines", "1", processes->where, ""}
-                            : Setting{"num_machines", nodes->second.text, nodes->second.where, ""};
-  own.push_back(count);
 }
 
 }  // namespace orrery::exchange

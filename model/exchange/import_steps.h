@@ -61,11 +61,6 @@ bool SameValue(const std::string& a, const std::string& b);
 std::optional<Setting> UnknownNodes(const Settings& counts, const Settings& launch,
                                     const Settings& records,
                                     const std::map<Target, Settings>& targets);
-// Throws InputError: processes that machines do not share out evenly. A topology's GPUs per node hide that from the fields.
-void CheckMachines(const SettingIndex& index, const Values& given);
-// accelerate starts its processes on one machine unless it is told otherwise.
-void CountMachines(const Settings& launch, const Values& given,
-                   std::map<Target, Settings>* targets);
 // A dump of Megatron's names the number of all GPUs alone, and so do mpirun -np and DeepSpeed's three batches: with those of a node in `given`, nodes.
 // Throws InputError: a number of replicas that does not fit.
 void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
@@ -74,10 +69,7 @@ void TakeWorld(Target target, const SettingIndex& index, const Values& given, Va
 void CheckBatch(Target target, const Values& values);
 // What Megatron asserts of tensor parallelism. Throws InputError.
 void CheckMegatron(const SettingIndex& index, const Values& values, const Values& given);
-// Accumulation of Accelerate's and the Trainer's whose global batch is unknown. nullopt: the batch is known, or nothing is said
-// of it.
-std::optional<OpenBatch> StepsWithoutBatch(const SettingIndex& index, const Values& values);
-// Likewise of a torchtitan file without a global batch.
+// Of a torchtitan file without a global batch.
 OpenBatch LocalBatchAlone(const Settings& settings);
 // Offloaded activations of all of `layers` but the last, which stay anyway, are those of all.
 void NameAllLayers(int layers, Values* values);

@@ -176,13 +176,14 @@ std::optional<Setting> OfAccelerate(const Option& option) {
     key = "distributed_type";
   } else if (key == "zero_stage" || key == "gradient_clipping" ||
              key == "gradient_accumulation_steps" || key.starts_with("offload_") ||
-             key == "deepspeed_config_file") {
+             key == "deepspeed_config_file" || key.starts_with("deepspeed_inclusion") ||
+             key.starts_with("deepspeed_exclusion") || key == "deepspeed_multinode_launcher") {
     key = "deepspeed_config." + key;
   } else if (key.starts_with("fsdp_")) {
     key = "fsdp_config." + key;
   } else if (key.starts_with("parallelism_config_")) {
     key = "parallelism_config." + key;
-  } else if (key != "mixed_precision" && key != "config_file") {
+  } else if (key != "mixed_precision" && key != "config_file" && key != "gpu_ids") {
     return std::nullopt;
   }
   return Setting{std::move(key), std::move(value), option.where, option.unresolved, true};

@@ -212,7 +212,8 @@ class ScriptReader {
     const bool deepspeed = says->deepspeed && says->hostfiles.empty() &&
                            !Has(says->settings, {"NNODES", "GPUS_PER_NODE"});
     const bool accelerate =
-        says->accelerate && !Has(says->settings, {"num_processes", "num_machines", "config_file"});
+        says->accelerate &&
+        !Has(says->settings, {"num_processes", "num_machines", "config_file", "gpu_ids"});
     if (!deepspeed && !accelerate && !(says->torch && says->all_gpus)) return;
     Word devices;
     if (const ShellVariable* variable = VariableAt(script_, command_, kVisibleDevices);

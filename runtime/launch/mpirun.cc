@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
 
 #include "runtime/launch/stop_request.h"
@@ -54,8 +56,9 @@ class ErrorLines {
     if (!banner) rest_.push_back(line);
   }
 
-  // The exit code; why it failed, unless a rank has said so. `signal`: that ended mpirun itself; 0: none did.
-  int Conclude(int code, int signal) {
+  // The exit code; why it failed, unless a rank has said so. `signal`: that ended mpirun itself; 0: none did. `note`: of the end
+  // of rank 0 on request.
+  int Conclude(int code, int signal, const std::string& note) {
     if (code == 0 || code == kStoppedCode) return code;  // mpirun's banners say nothing of it
     // A request does that to who is only starting: no rank has begun a step then.
     const int by = signal != 0 ? signal : killed_by_;
@@ -66,18 +69,26 @@ class ErrorLines {
                           speaker_, SignalName(SignalSeen())));
       return kStoppedCode;
     }
-    if (!own_) Explain(signal);
+    // Somebody has asked mpirun itself to stop.
+    if (!own_ && !note.empty()) {
+      if (!stopped_) Print(Named(note));
+      return kStoppedCode;
+    }
+    if (!own_) Explain(code, signal);
     return code <= 4 ? code : 1;
   }
 
  private:
-  void Explain(int signal) const {
+  void Explain(int code, int signal) const {
     if (signal != 0)
       return Print(
           fmt::format("{}: error: mpirun was ended by signal {} ({}), and its ranks with it",
                       speaker_, signal, strsignal(signal)));
     if (!killed_.empty()) return Print(speaker_ + ": error: " + killed_);
     for (const std::string& line : rest_) Print(line);
+    if (rest_.empty())
+      Print(fmt::format("{}: error: mpirun ended with exit code {}, and its ranks with it",
+                        speaker_, code));
   }
   // Ranks were told by SIGUSR1 whatever came here; where nothing did, somebody sent it to a rank.
   static std::string Named(std::string line) {
@@ -98,6 +109,34 @@ class ErrorLines {
   std::string killed_;
   int killed_by_ = 0;  // signal
   std::vector<std::string> rest_;
+};
+
+// A file of this process alone, which goes with it.
+class EndNote {
+ public:
+  EndNote() {
+    std::error_code none;
+    path_ = (std::filesystem::temp_directory_path(none) / "orrery-end-XXXXXX").string();
+    const int file = mkstemp(path_.data());
+    if (file >= 0) close(file);
+    if (file < 0) path_.clear();  // then nothing is known of the ranks' end
+  }
+  ~EndNote() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+  EndNote(const EndNote&) = delete;
+  EndNote& operator=(const EndNote&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string Text() const {
+    std::ifstream file(path_);
+    std::string line;
+    std::getline(file, line);
+    return line;
+  }
+
+ private:
+  std::string path_;
 };
 
 [[noreturn]] void Become(std::vector<std::string> all, const std::string& speaker, int error_end) {
@@ -161,6 +200,15 @@ std::string FindMpirun() {
   return "";
 }
 
+void WriteEndNote(const std::string& text) {
+  const char* const path = std::getenv(kEndNote);
+  // Where it is, and nowhere else: rank 0 may be on another machine.
+  const int file = path == nullptr ? -1 : open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return;
+  if (write(file, text.data(), text.size()) < 0) (void)ftruncate(file, 0);
+  close(file);
+}
+
 std::string OwnProgram() {
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self);
@@ -197,10 +245,12 @@ int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::s
               const std::string& speaker, const RankHosts& hosts) {
   int ends[2];
   if (pipe(ends) != 0) return 1;
+  const EndNote note;
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
     setenv(kOwnMpirun, "1", 1);
+    if (!note.path().empty()) setenv(kEndNote, note.path().c_str(), 1);
     Become(MpirunWords(mpirun, ranks, words, hosts), speaker, ends[1]);
   }
   close(ends[1]);
@@ -215,7 +265,7 @@ int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::s
   int status = 0;
   waitpid(child, &status, 0);
   return lines.Conclude(WIFEXITED(status) ? WEXITSTATUS(status) : 1,
-                        WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+                        WIFSIGNALED(status) ? WTERMSIG(status) : 0, note.Text());
 }
 
 }  // namespace orrery::launch

@@ -14,6 +14,10 @@ std::string FindMpirun();  // the path; "" when there is none
 
 // Set for ranks of RunMpirun: a request reaches them by way of it, so that its end is a failure.
 inline constexpr const char* kOwnMpirun = "ORRERY_OWN_MPIRUN";
+// Names a file for their rank 0, which says there how it has ended on request: mpirun, when it is asked to stop itself, hands on
+// none of that and ends with 1.
+inline constexpr const char* kEndNote = "ORRERY_END_NOTE";
+void WriteEndNote(const std::string& text);  // where the variable is set
 // Set for the run of a supervisor, which passes requests on.
 inline constexpr const char* kSupervised = "ORRERY_SUPERVISED";
 // How such a rank names a request: which signal it was, RunMpirun knows and says.
@@ -34,7 +38,8 @@ std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
 // Runs `words` (program first) on `ranks` processes and waits for them. What they
 // write to standard output passes through; of their error output only what they say themselves, or
 // one message when a rank was killed, spoken by `speaker`. Requests to stop (stop_request.h) go to the ranks. The
-// exit code: theirs where it is 0 to 4 or kStoppedCode, else 1; kStoppedCode, too, where a request came while they started.
+// exit code: theirs where it is 0 to 4 or kStoppedCode, else 1; kStoppedCode, too, where a request came while they started, or to mpirun
+// itself and they have ended in order.
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
               const std::string& speaker = "plan run", const RankHosts& hosts = {});
 std::string OwnProgram();  // the path of this process's program, to start it again

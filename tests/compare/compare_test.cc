@@ -235,6 +235,41 @@ TEST(Compare, ALogIsHeldAgainstTheIntervalTheTokensAndTheBatch) {
 }
 
 // What torchtitan prints: tokens per second of one GPU, and no time.
+// MFU of 40 % in 2 s: less than 0.8 s are above the peak.
+TEST(Compare, AStepAboveThePeakIsNamed) {
+  const auto predicted = [](const char* more) {
+    return fmt::format(
+        R"({{"schema": "orrery.predict/1", "workload": {{"precision": "bf16"{}}}, "prediction":
+{{"step_time_s": 2.0, "global_batch": 8, "samples_per_s": 4, "tokens_per_s": 4096, "mfu": 0.5,
+"mfu_without_masked": 0.4, "breakdown": {{"compute_s": 2.0}}}}}})",
+        more);
+  };
+  const auto log = [](double ms, int batch) {
+    return fmt::format(
+        " iteration 1/ 9 | elapsed time per iteration (ms): {} | global batch size: {} |\n", ms,
+        batch);
+  };
+  const auto said = HasSubstr("would come to 133 % of the peak rate");
+  const Comparison fast = Beside(predicted(""), log(600, 8));
+  EXPECT_THAT(Unfolded(ComparisonText(fast)), said);
+  EXPECT_EQ(ComparisonJson(fast)["above_peak"], true);
+  EXPECT_THAT(Unfolded(ComparisonText(Beside(predicted(""), log(1200, 16)))), said);
+  const Comparison slower = Beside(predicted(""), log(900, 8));
+  EXPECT_THAT(Unfolded(ComparisonText(slower)), Not(HasSubstr("peak rate")));
+  EXPECT_EQ(ComparisonJson(slower)["above_peak"], false);
+  // Products in 8 bits have another peak.
+  EXPECT_THAT(Unfolded(ComparisonText(Beside(predicted(", \"fp8\": \"current\""), log(600, 8)))),
+              Not(HasSubstr("peak rate")));
+  std::string titan;
+  for (int step = 1; step <= 3; ++step)
+    titan +=
+        fmt::format("step: {} loss: 7.1 memory: 1.50GiB(2%) tps: 500 tflops: 1 mfu: 131%\n", step);
+  const std::string one =
+      predicted("").replace(predicted("").find("\"step_time_s\""), 0, "\"gpus\": 8, ");
+  EXPECT_THAT(Unfolded(ComparisonText(Beside(one, titan))),
+              HasSubstr("The log prints an MFU of 131 %"));
+}
+
 TEST(Compare, ThroughputIsATimeByTheBatchOfThePrediction) {
   const std::string predicted =
       R"({"schema": "orrery.predict/1", "digest": "d", "prediction": {"step_time_s": 2.0, "gpus": 4,

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What snapshots next to training ask of the ranks.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -15,6 +21,20 @@
 #include "tests/runtime/single.h"
 #include "tests/runtime_data/testing.h"
 
+namespace {
+constexpr int kLowest = 19;  // priority, as nice has it
+std::atomic<int> most_urgent_flush = kLowest + 1;
+}  // namespace
+
+// In place of the library's: notes with which priority files are flushed.
+extern "C" int fsync(int file) {
+  const int now = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+  int before = most_urgent_flush.load();
+  while (now < before && !most_urgent_flush.compare_exchange_weak(before, now)) {
+  }
+  return static_cast<int>(syscall(SYS_fsync, file));
+}
+
 namespace orrery::snapshot {
 namespace {
 
@@ -23,15 +43,17 @@ constexpr double kDeadline_s = 60;
 // One snapshot behind the first step, up to its manifest.
 class OneSnapshot : public launch::StepHook {
  public:
-  OneSnapshot(const std::string& folder, comm::Endpoint* endpoint)
+  OneSnapshot(const std::string& folder, comm::Endpoint* endpoint, std::atomic<int>* sent)
       : folder_(folder),
         endpoint_(endpoint),
+        sent_(sent),
         saver_({folder, 1, "synthetic", kDeadline_s}, endpoint) {}
 
   void AfterStep(exec::Executor* executor, const launch::StepRecord& record) override {
     if (record.step != 1) return;
     saver_.Begin(executor, 1);
     EXPECT_FALSE(saver_.whole());
+    PollAlone();
     const std::filesystem::path manifest =
         std::filesystem::path(folder_) / StepFolder(1) / kManifestName;
     do {
@@ -50,27 +72,62 @@ class OneSnapshot : public launch::StepHook {
   }
 
  private:
+  // Ranks that have written their shard go on while the first has not asked yet.
+  void PollAlone() {
+    const auto shard = std::filesystem::path(folder_) / StepFolder(1) /
+                       fmt::format("rank-{:05}.shard", endpoint_->rank());
+    const auto wait = [](const auto& done) {
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (!done() && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    if (endpoint_->rank() == 0) {
+      wait([&] { return sent_->load() == 3; });
+      EXPECT_EQ(sent_->load(), 3);
+      return;
+    }
+    wait([&] { return std::filesystem::exists(shard); });
+    saver_.Poll();
+    ++*sent_;
+  }
+
   std::string folder_;
   comm::Endpoint* endpoint_;
+  std::atomic<int>* sent_;  // ranks that have polled
   Saver saver_;
 };
 
-TEST(Saving, RanksMeetForTheShardsAlone) {
+// Two steps of four ranks with a snapshot behind the first.
+void Train(const std::string& saved) {
   const parity::Job job = runtime_test::InPrecision(parity::TinyGpt(true), Precision::kFp32);
   Strategy strategy;
   strategy.dp = 4;
   const ir::Plan plan = runtime_test::LowerFor(job, strategy);
-  const train::Folder folder;
+  std::atomic<int> sent = 0;
   const std::string failure = launch::RunLocalRanks(4, [&](comm::Endpoint* endpoint) {
     train::SyntheticSource data({.seed = 1, .vocab = job.model.vocab});
-    OneSnapshot hook(folder / "s", endpoint);
+    OneSnapshot hook(saved, endpoint, &sent);
     launch::TrainOptions options;
     options.steps = 2;
     options.execute.deadline_s = kDeadline_s;
     launch::TrainRank(plan, endpoint, &data, options, {&hook});
   });
   EXPECT_EQ(failure, "");
-  EXPECT_EQ(StepsIn(folder / "s").size(), 1u);
+  EXPECT_EQ(StepsIn(saved).size(), 1u);
+}
+
+TEST(Saving, RanksMeetNobodyBetweenSteps) {
+  const train::Folder folder;
+  Train(folder / "s");
+}
+
+TEST(Saving, WritersGiveWayToRanks) {
+  const train::Folder folder;
+  const int own = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+  most_urgent_flush = kLowest + 1;
+  Train(folder / "s");
+  EXPECT_EQ(most_urgent_flush.load(), kLowest);
+  EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), own);
 }
 
 // Its manifest was removed through the link, and the user's file without a word.

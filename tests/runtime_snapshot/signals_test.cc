@@ -296,6 +296,43 @@ TEST(Listening, RanksOfARunNameTheRequestThatCame) {
   }
 }
 
+pid_t ParentOf(pid_t process) {
+  std::ifstream stat(fmt::format("/proc/{}/stat", process));
+  std::string pid, name, state;
+  pid_t parent = 0;
+  return stat >> pid >> name >> state >> parent ? parent : 0;
+}
+
+// mpirun ends with 1 then, whatever its ranks have done in the two seconds that it leaves them.
+TEST(Listening, ARunIsStoppedByWayOfItsMpirun) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  constexpr int kTries = 5;  // a machine that is busy may not run them in that time
+  for (const int signal : {SIGINT, SIGTERM}) {
+    int saved = 0;
+    for (int i = 0; i < kTries && saved == 0; ++i) {
+      const Folder folder;
+      Group run(RunWords("--ranks 2 --comm mpi", folder), folder / "output");
+      ASSERT_TRUE(run.Await("step  ")) << run.output();
+      const std::vector<pid_t> ranks = RunsBelow(run.child());
+      ASSERT_EQ(ranks.size(), 2u);
+      const pid_t mpirun = ParentOf(ranks.back());
+      ASSERT_NE(mpirun, run.child());
+      kill(mpirun, signal);
+      const int code = run.End(40);
+      if (StepsIn(folder / "s").empty()) {
+        EXPECT_EQ(code, 1);
+        EXPECT_NE(run.output().find("plan run: error: "), std::string::npos);
+        continue;
+      }
+      ++saved;
+      EXPECT_EQ(code, 85);
+      EXPECT_NE(run.output().find("stopped by SIG"), std::string::npos);
+      EXPECT_EQ(run.output().find("error"), std::string::npos);
+    }
+    EXPECT_EQ(saved, 1) << "killed each time before a snapshot was there";
+  }
+}
+
 // It kills its ranks, also in the middle of a step: whoever starts them so is told what to send instead.
 TEST(Listening, RanksOfSomebodysMpirunSayWhatItDoes) {
   if (!HasMpi()) GTEST_SKIP() << "no MPI";

@@ -356,6 +356,32 @@ TEST(Watch, RanksOfSeveralNodesAreLocal) {
   EXPECT_EQ(named.of_ranks, 3u);
 }
 
+// Two nodes under srun without --label: "[rank0]:" is a rank of either, and the lines of one come late.
+TEST(Watch, LinesThatComeLateAreNoRestart) {
+  const auto line = [](const char* label, int step, int second, const char* tps = "10,000") {
+    return fmt::format(
+        "{}[titan] 2026-01-31 23:59:{:02},{:03} - root - INFO - step: {:2}  loss: 7.1  memory: "
+        "30.00GiB(50.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n",
+        label, second, second % 7, step, tps);
+  };
+  for (const char* label : {"[rank0]:", ""}) {
+    std::string log = line(label, 1, 1);
+    for (int step = 2; step <= 10; ++step) {
+      // The other node's line of the step before, and now and then three at once.
+      log += line(label, step, step);
+      if (step % 4 == 0)
+        for (int late = step - 3; late < step; ++late) log += line(label, late, late, "9,900");
+    }
+    const measured::TrainingLog read = measured::ReadTrainingLog(Made(log));
+    std::vector<int64_t> steps;
+    for (const auto& sample : read.steps) steps.push_back(sample.step);
+    EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})) << label;
+    EXPECT_EQ(read.steps[1].tokens_per_s_of_gpu, 9900.0);  // a step is as fast as its slowest rank
+    // A restart prints its steps when all of them are over.
+    EXPECT_EQ(Watch(log + line(label, 6, 50) + line(label, 7, 51)).steps, 11U) << label;
+  }
+}
+
 TEST(Watch, ReadsDeepSpeedsThroughput) {
   std::string log;
   for (int step = 1; step <= 5; ++step)
@@ -367,6 +393,21 @@ TEST(Watch, ReadsDeepSpeedsThroughput) {
   const Verdict verdict = Watch(log);
   ASSERT_EQ(verdict.departures.size(), 1u);
   EXPECT_NEAR(verdict.departures[0].measured, 2.0, 1e-9);
+}
+
+TEST(Watch, StepsAboveThePeakAreNamed) {
+  std::string plan = kPlan;
+  plan.insert(plan.find("\"step_time_s\""), "\"mfu_without_masked\": 0.4, ");
+  const auto judged = [&](double seconds) {
+    return Judge(measured::ReadTrainingLog(Made(Megatron({3.0, seconds, seconds, seconds}))),
+                 ReadExpectation(Made(plan)), 3);
+  };
+  EXPECT_THAT(SummaryText(judged(0.3), Plan()),
+              HasSubstr("no GPU does that: the median step would come to 133 % of the peak rate"));
+  EXPECT_NEAR(SummaryJson(judged(0.3), Plan())["share_of_peak"].get<double>(), 4 / 3.0, 1e-9);
+  EXPECT_THAT(SummaryText(judged(0.5), Plan()), testing::Not(HasSubstr("no GPU")));
+  EXPECT_THAT(SummaryText(Watch(Megatron({3.0, 0.1, 0.1})), Plan()),
+              testing::Not(HasSubstr("no GPU")));  // the prediction does not say
 }
 
 TEST(Watch, TextAndJsonSayTheSame) {

@@ -86,6 +86,23 @@ void AddFigures(const Comparison& c, std::vector<std::string>* out) {
         *c.samples.measured, *c.samples.predicted));
 }
 
+// Rates above the peak: what cannot be, and what a log may say by its own convention (masked attention, the peak of another GPU).
+void AddPeaks(const Comparison& c, std::vector<std::string>* out) {
+  if (c.AbovePeak())
+    out->push_back(
+        fmt::format("No GPU does that: the measured step would come to {:.0f} % of the peak rate "
+                    "of the GPUs that "
+                    "are predicted. The log is of another model, batch, sequence length, precision "
+                    "or GPU, or its "
+                    "times are not those of whole steps.",
+                    100 * *c.peak_share));
+  else if (c.own_mfu.value_or(0) > 1)
+    out->push_back(fmt::format(
+        "The log prints an MFU of {:.0f} %: it counts work that its kernels leave out, or takes "
+        "another peak for its GPUs.",
+        100 * *c.own_mfu));
+}
+
 void AddCulprit(const Comparison& c, std::vector<std::string>* out) {
   const Term *work = c.CulpritWork(), *culprit = c.Culprit();
   if (culprit == nullptr) {
@@ -120,6 +137,7 @@ std::vector<std::string> Headline(const Comparison& c) {
                         Time(c.interval->first), Time(c.interval->second));
   std::vector<std::string> out = {step + "."};
   AddFigures(c, &out);
+  AddPeaks(c, &out);
   if (c.straggler)
     out.push_back(fmt::format(
         "Rank {} is slow: it computes {:.2f} times as long as the median rank, which is no part of "
@@ -195,6 +213,8 @@ nlohmann::ordered_json ComparisonJson(const Comparison& c) {
   pair("samples", c.samples);
   pair("tokens_per_s", c.tokens_per_s);
   pair("allocated_bytes", c.peak_bytes);
+  json["measured_share_of_peak"] = OrNull(c.peak_share);
+  json["above_peak"] = c.AbovePeak();
   json["straggler"] = nullptr;
   if (c.straggler)
     json["straggler"] = {{"rank", c.straggler->rank}, {"slowdown", c.straggler->slowdown}};

@@ -307,6 +307,9 @@ Expectation ReadExpectation(const SourcePtr& source) {
   made.nodes = NumberAt(*body, "nodes");
   made.size.samples = NumberAt(*body, "global_batch");
   made.size.tokens = NumberAt(*body, "tokens_per_s") * made.step;
+  const auto work = root.find("workload");
+  const bool narrow = work != root.end() && work->is_object() && work->contains("fp8");
+  if (!narrow) made.peak_share = NumberAt(*body, "mfu_without_masked");  // these have another peak
   if (const double price = NumberAt(*body, "price_per_step_usd"); price > 0) made.price = price;
   if (const auto memory = body->find("memory"); memory != body->end() && memory->is_object())
     SayMemory(*memory, &made);
@@ -358,6 +361,7 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
     if (SideOf(one.seconds, expected) != Side::kInside) ++verdict.outside;
   }
   verdict.median = Median(std::move(seconds));
+  verdict.peak_share = expected.peak_share * expected.step / *verdict.median;
   JudgeTimes(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
   JudgeMean(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
   JudgeMemory(log, expected, &verdict);

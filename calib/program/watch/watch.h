@@ -20,7 +20,8 @@ struct Expectation {
   // Bytes of a GPU that the allocator hands out at the peak, and those that it keeps for it; 0: not said.
   double allocated = 0, reserved = 0;
   measured::StepSize size;
-  double nodes = 0;             // 0: not said
+  double nodes = 0;       // 0: not said
+  double peak_share = 0;  // of the GPUs' peak rate, as measured::StepSample has it; 0: not said
   std::optional<double> price;  // dollars per step
 };
 
@@ -61,10 +62,11 @@ struct Departure {
 struct Verdict {
   std::size_t steps = 0;         // with a time, without the first one, which warms up
   std::optional<double> median;  // seconds of them
-  std::size_t outside = 0;       // of the steps: those outside the interval
-  int patience = 1;              // that it was judged with
-  std::size_t other_batch = 0;   // steps that are left out: the plan is of another global batch
-  double batch = 0;              // of the last of those
+  double peak_share = 0;    // that the median would come to; above 1 no GPU is as fast. 0: not said
+  std::size_t outside = 0;  // of the steps: those outside the interval
+  int patience = 1;         // that it was judged with
+  std::size_t other_batch = 0;  // steps that are left out: the plan is of another global batch
+  double batch = 0;             // of the last of those
   std::vector<Departure> departures;  // in order
   bool outside_before =
       false;  // a departure was said that is none now: of a log that was replaced, or of its mean

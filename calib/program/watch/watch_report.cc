@@ -107,11 +107,19 @@ std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
           ? ""
           : fmt::format("{} not counted: their global batch is {:.0f}, the plan's is {:.0f}\n",
                         Steps(verdict.other_batch), verdict.batch, expected.size.samples);
-  return others + fmt::format("{}, median {}; predicted {} ({} to {}) for {}: {}\n",
-                              Steps(verdict.steps), Format(Seconds(verdict.median.value_or(0))),
-                              Format(Seconds(expected.step)), Format(Seconds(expected.low)),
-                              Format(Seconds(expected.high)), expected.layout,
-                              verdict.Inside() ? InsideText(verdict) : "outside");
+  const std::string above =
+      verdict.peak_share <= 1
+          ? ""
+          : fmt::format(
+                "no GPU does that: the median step would come to {:.0f} % of the peak rate of the "
+                "GPUs that are predicted; the log is of another job, or its times are not those of "
+                "whole steps\n",
+                100 * verdict.peak_share);
+  return others + above +
+         fmt::format("{}, median {}; predicted {} ({} to {}) for {}: {}\n", Steps(verdict.steps),
+                     Format(Seconds(verdict.median.value_or(0))), Format(Seconds(expected.step)),
+                     Format(Seconds(expected.low)), Format(Seconds(expected.high)), expected.layout,
+                     verdict.Inside() ? InsideText(verdict) : "outside");
 }
 
 nlohmann::ordered_json DepartureJson(const Departure& one) {
@@ -161,6 +169,8 @@ nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& ex
           {"patience", verdict.patience},
           {"other_batch_steps", verdict.other_batch},
           {"median_s", verdict.median.value_or(0)},
+          {"share_of_peak", verdict.peak_share > 0 ? nlohmann::ordered_json(verdict.peak_share)
+                                                   : nlohmann::ordered_json()},
           {"predicted_s", expected.step},
           {"interval_s", {expected.low, expected.high}},
           {"layout", expected.layout},

@@ -139,6 +139,10 @@ std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
                   job.facts.has_tokens ? "tokens" : "samples",
                   report::Percent(Mfu(job, seconds.median, peak_flops_per_s)),
                   Format(Bytes{static_cast<double>(largest)}));
+  if (const double mfu = Mfu(job, seconds.median, peak_flops_per_s); mfu > 1)
+    text += fmt::format("MFU {}: no step is above the peak, {}\n", report::Percent(mfu),
+                        job.on_cuda ? "so the GPU is not the one that the data sheet is of"
+                                    : "which was measured while other programs had the cores");
   text += PlacedHosts(job, parts);
   if (const double share = InputShare(parts); share > kInputBound)
     text +=

@@ -20,6 +20,7 @@
 #include "runtime/program/common/device.h"
 #include "runtime/program/run/console.h"
 #include "runtime/program/run/event_hook.h"
+#include "runtime/program/run/lives.h"
 #include "runtime/program/run/observe.h"
 #include "runtime/program/run/profile.h"
 #include "runtime/program/run/supervise.h"
@@ -79,7 +80,8 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
                       &outcome->profile);
   launch::LrHook rate(job.lr_schedule);
   launch::StopHook stop(endpoint, job.timeout_s, job.time_limit_s, kBegin);
-  std::vector<launch::StepHook*> hooks{&hook, &events, &profile, &snapshots, &rate, &stop};
+  LifeHook life(job, endpoint);  // behind the snapshot that it continues from
+  std::vector<launch::StepHook*> hooks{&hook, &events, &profile, &snapshots, &life, &rate, &stop};
   std::optional<weights::ExportHook> exporter;
   if (job.export_hf) {
     exporter.emplace(*job.export_hf, job.save, job.steps, job.seed, endpoint, job.timeout_s,
@@ -128,13 +130,18 @@ bool RunAsThreads(const RunJob& job, Outcome* outcome) {
   return true;
 }
 
-// The end of a training that was stopped, in words; the run's exit code.
-ExitCode Stopped(const RunJob& job, const std::string& why, bool at_once) {
+// The end of a training that was stopped.
+std::string StoppedWords(const RunJob& job, const std::string& why, bool at_once) {
   const std::string& from = at_once ? job.resume : job.save;
   const std::string next = !from.empty() ? fmt::format("continue with --resume {}", from)
                            : at_once     ? "nothing is saved: it had not begun its first step"
                                          : "nothing is saved: --save DIR was not given";
-  Say(stderr, fmt::format("plan run: stopped by {}; {}\n", why, next));
+  return fmt::format("plan run: stopped by {}; {}\n", why, next);
+}
+
+// Says it; the run's exit code.
+ExitCode Stopped(const RunJob& job, const std::string& why, bool at_once) {
+  Say(stderr, StoppedWords(job, why, at_once));
   return ExitCode{launch::kStoppedCode};
 }
 
@@ -149,6 +156,9 @@ bool RunAsProcess(RunJob* job, Outcome* outcome) {
   if (job->ranks() > 1) host = OverNccl(*job, std::move(host), kSpeaker);
   joining.reset();
   const bool good = host != nullptr && TrainHere(*job, host.get(), outcome);
+  // Before MPI is left, which lasts until an mpirun that ends kills this process.
+  if (good && job->place.rank == 0 && !outcome->stopped.empty())
+    launch::WriteEndNote(StoppedWords(*job, outcome->stopped, outcome->at_once));
   // MPI cannot be left in order without the mpirun that is gone.
   if (good && LauncherIsGone() && !outcome->stopped.empty()) {
     if (job->place.rank == 0) Stopped(*job, outcome->stopped, outcome->at_once);
@@ -186,9 +196,15 @@ std::unique_ptr<snapshot::FolderLock> LockFolder(const RunFlags& flags, const Ru
     auto lock = std::make_unique<snapshot::FolderLock>(job.save);
     CheckSaveFolder(flags, job);  // another run may have ended there while this one waited
     return lock;
-  } catch (const snapshot::SnapshotError& error) {
+  } catch (const snapshot::FolderInUse& error) {
     const Flag& flag = flags.save.given ? flags.save : flags.resume;
     throw InputError({{flag.where, error.what(), "wait for it, or use another folder"}});
+  } catch (const snapshot::SnapshotError& error) {
+    if (flags.save.given)
+      throw InputError({{flags.save.where, error.what(), "a folder that can be written"}});
+    throw InputError({{flags.resume.where,
+                       fmt::format("{}: a run that continues saves there, too", error.what()),
+                       "--save DIR: another folder for the snapshots to come"}});
   }
 }
 
@@ -242,7 +258,7 @@ Answer RunCommand(const CommandLine& line) {
     if (place.rank == 0) throw;
     return {ExitCode::kInputError, ""};  // rank 0 says what is wrong
   }
-  if (flags.supervise.given) return {Supervise(flags, job, line), ""};
+  if (flags.supervise.given) return Supervise(flags, job, line);
   if (job.comm == Comm::kMpi && place.size == 0) return {StartRanks(job, line.words()), ""};
   const std::unique_ptr<snapshot::FolderLock> lock = LockFolder(flags, job);
   for (const std::string& note : place.rank == 0 ? job.notes : std::vector<std::string>{})

@@ -2,6 +2,7 @@
 // A child process per attempt.
 #include "runtime/program/run/supervise.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -24,6 +25,7 @@
 #include "runtime/launch/remote.h"
 #include "runtime/launch/stop_request.h"
 #include "runtime/program/run/hosts.h"
+#include "runtime/program/run/lives.h"
 #include "runtime/train/snapshot/files.h"
 
 namespace orrery::cli {
@@ -56,7 +58,10 @@ struct End {
 class Supervisor {
  public:
   Supervisor(const RunFlags& flags, const RunJob& job, const CommandLine& line)
-      : job_(job), words_(line.words().begin() + kFirstWord, line.words().end()) {
+      : job_(job),
+        words_(line.words().begin() + kFirstWord, line.words().end()),
+        json_(flags.json),
+        lives_(job, flags.json.given ? job.save : "") {
     Diagnostics diagnostics;
     most_ = ReadInteger(flags.max_restarts, 0, 1'000'000, &diagnostics).value_or(3);
     diagnostics.ThrowIfAny();
@@ -70,6 +75,13 @@ class Supervisor {
     }
   }
 
+  Answer Answered() {
+    const ExitCode code = Run();
+    if (!lives_.any() || code == ExitCode::kInputError) return {code, ""};
+    return Deliver(code, "", lives_.Record(), json_);
+  }
+
+ private:
   ExitCode Run() {
     int64_t failures = 0;
     int64_t& behind = behind_;
@@ -80,8 +92,11 @@ class Supervisor {
       if (launch::SignalSeen() != 0) return StoppedBetween();
       if (!FindHosts(after_loss)) return ExitCode::kFailure;
       if (launch::SignalSeen() != 0) return StoppedBetween();
+      lives_.Begin(behind);
+      killed_.clear();
       const End end = Await(Start());
       launch::PassSignalsTo(0);
+      lives_.End(HowItEnded(end));
       // Ended by the supervisor itself, to go on with more hosts.
       if (std::exchange(growing_, false) && end.exited && end.code == launch::kStoppedCode &&
           launch::SignalSeen() == 0) {
@@ -111,7 +126,19 @@ class Supervisor {
     }
   }
 
- private:
+  LifeEnd HowItEnded(const End& end) const {
+    const bool stopped = end.exited && end.code == launch::kStoppedCode;
+    LifeEnd life{end.Why(), Newest(), !stopped && !(end.exited && end.code == 0)};
+    if (end.exited && end.code == 0) life.cause = "done";
+    if (stopped && growing_) life.cause = "a host answers again";
+    if (stopped && !growing_)
+      life.cause = launch::SignalSeen() != 0
+                       ? "stopped by " + launch::SignalName(launch::SignalSeen())
+                       : "stopped by the time limit or by a signal to its ranks";
+    if (!killed_.empty()) life.cause = killed_;
+    return life;
+  }
+
   // Seconds that a host has to answer.
   static double LimitOf(const RunJob& job) { return std::min(job.timeout_s, kLongestAnswer); }
   static ExitCode Code(int code) { return static_cast<ExitCode>(code); }
@@ -206,6 +233,21 @@ class Supervisor {
     return words;
   }
 
+  // --json with its file, if it has one.
+  std::vector<std::string> WithoutJson(std::vector<std::string> words) const {
+    const auto at = std::ranges::find_if(words, [](const std::string& word) {
+      return word == "--json" || word.starts_with("--json=");
+    });
+    if (at == words.end()) return words;
+    const auto next = std::next(at);
+    const bool file =
+        *at == "--json" && next != words.end() && !json_.text.empty() && *next == json_.text;
+    words.erase(at, next + (file ? 1 : 0));
+    return words;
+  }
+  // Then it is all that stands there.
+  bool JsonOnOutput() const { return json_.given && (json_.text.empty() || json_.text == "-"); }
+
   std::vector<std::string> Words() const {
     std::vector<std::string> words = words_;
     words = Without(words, "--supervise", "");
@@ -213,6 +255,10 @@ class Supervisor {
     words = Without(words, "--host-test", "COMMAND");
     words = Without(words, "--host-wait", "TIME");
     words = Without(words, "--resume", "DIR");
+    if (lives_.kept()) {
+      words = WithoutJson(words);
+      words.push_back("--json=" + lives_.record_file());
+    }
     const int64_t room = job_.hostfile.empty() ? job_.ranks() : launch::SlotsOf(hosts_);
     if (room < job_.ranks()) {
       for (const FlagInfo& info : layout_) words = Without(words, info.name, info.value);
@@ -245,6 +291,9 @@ class Supervisor {
     // What the supervisor blocks stays blocked until the run watches for it: no request is lost between.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setenv(launch::kSupervised, "1", 1);
+    if (lives_.kept()) setenv(kStepsFile, lives_.steps_file().c_str(), 1);
+    if (const int nothing = JsonOnOutput() ? open("/dev/null", O_WRONLY) : -1; nothing >= 0)
+      dup2(nothing, STDOUT_FILENO);
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
@@ -266,6 +315,7 @@ class Supervisor {
       if (got < 0 && errno != EINTR) return {true, 1};
       if (stopped != Clock::time_point::max() &&
           Clock::now() - stopped > std::chrono::duration<double>(job_.timeout_s)) {
+        killed_ = fmt::format("stopped for {:.3g} s, then killed", job_.timeout_s);
         Say(fmt::format("the run has been stopped for {:.3g} s: it is killed", job_.timeout_s));
         kill(child, SIGKILL);
         stopped = Clock::time_point::max();
@@ -275,7 +325,11 @@ class Supervisor {
         for (const LostHost& one : lost)
           Say(fmt::format("host {} does not answer any more ({}): the run is killed", one.host,
                           one.why));
-        if (!lost.empty()) kill(child, SIGKILL);
+        if (!lost.empty()) {
+          killed_ = fmt::format("host {} does not answer any more: {}", lost.front().host,
+                                lost.front().why);
+          kill(child, SIGKILL);
+        }
       }
       GrowBack(child);
       std::this_thread::sleep_for(kLook);
@@ -300,6 +354,9 @@ class Supervisor {
 
   const RunJob& job_;
   std::vector<std::string> words_;
+  Flag json_;
+  Lives lives_;
+  std::string killed_;  // why the supervisor itself has ended this life; "": it has not
   std::string test_ = "true";
   double wait_s_ = 0;
   std::vector<launch::HostSlots>
@@ -317,8 +374,8 @@ class Supervisor {
 
 }  // namespace
 
-ExitCode Supervise(const RunFlags& flags, const RunJob& job, const CommandLine& line) {
-  return Supervisor(flags, job, line).Run();
+Answer Supervise(const RunFlags& flags, const RunJob& job, const CommandLine& line) {
+  return Supervisor(flags, job, line).Answered();
 }
 
 }  // namespace orrery::cli

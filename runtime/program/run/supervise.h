@@ -13,6 +13,7 @@ namespace orrery::cli {
 // room for at that moment, at most those of `job`; on fewer, the planner picks the layout. Under mpirun its hosts
 // are asked before each start and while a run goes on (hosts.h): those that do not answer are lost, named and left
 // out; one that answers again is taken at the next start. What is left stands in SAVE/hosts.
-ExitCode Supervise(const RunFlags& flags, const RunJob& job, const CommandLine& line);
+// --json is of all lives (lives.h), whatever the exit code.
+Answer Supervise(const RunFlags& flags, const RunJob& job, const CommandLine& line);
 
 }  // namespace orrery::cli

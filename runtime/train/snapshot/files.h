@@ -19,6 +19,11 @@ struct SnapshotError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Another run writes there.
+struct FolderInUse : SnapshotError {
+  using SnapshotError::SnapshotError;
+};
+
 // Memory that a disk can read from without a copy, as large as what it held most.
 class DiskBuffer {
  public:

@@ -48,7 +48,7 @@ FolderLock::FolderLock(const std::string& folder) {
     if (!taken) throw SnapshotError(fmt::format("cannot lock '{}': {}", path, why));
     std::string name(who, n > 0 ? static_cast<std::size_t>(n) : 0);
     if (!name.empty() && name.back() == '\n') name.pop_back();
-    throw SnapshotError(fmt::format("another run writes into '{}': {}", folder, PlainText(name)));
+    throw FolderInUse(fmt::format("another run writes into '{}': {}", folder, PlainText(name)));
   }
   const std::string own = fmt::format("process {} on {}\n", getpid(), comm::OwnHost());
   const bool written = ftruncate(file_, 0) == 0 &&

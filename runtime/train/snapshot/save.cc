@@ -2,10 +2,10 @@
 // Writes snapshots.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <system_error>
 #include <thread>
 
 #include "runtime/comm/gather.h"
@@ -18,6 +18,9 @@ namespace orrery::snapshot {
 namespace {
 
 using exec::At;
+
+// Of messages that no plan and no other part of a run sends.
+constexpr int32_t kReportSize = 32011, kReportText = 32012;
 
 // The part of a piece that this rank writes.
 Slice SliceOf(const ir::Plan& plan, const Held& held) {
@@ -85,18 +88,6 @@ void WriteSnapshot(const Manifest& manifest, const std::string& folder,
   Prune(folder, kKept, refused);
 }
 
-// On a thread of its own.
-template <class Work>
-auto Behind(Work work) {
-  try {
-    return std::async(std::launch::async, std::move(work));
-  } catch (const std::system_error& error) {
-    throw SnapshotError(fmt::format(
-        "cannot start the thread that writes snapshots: {}; raise the limit (ulimit -u)",
-        error.code().message()));
-  }
-}
-
 template <class Future>
 bool Done(const Future& future) {
   return !future.valid() || future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -124,46 +115,79 @@ void Saver::Begin(exec::Executor* executor, int64_t samples) {
     if (std::filesystem::exists(folder, ignored)) RemoveStep(options_.folder, manifest_.step);
     std::erase(refused_, manifest_.step);
   }
+  shard_ = CopyShard(image, &bytes_);  // while rank 0 looks after the folder
   comm::LargestOf(endpoint_, 0, options_.deadline_s);
-  shard_ = CopyShard(image, &bytes_);
-  shard_writer_ = Behind([this, folder] { return WriteShard(shard_, bytes_, folder); });
+  shard_writer_ = writer_.Run([this, folder] { return WriteShard(shard_, bytes_, folder); });
   stage_ = Stage::kShards;
   whole_ = false;
+  if (image.rank != 0) return;
+  reports_ = std::vector<Report>(At(endpoint_->size()));
+  for (std::size_t peer = 1; peer < reports_.size(); ++peer)
+    reports_[peer].operation = endpoint_->Receive(static_cast<int64_t>(peer), kReportSize,
+                                                  &reports_[peer].size, sizeof reports_[peer].size);
 }
 
-bool Saver::ReadyHere() const { return Done(shard_writer_) && Done(manifest_writer_); }
+bool Saver::ReadyHere() const { return stage_ == Stage::kManifest && Done(manifest_writer_); }
 
-// Ranks meet for the shards alone: each meeting between steps takes from ranks that share cores what they run ahead of each
-// other. The manifest is rank 0's, and the others hear of it when the next snapshot begins, or of its failure at once.
+// The manifest is rank 0's: the others hear that it is there when the next snapshot begins, or at once that it is not.
 void Saver::Poll() {
-  if (stage_ == Stage::kShards) return Agree();
+  if (stage_ == Stage::kShards) endpoint_->rank() == 0 ? TakeReports() : SendReport();
   if (!manifest_writer_.valid() || !Done(manifest_writer_)) return;
   manifest_writer_.get();
   whole_ = true;
 }
 
-void Saver::Agree() {
-  if (comm::LargestOf(endpoint_, ReadyHere() ? 0 : 1, options_.deadline_s) != 0) return;
-  if (stage_ == Stage::kShards) return WriteManifest();
-  if (manifest_writer_.valid()) manifest_writer_.get();
-  whole_ = true;
-  stage_ = Stage::kIdle;
+// A rank whose shard could not be written says so here; the others hear of it.
+void Saver::SendReport() {
+  if (shard_writer_.valid()) {
+    if (!Done(shard_writer_)) return;
+    reports_ = std::vector<Report>(2);
+    Report &size = reports_[0], &text = reports_[1];
+    text.text = ShardText(shard_writer_.get());
+    size.size = static_cast<int64_t>(text.text.size());
+    size.operation = endpoint_->Send(0, kReportSize, &size.size, sizeof size.size);
+    text.operation = endpoint_->Send(0, kReportText, text.text.data(), size.size);
+  }
+  for (Report& report : reports_) report.whole = report.whole || report.operation->Test();
+  if (std::ranges::all_of(reports_, &Report::whole)) stage_ = Stage::kManifest;
 }
 
-// A rank whose shard could not be written says so here; the others hear of it.
-void Saver::WriteManifest() {
-  const ShardFile shard = shard_writer_.get();
-  const auto shards = comm::GatherText(endpoint_, ShardText(shard), options_.deadline_s);
+// Rank 0: once all shards are on the disk, the manifest.
+void Saver::TakeReports() {
+  if (shard_writer_.valid() && Done(shard_writer_)) {
+    reports_[0].text = ShardText(shard_writer_.get());
+    reports_[0].whole = true;
+  }
+  bool all = reports_[0].whole;
+  for (std::size_t peer = 1; peer < reports_.size(); ++peer) all = Take(peer) && all;
+  if (!all) return;
+  for (const Report& report : reports_) manifest_.shards.push_back(ReadShard(report.text));
   stage_ = Stage::kManifest;
-  if (endpoint_->rank() != 0) return;
-  for (const std::string& text : shards) manifest_.shards.push_back(ReadShard(text));
-  manifest_writer_ = Behind([this] { WriteSnapshot(manifest_, options_.folder, refused_); });
+  manifest_writer_ = writer_.Run([this] { WriteSnapshot(manifest_, options_.folder, refused_); });
+}
+
+bool Saver::Take(std::size_t peer) {
+  Report& report = reports_[peer];
+  if (!report.sized && report.operation->Test()) {
+    report.sized = true;
+    report.text.resize(At(report.size));
+    report.operation = endpoint_->Receive(static_cast<int64_t>(peer), kReportText,
+                                          report.text.data(), report.size);
+  }
+  report.whole = report.whole || (report.sized && report.operation->Test());
+  return report.whole;
 }
 
 void Saver::Finish() {
   while (busy()) {
-    Agree();
-    if (busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Poll();
+    if (comm::LargestOf(endpoint_, ReadyHere() ? 0 : 1, options_.deadline_s) != 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
+    if (manifest_writer_.valid()) manifest_writer_.get();
+    whole_ = true;
+    stage_ = Stage::kIdle;
   }
 }
 

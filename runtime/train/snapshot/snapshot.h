@@ -15,6 +15,7 @@
 #include "runtime/exec/executor.h"
 #include "runtime/train/snapshot/files.h"
 #include "runtime/train/snapshot/manifest.h"
+#include "runtime/train/snapshot/writer_thread.h"
 
 namespace orrery::snapshot {
 
@@ -29,7 +30,7 @@ struct SaveOptions {
 };
 
 // Writes snapshots next to training. A rank copies its state in Begin(), a thread of its own writes the
-// copy; once all shards are on the disk, a thread of rank 0 writes the manifest. Storage may take as
+// copy; once all shards are on the disk, that of rank 0 writes the manifest. Storage may take as
 // long as it likes: nobody waits for it with a deadline.
 class Saver {
  public:
@@ -37,7 +38,8 @@ class Saver {
       : options_(std::move(options)), endpoint_(endpoint) {}
 
   // Every rank calls these behind the same steps. `samples`: read so far. Throw SnapshotError (the
-  // snapshots that were there stay as they are) and comm::CommError.
+  // snapshots that were there stay as they are) and comm::CommError. Poll() waits for nobody: each meeting between steps takes
+  // from ranks that share cores what they run ahead of each other.
   void Begin(exec::Executor* executor, int64_t samples);  // only while !busy()
   void Poll();                                            // nothing to do while !busy()
   void Finish();                                          // waits until it is whole on all ranks
@@ -50,20 +52,30 @@ class Saver {
 
  private:
   enum class Stage { kIdle, kShards, kManifest };
+  // What a peer's shard holds, as text, on its way to rank 0.
+  struct Report {
+    int64_t size = 0;
+    std::string text;
+    bool sized = false, whole = false;
+    comm::OperationPtr operation;
+  };
   bool ReadyHere() const;
-  void Agree();
-  void WriteManifest();
+  void SendReport();
+  void TakeReports();
+  bool Take(std::size_t peer);
 
   SaveOptions options_;
   std::vector<int64_t> refused_;
   comm::Endpoint* endpoint_;
   Stage stage_ = Stage::kIdle;
   bool whole_ = false;
-  Manifest manifest_;  // rank 0: what it will say
-  ShardFile shard_;    // of this rank
-  DiskBuffer bytes_;   // what its file will hold
+  Manifest manifest_;            // rank 0: what it will say
+  ShardFile shard_;              // of this rank
+  std::vector<Report> reports_;  // rank 0: by peer; others: their own
+  DiskBuffer bytes_;             // what its file will hold
   std::future<ShardFile> shard_writer_;
   std::future<void> manifest_writer_;
+  WriterThread writer_;  // last: ends first
 };
 
 struct ResumeOptions {

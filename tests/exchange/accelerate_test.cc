@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What accelerate and the Trainer make of their settings: processes, filters of hosts, "auto" of DeepSpeed's file.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/exchange/styles.h"
+
+namespace orrery::exchange::styles {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kTrain =
+    " run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 4 --bf16 True "
+    "--output_dir o\n";
+
+std::string Counts(const Imported& read) {
+  return Text(read, "nodes") + " x " + Text(read, "gpus_per_node");
+}
+// Files that others name lie next to them.
+Imported Launched(const std::string& front, const std::vector<Named>& more = {}) {
+  std::vector<SourcePtr> sources = {SourceOf("run.sh", front + kTrain)};
+  const auto open = [&](const Setting& file) -> SourcePtr {
+    for (const Named& one : more)
+      if (file.value == one.name) return SourceOf(one.name, one.text);
+    return nullptr;
+  };
+  return Import(sources, std::nullopt, {}, open);
+}
+
+const Named kHosts = {"hosts", "w1 slots=8\nw2 slots=8\nw3 slots=8\nw4 slots=8\n"};
+constexpr const char* kFour =
+    "accelerate launch --use_deepspeed --zero_stage 2 --num_machines 4 --num_processes 32 "
+    "--deepspeed_hostfile hosts ";
+
+// accelerate/utils/launch.py (prepare_deepspeed_cmd_env) hands a filter on in place of its own counts.
+TEST(Accelerate, FiltersOfHostsAreTaken) {
+  EXPECT_EQ(Counts(Launched(kFour, {kHosts})), "4 x 8");
+  EXPECT_EQ(Counts(Launched(std::string(kFour) + "--deepspeed_inclusion_filter w1@w3", {kHosts})),
+            "2 x 8");
+  EXPECT_EQ(Counts(Launched(std::string(kFour) + "--deepspeed_exclusion_filter w2", {kHosts})),
+            "3 x 8");
+  EXPECT_EQ(
+      Counts(Launched(std::string(kFour) + "--deepspeed_inclusion_filter=w1:0,1,2,3@w2:4,5,6,7",
+                      {kHosts})),
+      "2 x 4");
+  // The exclusion is looked at first.
+  EXPECT_EQ(Counts(Launched(std::string(kFour) + "--deepspeed_inclusion_filter w1@w2 "
+                                                 "--deepspeed_exclusion_filter w4",
+                            {kHosts})),
+            "3 x 8");
+  EXPECT_THAT(
+      ErrorOf([] { Launched(std::string(kFour) + "--deepspeed_inclusion_filter w9", {kHosts}); }),
+      AllOf(HasSubstr("run.sh:1:"), HasSubstr("w9 is no host of hosts")));
+}
+
+TEST(Accelerate, FiltersStandInItsFileToo) {
+  const std::string config =
+      "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_machines: 4\nnum_processes: 32\n"
+      "deepspeed_config:\n  zero_stage: 2\n  deepspeed_hostfile: hosts\n";
+  const auto counts = [&](const std::string& more) {
+    return Launched("accelerate launch --config_file a.yaml", {kHosts, {"a.yaml", config + more}});
+  };
+  EXPECT_EQ(Counts(counts("  deepspeed_inclusion_filter: w1@w2\n")), "2 x 8");
+  EXPECT_EQ(Counts(counts("  deepspeed_exclusion_filter: w1\n")), "3 x 8");
+  EXPECT_EQ(Counts(counts("  deepspeed_exclusion_filter: null\n")), "4 x 8");
+  const Imported standard =
+      counts("  deepspeed_multinode_launcher: standard\n  deepspeed_inclusion_filter: w1@w2\n");
+  EXPECT_EQ(Counts(standard), "4 x 8");
+  EXPECT_THAT(standard.notes, Contains(HasSubstr("no effect with the launcher standard")));
+}
+
+TEST(Accelerate, FiltersThatCannotBeCountedAreNamed) {
+  const Imported one = Launched(
+      "accelerate launch --use_deepspeed --zero_stage 2 --num_processes 8 "
+      "--deepspeed_inclusion_filter w1");
+  EXPECT_EQ(Counts(one), "1 x 8");
+  EXPECT_THAT(one.notes, Contains(HasSubstr("no effect on one machine")));
+  const Imported unknown = Launched(std::string(kFour) + "--deepspeed_exclusion_filter w2");
+  EXPECT_EQ(Counts(unknown), "4 x 8");
+  EXPECT_THAT(unknown.notes, Contains(AllOf(HasSubstr("hosts, which is not found"),
+                                            HasSubstr("taken as they stand"))));
+}
+
+TEST(Accelerate, GpuIdsAreTheGpusOfAMachine) {
+  EXPECT_EQ(Counts(Launched("accelerate launch --multi_gpu --gpu_ids 0,1,4,5")), "1 x 4");
+  EXPECT_EQ(Counts(Launched("accelerate launch --multi_gpu --num_processes 8 --gpu_ids all")),
+            "1 x 8");
+  EXPECT_EQ(Counts(Launched("accelerate launch --multi_gpu --num_processes 2 --gpu_ids=2,3")),
+            "1 x 2");
+  EXPECT_EQ(Counts(Launched("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --gpu_ids 0,1,2,3")),
+            "1 x 4");
+  EXPECT_EQ(Counts(Launched("accelerate launch --config_file a.yaml",
+                            {{"a.yaml", "distributed_type: MULTI_GPU\ngpu_ids: 0,1\n"}})),
+            "1 x 2");
+  EXPECT_THAT(Launched("accelerate launch --multi_gpu --num_processes 8 --gpu_ids all").notes,
+              Not(Contains(HasSubstr("gpu_ids"))));
+  const auto error = [](const std::string& front) { return ErrorOf([&] { Launched(front); }); };
+  EXPECT_THAT(error("accelerate launch --multi_gpu --num_processes 8 --gpu_ids 0,1"),
+              AllOf(HasSubstr("run.sh:1:"), HasSubstr("8 processes on 1 machine, and gpu_ids in"),
+                    HasSubstr("leaves 2 GPUs")));
+  EXPECT_THAT(error("accelerate launch --multi_gpu --gpu_ids 0,x"), HasSubstr("'x' is no GPU"));
+  EXPECT_THAT(error("accelerate launch --multi_gpu --gpu_ids 0,0"), HasSubstr("'0' is no GPU"));
+}
+
+// transformers/integrations/deepspeed.py (trainer_config_process) fills "auto" with the Trainer's own arguments.
+TEST(Trainer, AutoOfTypesIsOffWhereItsArgumentsSayNone) {
+  const Named file = {"ds.json", R"({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"},
+    "zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": "auto"})"};
+  const auto read = [&](const std::string& arguments) {
+    return Read({file,
+                 {"run.sh",
+                  "torchrun --nproc_per_node 8 --nnodes=2 run_clm.py --model_name_or_path gpt2 "
+                  "--per_device_train_batch_size 4 --deepspeed ds.json " +
+                      arguments + "\n"}});
+  };
+  const Imported none = read("");
+  EXPECT_EQ(Text(none, "precision"), "fp32");
+  EXPECT_THAT(none.notes,
+              Contains(AllOf(HasSubstr("ds.json:1"), HasSubstr("bf16.enabled \"auto\" is off"))));
+  EXPECT_EQ(Text(read("--bf16 False"), "precision"), "fp32");
+  EXPECT_EQ(Text(read("--bf16"), "precision"), "bf16");
+  EXPECT_EQ(Text(read("--fp16 True"), "precision"), "fp16");
+  const Imported listed =
+      Read({file, {"args.json", R"({"per_device_train_batch_size": 4, "deepspeed": "ds.json"})"}});
+  EXPECT_EQ(Text(listed, "precision"), "fp32");
+  // Weights that are loaded in 16 bits, arguments that only a shell knows, and no arguments at all: nobody knows.
+  EXPECT_EQ(Text(read("--torch_dtype bfloat16"), "precision"), "auto");
+  EXPECT_EQ(Text(read("$(cat more)"), "precision"), "auto");
+  EXPECT_EQ(Text(Read({file}), "precision"), "auto");
+}
+
+}  // namespace
+}  // namespace orrery::exchange::styles
