@@ -112,6 +112,17 @@ std::optional<Place> HfFamily::Value(const Node& config, const std::string& name
   return std::nullopt;
 }
 
+// By what the class takes for it.
+bool HfFamily::IsFlag(const std::string& name) const {
+  return std::ranges::any_of(files_, [&](const Node& file) {
+    const auto defaults = file.Find("defaults");
+    if (!defaults || !defaults->Has(name)) return false;
+    const auto value = defaults->Find(name);
+    const std::string text = value && value->IsScalar() ? defaults->String(name) : "";
+    return text == "true" || text == "false";
+  });
+}
+
 std::string HfFamily::ValueText(const Node& config, const std::string& name) const {
   const auto value = Value(config, name);
   if (!value) return "null";
@@ -169,6 +180,8 @@ Place HfFamily::FromRule(const Node& config, const Node& rule) const {
     }
     for (const std::string& name : names) {
       if (const auto value = Value(config, name)) return Mapped(alternative, *value);
+      if (Holds(config, name) && IsFlag(name))
+        return Mapped(alternative, {files_.back(), "null_flag"});
     }
     return {config, names.empty() ? "" : names.front()};
   }
@@ -373,6 +386,24 @@ std::optional<HfFamily> FindByClass(const Node& config, std::vector<std::string>
   return std::nullopt;
 }
 
+// transformers loads by model_type, whatever class the file names beside it.
+void NoteOtherClass(const Node& config, const HfFamily& family, std::vector<std::string>* notes) {
+  if (!config.Has("architectures")) return;
+  for (const Node& element : config.Items("architectures")) {
+    const std::string name = element.AsString();
+    if (IsClassOf(name, family.Text("class"))) return;
+    for (const std::string& type : HfFamilyNames()) {
+      const HfFamily other = HfFamily::Load(type, config.diagnostics());
+      if (other.Text("class") == family.Text("class") || !IsClassOf(name, other.Text("class")))
+        continue;
+      notes->push_back(fmt::format(
+          "model_type {} counts; the architecture that the file names, {}, is one of {}",
+          family.name(), name, type));
+      return;
+    }
+  }
+}
+
 // What one of the keys says of a family that is not known: that no other family's rules would do either.
 std::string OtherKind(const Node& config) {
   const auto refused = ParseFile(kCommon, config.diagnostics()).Find("refused");
@@ -406,8 +437,11 @@ std::optional<HfFamily> FindHfFamily(const Node& config, std::vector<std::string
   if (config.Has("model_type")) {
     const std::string type = config.String("model_type");
     const std::vector<std::string> known = HfFamilyNames();
-    if (std::find(known.begin(), known.end(), type) != known.end())
-      return HfFamily::Load(type, config.diagnostics());
+    if (std::find(known.begin(), known.end(), type) != known.end()) {
+      HfFamily family = HfFamily::Load(type, config.diagnostics());
+      NoteOtherClass(config, family, notes);
+      return family;
+    }
     if (diagnostics.ok()) {
       config.ErrorAt("model_type",
                      fmt::format("unknown model family '{}'{}", type, OtherKind(config)),

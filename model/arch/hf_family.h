@@ -51,6 +51,7 @@ class HfFamily {
  private:
   std::optional<Place> Value(const Node& config, const std::string& name) const;
   std::string ValueText(const Node& config, const std::string& name) const;
+  bool IsFlag(const std::string& name) const;
   bool Applies(const Node& config, const Node& when) const;
   std::map<std::string, Node> Rules() const;  // by key of the description, the nearest file's
   std::optional<Node> Applying(const Node& config, const Node& rule) const;

@@ -209,6 +209,37 @@ TEST(HfConfig, RefusesValuesThatChangeTheModel) {
               AllOf(HasSubstr("'linear' without its figures"), HasSubstr("factor: 8")));
 }
 
+// As in Python; the same as a file that says false.
+TEST(HfConfig, TakesAFlagThatIsNullForFalse) {
+  const std::regex tied("\"tie_word_embeddings\": (true|false)");
+  const std::string llama = SampleText("llama-3.1-8b");
+  ASSERT_TRUE(std::regex_search(llama, tied));
+  const auto with = [&](const char* value) {
+    return Read(std::regex_replace(llama, tied, std::string("\"tie_word_embeddings\": ") + value));
+  };
+  EXPECT_FALSE(with("null").spec.tied_embeddings);
+  EXPECT_FALSE(with("false").spec.tied_embeddings);
+  EXPECT_TRUE(with("true").spec.tied_embeddings);
+}
+
+TEST(HfConfig, SaysWhichClassCounts) {
+  const std::string llama = std::regex_replace(SampleText("llama-3.1-8b"),
+                                               std::regex("LlamaForCausalLM"), "Qwen3ForCausalLM");
+  EXPECT_THAT(Read(llama).notes, Contains(HasSubstr("Qwen3ForCausalLM, is one of qwen3")));
+  EXPECT_THAT(Read(SampleText("llama-3.1-8b")).notes, Not(Contains(HasSubstr("is one of"))));
+}
+
+TEST(HfConfig, ReadsPublishedFilesWithKeysOfOtherClasses) {
+  const std::string bigcode =
+      "{\"activation_function\": \"gelu\", \"scale_attn_weights\": true, \"model_type\": "
+      "\"starcoder2\"}";
+  EXPECT_THAT(Read(bigcode).without_effect.at("activation_function"),
+              HasSubstr("read by no class"));
+  EXPECT_THAT(Read("{\"model_type\": \"falcon\", \"ffn_hidden_size\": 16384, \"ff_factor\": 4}")
+                  .without_effect.at("ff_factor"),
+              HasSubstr("ffn_hidden_size"));
+}
+
 TEST(HfConfig, NamesTheKeyThatAMisspelledOneMeans) {
   const std::string text = std::regex_replace(SampleText("llama-3.1-8b"),
                                               std::regex("\"hidden_size\""), "\"hiden_size\"");
