@@ -25,9 +25,9 @@ class NvlsImpl : public Algorithm {
   }
   LineRates Lines(const Network& network) const override { return {network.into_switch, {}}; }
 
-  // On the links of the node: what a ring puts there, in keeping with the efficiency.
-  net::Traffic Route(Collective collective, net::GroupRoutes* routes) const override {
-    return net::InOnePhase(routes->Ring(routes->nodes(), WireFactor(collective, routes->ranks())));
+  // Each GPU sends and receives everything once: the edges of a ring through the switch do as much.
+  net::Traffic Route(Collective, net::GroupRoutes* routes) const override {
+    return net::InOnePhase(routes->Ring(routes->nodes(), 1.0));
   }
 
  private:
@@ -36,6 +36,8 @@ class NvlsImpl : public Algorithm {
     cost.scaleup_load = WireFactor(collective, network.shape.ranks_per_node);
     FillTimeLines(*this, network, 0.0, &cost);
     cost.bandwidth.line.latency += network.switch_round_trip.value;
+    // The route has S, not the bus's 2 (n-1)/n S, on the links of the node.
+    cost.bandwidth.share.scale_up /= cost.scaleup_load;
     cost.steps = 2;
     cost.scaleup_load = 1.0;
     cost.latency.reset();
