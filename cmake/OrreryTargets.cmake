@@ -230,12 +230,13 @@ function(orrery_share_test_headers name)
   endif()
 endfunction()
 
-# orrery_test(NAME [LABEL unit|integration|slow] [COST seconds] SOURCES ... [ALONE ...] DEPS ...): one GoogleTest
+# orrery_test(NAME [LABEL unit|integration|slow] [COST seconds] [SLOW] SOURCES ... [ALONE ...] DEPS ...): one GoogleTest
 # binary, registered as one CTest entry. unit: ./check --unit runs it; integration: ./check; slow: ./check --all.
+# SLOW: cases of suites and instances whose name ends in `Slow` are a second entry, NAME_slow.
 # COST: of the longest, so that a first run starts with them. It finds the source tree in ORRERY_SOURCE_DIR. ALONE: of the sources, those whose local names clash with others', kept out of unity builds. A test's own code is
 # compiled quickly; what it tests is compiled as ever.
 function(orrery_test name)
-  cmake_parse_arguments(A "" "LABEL;COST" "SOURCES;ALONE;DEPS" ${ARGN})
+  cmake_parse_arguments(A "SLOW" "LABEL;COST" "SOURCES;ALONE;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   set_source_files_properties(${A_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${name} PRIVATE orrery_flags GTest::gtest_main GTest::gmock fmt::fmt ${A_DEPS})
@@ -246,7 +247,14 @@ function(orrery_test name)
                              ORRERY_BINARY_DIR="${CMAKE_BINARY_DIR}")
   orrery_compile_quickly(${name})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_BATCH_SIZE 8)
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set(cases "")
+  if(A_SLOW)
+    set(cases --gtest_filter=-*Slow.*:*Slow/*)
+    add_test(NAME ${name}_slow COMMAND ${name} --gtest_filter=*Slow.*:*Slow/* WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name}_slow PROPERTIES LABELS slow COST 60 FAIL_REGULAR_EXPRESSION "Running 0 tests"
+                         ENVIRONMENT XDG_DATA_HOME=${CMAKE_BINARY_DIR}/no-user-files)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${cases} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT A_LABEL)
     set(A_LABEL unit)
   endif()

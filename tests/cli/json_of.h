@@ -23,4 +23,16 @@ inline nlohmann::json JsonOf(const std::vector<std::string>& words, int code = 0
   return nlohmann::json::parse(outcome.out, nullptr, false);
 }
 
+struct TextAndJson {
+  Outcome text;
+  nlohmann::json json;
+};
+// Both of one run: --json FILE writes beside the text.
+inline TextAndJson BothOf(const std::vector<std::string>& words) {
+  const std::string path = ScratchFolder() + "/both.json";
+  TextAndJson both{RunPlan(With(words, {"--json", path})), {}};
+  both.json = nlohmann::json::parse(ReadText(path), nullptr, false);
+  return both;
+}
+
 }  // namespace orrery

@@ -34,7 +34,7 @@ TEST(LargeInput, ASearchSaysHowManyLayersItTakesAndPredictTakesMore) {
   EXPECT_THAT(one.out, HasSubstr("forward of layer 4"));
 }
 
-TEST(LargeInput, LongSequencesThatFitNowhereAreAnswered) {
+TEST(LargeInputSlow, LongSequencesThatFitNowhereAreAnswered) {
   const Outcome outcome = RunPlan(
       {"--model", "llama2-7b", "--topology", "dgx-h100", "--nodes", "4", "--seq-len", "16777216"});
   EXPECT_EQ(outcome.code, 3) << outcome.err;

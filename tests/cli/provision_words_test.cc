@@ -276,7 +276,7 @@ TEST(Tokens, DaysAreOfTheOrderOfRanksThatIsGiven) {
 }
 
 // Rows beyond the limits: the nearest two of each side, marked; all of them only where they are asked for.
-TEST(ProvisionWords, TheTableEndsNearTheLimits) {
+TEST(ProvisionWordsSlow, TheTableEndsNearTheLimits) {
   const std::vector<std::string> words = {
       "provision", "--model", "gpt2-xl", "--tokens",   "30B",      "--offers", "aws,nebius,crusoe",
       "--nodes",   "1..256",  "--as-of", "2026-11-22", "--budget", "1.4kUSD"};

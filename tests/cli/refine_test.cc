@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/run_plan.h"
+#include "tests/cli/json_of.h"
 
 namespace orrery {
 namespace {
@@ -62,11 +62,10 @@ TEST(Refine, JsonHoldsBothTimesAndThePlaceBefore) {
 TEST(Refine, RowsTooLargeAreNamedAndTheOthersAreSimulated) {
   const Words job = {"--nodes",    "128",      "--model",        "llama3-405b",
                      "--topology", "dgx-h100", "--global-batch", "512"};  // one row has 128 stages
-  const Outcome outcome = RunPlan(job);
+  const auto [outcome, document] = BothOf(job);
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("Not simulated: "), HasSubstr("too large"),
                                  HasSubstr("Their step time is the closed form")));
-  const auto document = nlohmann::json::parse(RunPlan(With(job, {"--json"})).out);
   EXPECT_FALSE(document["refinement"]["ranked_by_simulation"]);
   std::size_t closed = 0;
   for (const auto& row : document["ranked"]) {

@@ -19,8 +19,8 @@ using nlohmann::json;
 // Failures, spares and setup count: what takes the least of all steps is not always the shortest or cheapest run.
 TEST(Tokens, NodeCountsAndReplicasRankByTheRun) {
   const std::vector<std::string> words = {
-      "--model", "llama2-13b", "--topology", "aws-p4d", "--nodes", "1,2,4",          "--tokens",
-      "20B",     "--refine",   "0",          "--top",   "12",      "--global-batch", "256"};
+      "--model", "llama2-7b", "--topology", "aws-p4d", "--nodes", "1,2,4",          "--tokens",
+      "20B",     "--refine",  "0",          "--top",   "12",      "--global-batch", "64"};
   const std::vector<std::vector<std::string>> conditions = {
       {"--setup", "3d"}, {"--failures", "100", "--recovery", "elastic"}, {"--failures", "100"}};
   int turned = 0;  // rows that all steps alone would put elsewhere

@@ -63,11 +63,19 @@ TEST(SeedScenarios, EveryFileIsTested) {
   EXPECT_EQ(files, tested);
 }
 
+// `plan predict` of a scenario, asked once.
+const Outcome& Predicted(const std::string& name) {
+  static std::map<std::string, Outcome> known;
+  const auto [at, fresh] = known.try_emplace(name);
+  if (fresh) at->second = RunPlan({"predict", "--from", PathOf(name), "--json"});
+  return at->second;
+}
+
 class EverySeed : public testing::TestWithParam<Seed> {};
 
 TEST_P(EverySeed, IsPredicted) {
   const Seed& seed = GetParam();
-  const Outcome outcome = RunPlan({"predict", "--from", PathOf(seed.name), "--json"});
+  const Outcome& outcome = Predicted(seed.name);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const double seconds = json::parse(outcome.out)["prediction"]["step_time_s"];
   EXPECT_GT(seconds, 0);
@@ -88,8 +96,7 @@ TEST_P(EverySeed, IsExportedForItsLauncher) {
                                    "--launcher", seed.launcher, "--out", folder});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json plan = json::parse(ReadText(folder + "/plan.json"));
-  const json predicted =
-      json::parse(RunPlan({"predict", "--from", PathOf(seed.name), "--json"}).out);
+  const json predicted = json::parse(Predicted(seed.name).out);
   // The layout of the file, not another one that would be faster.
   EXPECT_EQ(plan["prediction"]["strategy"]["dp"], predicted["prediction"]["strategy"]["dp"]);
   EXPECT_EQ(plan["prediction"]["strategy"]["tp"], predicted["prediction"]["strategy"]["tp"]);
@@ -107,8 +114,7 @@ TEST(SeedScenarios, ArePredictedAsTheirRows) {
     const auto found = std::ranges::find(
         rows, row, [](const json& one) { return one["case"].get<std::string>(); });
     ASSERT_NE(found, rows.end()) << row;
-    const Outcome predicted = RunPlan({"predict", "--from", PathOf(scenario), "--json"});
-    const double seconds = json::parse(predicted.out)["prediction"]["step_time_s"];
+    const double seconds = json::parse(Predicted(scenario).out)["prediction"]["step_time_s"];
     EXPECT_NEAR(seconds / (*found)["predicted_step_s"].get<double>(), 1, 0.005) << scenario;
   }
 }

@@ -10,7 +10,7 @@ namespace {
 // Layers at both ends whose products are not cast: on the first and the last stage alone.
 TEST(SkippedLayers, EnginesAgree) {
   ParityTally tally;
-  for (const SkippedLayers skip : {SkippedLayers{1, 1}, SkippedLayers{0, 4}, SkippedLayers{6, 0}}) {
+  for (const SkippedLayers skip : Sample<SkippedLayers>({{1, 1}}, {{0, 4}, {6, 0}})) {
     ParitySelection selection;
     selection.models = {"llama2-7b"};
     selection.topologies = {"dgx-h100"};

@@ -244,6 +244,32 @@ TEST(Layers, CMakeListsTheFoldersInThisOrder) {
   }
 }
 
+// Cases that orrery_test() without SLOW would run in ./check, and SLOW without any.
+TEST(Tests, CasesThatAreSlowAreDeclared) {
+  static const std::regex kCall("orrery_test\\(([^)]*)\\)");
+  static const std::regex kSlow("(TEST(_[FP])?|INSTANTIATE_TEST_SUITE_P)\\(\\s*\\w+Slow,");
+  int slow = 0;
+  for (const auto& entry : fs::directory_iterator(Root() / "tests")) {
+    const fs::path list = entry.path() / "CMakeLists.txt";
+    if (!fs::exists(list)) continue;
+    const std::string text = ReadAll(list);
+    for (std::sregex_iterator call(text.begin(), text.end(), kCall), end; call != end; ++call) {
+      std::istringstream words((*call)[1].str());
+      std::string name;
+      words >> name;
+      bool declared = false, found = false;
+      for (std::string word; words >> word;) {
+        declared = declared || word == "SLOW";
+        if (word.ends_with(".cc") && fs::exists(entry.path() / word))
+          found = found || std::regex_search(ReadAll(entry.path() / word), kSlow);
+      }
+      EXPECT_EQ(declared, found) << name;
+      slow += found;
+    }
+  }
+  EXPECT_GT(slow, 5);
+}
+
 TEST(Layers, EnginesAndPricesNameNoStrategy) {
   static const std::regex kNames(
       "zero[123]|ZeRO|1[fF]1[bB]|[gG][pP]ipe|fsdp|FSDP|"

@@ -85,7 +85,8 @@ TEST_P(Context, RanksThatShareSequencesTrainLikeOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Context, testing::Values(2, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, Context, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(RanksSlow, Context, testing::Values(8));
 
 // Copies to memory of the host and back, updates from there.
 TEST(Offloaded, TrainsLikeOneRank) {

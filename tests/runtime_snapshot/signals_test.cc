@@ -283,11 +283,17 @@ TEST(Listening, ARequestThatComesWhileTheProgramLoadsIsTaken) {
 // mpirun hands on SIGUSR1, whatever came.
 TEST(Listening, RanksOfARunNameTheRequestThatCame) {
   if (!HasMpi()) GTEST_SKIP() << "no MPI";
-  for (const char* more : {"--ranks 2 --comm mpi", "--ranks 2 --comm mpi --supervise",
-                           "--ranks 2 --comm local --supervise"}) {
-    for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
+  // Each way and each request once; runtime_signals_test_full: all pairs.
+  const bool all = FromEnvironment("ORRERY_EVERY_REQUEST", 0) > 0;
+  constexpr std::array kWays = {"--ranks 2 --comm mpi", "--ranks 2 --comm mpi --supervise",
+                                "--ranks 2 --comm local --supervise"};
+  constexpr std::array kRequests = {SIGTERM, SIGUSR1, SIGINT};
+  for (std::size_t way = 0; way < kWays.size(); ++way) {
+    for (std::size_t request = 0; request < kRequests.size(); ++request) {
+      if (!all && way != request) continue;
+      const int signal = kRequests[request];
       const Folder folder;
-      Group run(RunWords(more, folder), folder / "output");
+      Group run(RunWords(kWays[way], folder), folder / "output");
       ASSERT_TRUE(run.Await("step  ")) << run.output();
       kill(run.child(), signal);
       EXPECT_EQ(run.End(40), 85) << run.output();

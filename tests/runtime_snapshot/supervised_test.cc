@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs that something ends, and the supervisor that starts them again: signals, time limits, locks,
 // storage that is slow or full, ranks that are killed or stopped. ORRERY_FAULTS sets how many random
-// faults (20), ORRERY_MUTATION_SEED their seed.
+// faults (6; runtime_supervised_test_full: 20), ORRERY_MUTATION_SEED their seed.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -337,14 +337,15 @@ TEST_F(TwoHosts, AHostThatIsBackInTimeIsWaitedFor) {
   EXPECT_FALSE(run.Says("the planner picks the layout", 0)) << run.output();
 }
 
-TEST_F(TwoHosts, AHostThatGoesDownIsFoundAndExcluded) { Stop(SIGKILL); }
+using TwoHostsSlow = TwoHosts;
+TEST_F(TwoHostsSlow, AHostThatGoesDownIsFoundAndExcluded) { Stop(SIGKILL); }
 
 // Nothing is closed and nothing answers, as after a power failure.
 TEST_F(TwoHosts, AHostThatFallsSilentIsFoundAndExcluded) { Stop(SIGSTOP); }
 
 // One fault after the other, at random moments, and the same curve at the end.
 TEST(Supervised, SurvivesRandomFaults) {
-  const auto faults = static_cast<int>(FromEnvironment("ORRERY_FAULTS", 20));
+  const auto faults = static_cast<int>(FromEnvironment("ORRERY_FAULTS", 6));
   std::mt19937_64 random(FromEnvironment("ORRERY_MUTATION_SEED", 1));
   const Folder folder;
   const std::string storage = folder / "storage", where = folder / "s";

@@ -136,21 +136,26 @@ TEST_P(FastestTest, IsFoundBelowALimitIfItTakesLess) {
   }
 }
 
+std::string NameOf(const testing::TestParamInfo<Question>& test) {
+  std::string name = std::string(test.param.model) + "_" + test.param.topology;
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
 INSTANTIATE_TEST_SUITE_P(
     Questions, FastestTest,
+    testing::Values(Question{"llama3-8b", "dgx-h100", "megatron", 8192, {3}, {512}},
+                    Question{"gpt2-xl", "aws-p4d", "deepspeed", 1024, {1, 2, 6}, {96, 512}},
+                    Question{"bert-large", "aws-dl1", "orrery", 128, {1, 2}, {4096}}),
+    NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    QuestionsSlow, FastestTest,
     testing::Values(
         Question{"llama3-8b", "dgx-h100", "megatron", 8192, {1, 2, 3, 8, 32, 96}, {512, 1536}},
         Question{"llama3-70b", "aws-p5", "megatron", 8192, {2, 3, 4, 24, 128}, {1536}},
-        Question{"gpt2-xl", "aws-p4d", "deepspeed", 1024, {1, 2, 6}, {96, 512}},
         Question{"llama2-7b", "mosaic-a100-40", "fsdp", 4096, {1, 4, 12}, {768}},
-        Question{"bert-large", "aws-dl1", "orrery", 128, {1, 2}, {4096}},
         Question{"gpt3-175b", "dgx-b200", "megatron", 2048, {1, 16, 48}, {1536}}),
-    [](const auto& test) {
-      std::string name = std::string(test.param.model) + "_" + test.param.topology;
-      std::ranges::replace_if(
-          name, [](char c) { return std::isalnum(c) == 0; }, '_');
-      return name;
-    });
+    NameOf);
 
 // What refuses degrees without a look is no more than any of their strategies needs.
 TEST(LeastMemory, IsBelowThatOfEveryStrategy) {
@@ -232,18 +237,22 @@ TEST_P(EveryBatch, OfARangeIsNoFasterThanTheOneChosen) {
               DescribeLayout(chosen->candidate.strategy, chosen->candidate.micro_batches).c_str());
 }
 
+const auto kNameOfRange = [](const auto& test) { return "range" + std::to_string(test.index); };
 INSTANTIATE_TEST_SUITE_P(
     Ranges, EveryBatch,
     testing::Values(Range{"gpt2-xl", "aws-p4d", "megatron", 1024, 1, {24, 96}, 0},
-                    Range{"gpt2-xl", "aws-p4d", "megatron", 1024, 6, {24, 96}, 0},
                     Range{"gpt2-xl", "aws-p4d", "deepspeed", 1024, 3, {24, 96}, 0},
-                    Range{"gpt2-xl", "aws-p4d", "megatron", 1024, 2, {16, 64}, 8},
+                    Range{"gpt2-xl", "aws-p4d", "megatron", 1024, 2, {16, 64}, 8}),
+    kNameOfRange);
+INSTANTIATE_TEST_SUITE_P(
+    RangesSlow, EveryBatch,
+    testing::Values(Range{"gpt2-xl", "aws-p4d", "megatron", 1024, 6, {24, 96}, 0},
                     Range{"llama2-7b", "mosaic-a100-40", "fsdp", 4096, 4, {33, 130}, 0},
                     Range{"llama3-8b", "dgx-h100", "megatron", 8192, 3, {25, 100}, 0},
                     Range{"llama3-8b", "dgx-h100", "megatron", 8192, 8, {25, 100}, 24},
                     Range{"llama3-70b", "aws-p5", "megatron", 8192, 4, {9, 37}, 0},
                     Range{"gpt3-175b", "dgx-h100", "megatron", 2048, 16, {9, 37}, 0}),
-    [](const auto& test) { return "range" + std::to_string(test.index); });
+    kNameOfRange);
 
 }  // namespace
 }  // namespace orrery
