@@ -29,9 +29,9 @@ inline bool Pipeline(const Case& c) { return c.strategy.pp > 1; }
 inline bool Replicas(const Case& c) { return c.strategy.data_parallel() > 1; }
 // States can be shared out: over ranks that share sequences, too.
 inline bool Shares(const Case& c) { return Replicas(c) || c.strategy.cp > 1; }
-inline bool Sharded(const Case& c) { return c.strategy.dp > 1 && c.strategy.zero >= 1; }
-inline bool Sharded3(const Case& c) { return c.strategy.dp > 1 && c.strategy.zero == 3; }
-inline bool ReducesAfter(const Case& c) { return Replicas(c) && c.strategy.zero <= 1; }
+inline bool Sharded(const Case& c) { return Shares(c) && c.strategy.zero >= 1; }
+inline bool Sharded3(const Case& c) { return Shares(c) && c.strategy.zero == 3; }
+inline bool ReducesAfter(const Case& c) { return Shares(c) && c.strategy.zero <= 1; }
 inline bool ShardsGradients(const Case& c) {
   return c.strategy.shards() > 1 && c.strategy.zero >= 2 && c.micro_batches() > 1;
 }

@@ -195,7 +195,7 @@ std::vector<Field> Kernels() {
 }
 
 std::string BucketText(const Case& c) {
-  return Replicas(c) && c.bucket_bytes > 0 ? fmt::format("{:.0f} MB", c.bucket_bytes / 1e6) : "";
+  return Shares(c) && c.bucket_bytes > 0 ? fmt::format("{:.0f} MB", c.bucket_bytes / 1e6) : "";
 }
 // Gradients that a bucket holds.
 int64_t BucketElements(const Case& c) {

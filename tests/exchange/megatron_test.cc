@@ -123,6 +123,21 @@ TEST(Megatron, TwoLevelsAreRanksOfBoth) {
 }
 
 // Quoted as one word they would be one module that Megatron does not know.
+// Its data-parallel group holds the ranks that share a sequence: with one replica their gradients are reduced, too.
+TEST(Megatron, RanksOfOneReplicaThatShareSequencesReduceToo) {
+  for (const char* reduced : {"on", "off"}) {
+    const auto [script, path] =
+        Script({"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "1", "--cp", "8", "--dp",
+                "1", "--zero", "1", "--micro-batch", "1", "--global-batch", "4", "--fact",
+                std::string("reduce_in_backward=") + reduced},
+               Target::kMegatron);
+    const bool on = std::string(reduced) == "on";
+    EXPECT_EQ(script.find("--overlap-grad-reduce") != std::string::npos, on) << script;
+    const Imported back = Read(path, script);
+    EXPECT_EQ(back.values.at("reduce_in_backward").text, reduced);
+  }
+}
+
 TEST(Megatron, ModulesAreAWordEach) {
   const auto [script, path] =
       Script(With(kJob, {"--tp", "2", "--recompute", "core_attn+layernorm+mlp"}), kMegatron);
