@@ -175,7 +175,11 @@ class MegatronReader {
       if (!mebibytes || *mebibytes <= 0 || *mebibytes > kMost)
         return Garbled(line, text, fmt::format("'{}' is no memory", text.substr(0, 60)));
       Peak& peak = peaks_[step.value_or(-1)];
-      if (*mebibytes * 1048576 > peak.bytes) peak = {*mebibytes * 1048576, line.number};
+      const double bytes = *mebibytes * 1048576;
+      if (bytes > peak.bytes) peak.bytes = bytes, peak.line = line.number;
+      LineCursor label(line.text);
+      if (const auto rank = label.Behind("[Rank ") ? label.Whole() : std::nullopt)
+        peak.ranks.push_back({*rank, false, -1, bytes, line.number});
     }
   }
 
@@ -190,6 +194,7 @@ class MegatronReader {
       if (at == nullptr || peak.bytes <= at->peak_bytes.value_or(0)) continue;
       at->peak_bytes = peak.bytes;
       at->peak_line = peak.line;
+      at->peaks = peak.ranks;
     }
   }
 
@@ -251,6 +256,7 @@ class MegatronReader {
   struct Peak {
     double bytes = 0;
     int line = 0;
+    std::vector<RankPeak> ranks;
   };
 
   TrainingLog log_;

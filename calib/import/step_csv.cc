@@ -2,12 +2,15 @@
 // Reads a CSV of steps whose header says the units: "step,step_time [ms],loss,memory [GiB]".
 //
 // Known columns: step, step_time (or time, elapsed, iteration_time), loss, samples (global batch),
-// samples/s, tokens/s, mfu [%] or mfu, memory. A unit may end the name: step_time_s, forward_ms. Any other column with a unit of time is a term of
+// samples/s, tokens/s, mfu [%] or mfu, memory, rank (rows of ranks on one step are one sample, that of the slowest). A unit may end the name: step_time_s, forward_ms. Any other column with a unit of time is a term of
 // that name; columns without one are skipped. Comments begin with '#'.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "calib/import/log_lines.h"
 #include "calib/import/training_log.h"
@@ -107,6 +110,7 @@ class CsvReader {
     }
     StepSample step;
     step.line = line.number;
+    rank_ = -1;
     std::vector<TermSample> terms;
     for (std::size_t i = 0; i < cells.size(); ++i) {
       if (cells[i].empty() || ReadCell(columns_[i], cells[i], &step, &terms)) continue;
@@ -117,12 +121,35 @@ class CsvReader {
     const bool measured = step.seconds || step.samples_per_s || step.tokens_per_s;
     if (!measured && terms.empty())
       return AddGarbled(line.number, line.column, "a row without a time", &log_);
-    if (measured) log_.steps.push_back(step);
+    if (measured) Add(std::move(step));
+    for (TermSample& term : terms) term.rank = rank_;
     std::move(terms.begin(), terms.end(), std::back_inserter(log_.terms));
   }
 
-  static bool ReadCell(const Column& column, std::string_view cell, StepSample* step,
-                       std::vector<TermSample>* terms) {
+  // Ranks take each step together: a rank that says a step again has begun anew.
+  void Add(StepSample step) {
+    if (rank_ >= 0 && step.peak_bytes)
+      step.peaks.push_back({rank_, false, -1, *step.peak_bytes, step.line});
+    if (rank_ < 0 || step.step < 0) return log_.steps.push_back(std::move(step));
+    Ranks& ranks = ranks_[step.step];
+    if (ranks.seen.empty() || !ranks.seen.insert(rank_).second) {
+      ranks = {log_.steps.size(), {rank_}};
+      return log_.steps.push_back(std::move(step));
+    }
+    StepSample& all = log_.steps[ranks.sample];
+    const auto keep = [](std::optional<double>* of, const std::optional<double>& other, auto more) {
+      if (other && (!*of || more(*other, **of))) *of = other;
+    };
+    keep(&all.seconds, step.seconds, std::greater<>());
+    keep(&all.samples_per_s, step.samples_per_s, std::less<>());
+    keep(&all.tokens_per_s, step.tokens_per_s, std::less<>());
+    keep(&all.mfu, step.mfu, std::less<>());
+    keep(&all.peak_bytes, step.peak_bytes, std::greater<>());
+    all.peaks.insert(all.peaks.end(), step.peaks.begin(), step.peaks.end());
+  }
+
+  bool ReadCell(const Column& column, std::string_view cell, StepSample* step,
+                std::vector<TermSample>* terms) {
     const std::string& name = column.name;
     const auto unit = SecondsPerUnit(column.unit);
     const auto positive = [&](std::optional<double>* value, double scale) {
@@ -137,6 +164,10 @@ class CsvReader {
       step->step = number.value_or(-1);
       return number.has_value();
     }
+    if (name == "rank") {
+      rank_ = WholeIn(cell).value_or(-1);
+      return rank_ >= 0;
+    }
     if (name == "loss") return (step->loss = AmountIn(cell)).has_value() || cell == "nan";
     if (name == "samples") return positive(&step->samples, 1);
     if (name == "samples/s") return positive(&step->samples_per_s, 1);
@@ -150,8 +181,15 @@ class CsvReader {
     return true;
   }
 
+  struct Ranks {
+    std::size_t sample = 0;
+    std::set<int64_t> seen;
+  };
+
   TrainingLog log_;
   std::vector<Column> columns_;
+  int64_t rank_ = -1;               // of the row that is read; -1: not said
+  std::map<int64_t, Ranks> ranks_;  // by step, those of its newest sample
 };
 
 }  // namespace

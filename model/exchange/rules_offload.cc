@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/exchange/fields.h"
 #include "model/exchange/rules.h"
 #include "model/plan/lower/names.h"
 
@@ -12,15 +13,18 @@ namespace {
 
 constexpr int64_t kMostLayers = 1 << 20;
 
+// `aware`, `shards`: what Megatron's arguments and its OptimizerConfig assert of a job whose states are on the CPU.
 struct OffloadKeys {
-  std::string optimizer, share, layers;
+  std::string optimizer, share, layers, aware, shards;
 };
 
 OffloadKeys OffloadKeysOf(bool bridge) {
   if (!bridge)
-    return {"optimizer-cpu-offload", "optimizer-offload-fraction", "cpu-offloading-num-layers"};
+    return {"optimizer-cpu-offload", "optimizer-offload-fraction", "cpu-offloading-num-layers",
+            "use-precision-aware-optimizer", "use-distributed-optimizer"};
   return {"optimizer.optimizer_cpu_offload", "optimizer.optimizer_offload_fraction",
-          "model.cpu_offloading_num_layers"};
+          "model.cpu_offloading_num_layers", "optimizer.use_precision_aware_optimizer",
+          "optimizer.use_distributed_optimizer"};
 }
 
 Written WriteMegatronOffload(const Case& c, bool bridge) {
@@ -29,8 +33,18 @@ Written WriteMegatronOffload(const Case& c, bool bridge) {
   if (offload.weights) return No("keeps weights on the GPU");
   Settings settings;
   if (offload.optimizer > 0) {
-    settings.push_back(Set(keys.optimizer, bridge ? "true" : ""));
+    if (c.work.optimizer != Optimizer::kAdam && c.work.optimizer != Optimizer::kAdamW)
+      return No("offloads the states of Adam alone");
+    if (Shares(c) && c.strategy.zero == 0)
+      return No("offloads the states of its distributed optimizer (ZeRO 1) alone");
+    const std::string on = bridge ? "true" : "";
+    settings.push_back(Set(keys.optimizer, on));
     settings.push_back(Set(keys.share, fmt::format("{}", offload.optimizer)));
+    settings.push_back(Set(keys.aware, on));
+    if (!Shares(c)) {  // of one rank; else the row of ZeRO says so
+      settings.push_back(Set(keys.shards, on));
+      if (bridge) settings.push_back(Set("ddp.use_distributed_optimizer", on));
+    }
   }
   if (offload.activations) {
     if (c.strategy.pp > 1) return No("offloads activations without pipeline stages alone");
@@ -50,12 +64,25 @@ double ShareOf(const SettingIndex& settings, const std::string& key) {
       {{settings.Find(key)->where, fmt::format("{} is {}", key, share), "a share from 0 to 1"}});
 }
 
+void RequireOfOffload(const Setting& optimizer, bool there, const std::string& key) {
+  if (there) return;
+  throw InputError({{optimizer.where, fmt::format("{} without {}", optimizer.key, key),
+                     fmt::format("add --{}, as Megatron asserts", key)}});
+}
+
 std::optional<Value> ReadMegatronOffload(const SettingIndex& settings, bool bridge) {
   const OffloadKeys keys = OffloadKeysOf(bridge);
   Offload offload;
   const double share = ShareOf(settings, keys.share);
   const Setting* optimizer = settings.Find(keys.optimizer);
-  if (optimizer != nullptr && optimizer->value != "false") offload.optimizer = share;
+  if (optimizer != nullptr && optimizer->value != "false") {
+    offload.optimizer = share;
+    const Setting* aware = settings.Find(keys.aware);
+    if (!bridge && share > 0) {
+      RequireOfOffload(*optimizer, aware != nullptr, keys.aware);
+      RequireOfOffload(*optimizer, settings.Find(keys.shards) != nullptr, keys.shards);
+    }
+  }
   const Setting* on = bridge ? settings.Find("model.cpu_offloading") : nullptr;
   const auto layers = settings.Whole(keys.layers, 0);
   offload.activations = layers.value_or(0) > 0 && (on == nullptr || on->value == "true");

@@ -132,10 +132,33 @@ TEST(Megatron, RanksOfOneReplicaThatShareSequencesReduceToo) {
                 std::string("reduce_in_backward=") + reduced},
                Target::kMegatron);
     const bool on = std::string(reduced) == "on";
-    EXPECT_EQ(script.find("--overlap-grad-reduce") != std::string::npos, on) << script;
+    EXPECT_EQ(script.find("  --overlap-grad-reduce") != std::string::npos, on) << script;
     const Imported back = Read(path, script);
     EXPECT_EQ(back.values.at("reduce_in_backward").text, reduced);
   }
+}
+
+// As its arguments and its OptimizerConfig assert.
+TEST(Megatron, StatesOnTheCpuComeWithWhatItAsserts) {
+  for (const char* ranks : {"1", "2"}) {
+    const auto [script, path] =
+        Script({"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "1", "--gpus-per-node",
+                ranks, "--dp", ranks, "--zero", "1", "--micro-batch", "1", "--global-batch", "4",
+                "--offload", "optimizer:0.5"},
+               Target::kMegatron);
+    for (const char* flag : {"  --optimizer-cpu-offload", "--use-precision-aware-optimizer",
+                             "--use-distributed-optimizer"})
+      EXPECT_THAT(script, HasSubstr(flag)) << ranks;
+    EXPECT_EQ(Read(path, script).values.at("offload").text, "optimizer:0.5");
+  }
+  const std::string offload = "--optimizer-cpu-offload --optimizer-offload-fraction 0.5 ";
+  EXPECT_THAT(Error(offload + "--use-distributed-optimizer"),
+              AllOf(HasSubstr("x.sh:1:"), HasSubstr("without use-precision-aware-optimizer")));
+  EXPECT_THAT(Error(offload + "--use-precision-aware-optimizer"),
+              HasSubstr("without use-distributed-optimizer"));
+  EXPECT_EQ(
+      Value(offload + "--use-precision-aware-optimizer --use-distributed-optimizer", "offload"),
+      "optimizer:0.5");
 }
 
 TEST(Megatron, ModulesAreAWordEach) {

@@ -72,6 +72,37 @@ TEST(Megatron, SecondsPerIterationAndSamplesPerSecond) {
   EXPECT_DOUBLE_EQ(*log.steps[0].flops_per_gpu, 155.1e12);
 }
 
+TEST(Megatron, MemoryIsOfTheRanksThatSayIt) {
+  const std::string row =
+      " iteration 10/ 99 | consumed samples: 80 | elapsed time per iteration (ms): 500.0 | lm "
+      "loss: "
+      "2.1 |\n";
+  const TrainingLog log = ReadTrainingLog(
+      Told(row +
+           "[Rank 0] (after 10 iterations) memory (MB) | allocated: 9.0 | max allocated: 1000.0 "
+           "| reserved: 2000.0 | max reserved: 2000.0\n[Rank 5] (after 10 iterations) memory "
+           "(MB) | allocated: 9.0 | max allocated: 3000.0 | reserved: 4000.0\n"));
+  ASSERT_EQ(log.steps.size(), 1u);
+  EXPECT_DOUBLE_EQ(*log.steps[0].peak_bytes, 3000.0 * 1048576);
+  ASSERT_EQ(log.steps[0].peaks.size(), 2u);
+  EXPECT_EQ(log.steps[0].peaks[1].rank, 5);
+  EXPECT_DOUBLE_EQ(log.steps[0].peaks[1].bytes, 3000.0 * 1048576);
+  EXPECT_FALSE(log.steps[0].peaks[1].local);
+}
+
+TEST(Csv, RowsOfRanksOnAStepAreOneSample) {
+  const TrainingLog log = ReadStepCsv(
+      Told("step,step_time_s,rank,memory [GiB]\n1,0.5,0,3\n1,0.75,2,5\n2,0.5,2,4\n2,0.25,0,4\n"));
+  ASSERT_EQ(log.steps.size(), 2u);
+  EXPECT_DOUBLE_EQ(*log.steps[0].seconds, 0.75);
+  EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 0.5);
+  ASSERT_EQ(log.steps[0].peaks.size(), 2u);
+  EXPECT_EQ(log.steps[0].peaks[1].rank, 2);
+  // A rank that begins anew, and rows that name none.
+  EXPECT_EQ(ReadStepCsv(Told("step,step_time_s,rank\n1,0.5,0\n1,0.5,0\n")).steps.size(), 2u);
+  EXPECT_EQ(ReadStepCsv(Told("step,step_time_s\n1,0.5\n1,0.5\n")).steps.size(), 2u);
+}
+
 TEST(Megatron, NamesGarbledLines) {
   const TrainingLog log = ReadTrainingLog(
       Told(" iteration 1/ 9 | elapsed time per iteration (ms): 10.5 | lm loss: 2 |\n"

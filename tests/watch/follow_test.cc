@@ -135,6 +135,22 @@ TEST_F(Follow, AGoodLogBehindASlowOneIsNotJustInside) {
   EXPECT_THAT(Read("out"), HasSubstr("\"inside\":false,\"outside_before\":true"));
 }
 
+// As a file is that takes the place of one that was removed between two looks.
+TEST_F(Follow, ALogOfTheSameLengthIsTheNewFile) {
+  std::ofstream(log()) << Lines(100, 4, 1.5);
+  Start();
+  ASSERT_TRUE(Comes("out", "\"since_step\":101"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::string other = Lines(200, 4, 1.7);
+  ASSERT_EQ(other.size(), fs::file_size(log()));
+  const int file = open(log().c_str(), O_WRONLY);
+  ASSERT_EQ(write(file, other.data(), other.size()), static_cast<ssize_t>(other.size()));
+  close(file);
+  ASSERT_TRUE(Comes("err", "train.log was replaced: following the new one"));
+  ASSERT_TRUE(Comes("out", "\"since_step\":201"));
+  EXPECT_EQ(End(), 4);
+}
+
 TEST_F(Follow, ALogThatIsAwayForAWhileIsWaitedFor) {
   std::ofstream(log()) << Lines(10, 4, 1.5);
   Start();

@@ -100,8 +100,8 @@ class Watcher {
       const std::optional<Seen> now = LookAt(flags_.log.text);
       if (!now && Exists()) AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });
       if (now && *now != seen) {
-        // Another file of this name, or this one from its beginning: lines count anew.
-        if (any_ && (now->file != seen.file || now->size < seen.size)) {
+        // Another file of this name, which may have the old one's number, or this one from its beginning: lines count anew.
+        if (any_ && (now->file != seen.file || now->size <= seen.size)) {
           fmt::print(stderr, "{} was replaced: following the new one\n", flags_.log.text);
           said_.clear();
         }
