@@ -293,16 +293,8 @@ std::vector<Field> ArithmeticFields() {
         {kBridge, Choices({{"on", {{"comm_overlap.tp_comm_overlap", "true"}}},
                            {"off", {{"comm_overlap.tp_comm_overlap", "false"}}},
                            {"off", {}}})},
-        {kTitan,
-         Choices({{"on",
-                   {{"compile.enable_async_tensor_parallel", "true"}, {"compile.enable", "true"}}},
-                  {"off", {}}},
-                 "default")},
-        {kTitanToml, Choices({{"on",
-                               {{"parallelism.enable_async_tensor_parallel", "true"},
-                                {"compile.enable", "true"}}},
-                              {"off", {}}},
-                             "default")},
+        {kTitan, TitanAsync("compile.enable_async_tensor_parallel")},
+        {kTitanToml, TitanAsync("parallelism.enable_async_tensor_parallel")},
         {kAnyTarget, Fixed("off", "has no such overlap")}}},
   };
 }

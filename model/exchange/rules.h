@@ -58,6 +58,7 @@ Cell TitanLayout(const char* head);  // `head`: the module of the last projectio
 // Degrees of data parallelism and the ZeRO stage of torchtitan, which has two degrees and a policy.
 Cell TitanShards();
 Cell TitanReplicas();
+Cell TitanAsync(const char* key);
 Cell TitanZero();
 // Products in 8 and 4 bits. Megatron-Bridge has a configuration of its own for them, which wins over the model's.
 Cell MegatronRecipes();
@@ -103,6 +104,8 @@ Cell MegatronGradType();
 Cell DeepSpeedGradType();
 // DeepSpeed's hybrid sharding.
 Cell DeepSpeedReplicas();
+Cell DeepSpeedOverlap();
+Cell AccelerateOverlap();
 Cell AccelerateShards();
 Cell AccelerateReplicas();
 Cell MegatronAttention(const char* key);

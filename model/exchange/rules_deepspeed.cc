@@ -20,6 +20,45 @@ Cell DeepSpeedGradType() {
       });
 }
 
+namespace {
+
+// Its own default (runtime/zero/config.py): on with stage 3, off with 1 and 2. Replicas have no such key.
+std::optional<Value> OverlapOfStage(const Values& values) {
+  const auto zero = values.find("zero");
+  if (zero == values.end() || (zero->second.text != "1" && zero->second.text != "2"))
+    return std::nullopt;
+  return Value{"off", {}, ""};
+}
+
+}  // namespace
+
+Cell DeepSpeedOverlap() {
+  static constexpr const char* kOverlap = "zero_optimization.overlap_comm";
+  return Rule(
+      [](const Case& c) {
+        return Say({Set(kOverlap, c.strategy.overlap_grad_reduce ? "true" : "false")});
+      },
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        const Setting* setting = settings.Find(kOverlap);
+        if (setting == nullptr || setting->value == "null") return OverlapOfStage(values);
+        return From(setting, OnOff(setting->value != "false"));
+      });
+}
+
+// Its part for DeepSpeed has no key for it.
+Cell AccelerateOverlap() {
+  return Rule(
+      [](const Case& c) {
+        if (c.strategy.overlap_grad_reduce == (c.strategy.zero != 1)) return Default("default");
+        return No(c.strategy.zero == 1 ? "leaves DeepSpeed's overlap_comm at its default, off"
+                                       : "reduces on a stream of its own");
+      },
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        if (settings.Peek("deepspeed_config.zero_stage").empty()) return std::nullopt;
+        return OverlapOfStage(values);
+      });
+}
+
 Cell DeepSpeedReplicas() {
   return Rule(
       [](const Case& c) {

@@ -113,6 +113,8 @@ Cell DeepSpeedOffload() {
               "keeps checkpoints of activations on the CPU (cpu_checkpointing), whole layers "
               "alone");
         if (c.strategy.zero == 0) return No("offloads an optimizer with ZeRO 1 or more alone");
+        if (c.strategy.zero < 3 && offload.optimizer < 1)
+          return No("offloads a part of the states with ZeRO 3 alone");
         Settings settings{Set(kDevice, "cpu"),
                           Set("zero_optimization.offload_optimizer.pin_memory", "true")};
         if (offload.optimizer < 1)
@@ -123,8 +125,13 @@ Cell DeepSpeedOffload() {
         }
         return Say(std::move(settings));
       },
-      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
         const double share = ShareOf(settings, kRatio);
+        const auto zero = values.find("zero");
+        if (share < 1 && (zero == values.end() || zero->second.text != "3"))
+          throw InputError(
+              {{settings.Find(kRatio)->where, fmt::format("ratio {:g} without ZeRO 3", share),
+                "stage 3, or no ratio; DeepSpeed asserts it"}});
         (void)settings.Find("zero_optimization.offload_optimizer.pin_memory");
         (void)settings.Find("zero_optimization.offload_param.pin_memory");
         // Other devices stay unread: they are not modelled.

@@ -6,6 +6,7 @@
 
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
+#include "model/framework/presets.h"
 
 namespace orrery::exchange {
 namespace {
@@ -168,6 +169,21 @@ Cell TitanShards() {
         const Setting* shard = settings.Find(kShard);
         if (all == 0 || shard == nullptr) return std::nullopt;
         return From(shard, Text(all));
+      });
+}
+
+// torchtitan asserts torch.compile of asynchronous tensor parallelism.
+Cell TitanAsync(const char* key) {
+  return Rule(
+      [key](const Case& c) {
+        if (!c.tp_overlap) return Default("default");
+        if (!FindFramework(c.framework).compile) return No("asserts compile.enable");
+        return Say({Set(key, "true"), Set("compile.enable", "true")});
+      },
+      [key](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const Setting* setting = settings.Find(key);
+        if (setting == nullptr) return Value{"off", {}, ""};
+        return From(setting, setting->value == "true" ? "on" : "off");
       });
 }
 

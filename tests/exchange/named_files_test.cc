@@ -57,7 +57,7 @@ TEST(NamedFiles, ATrainerIsPredictedWithItsDeepSpeedFile) {
   EXPECT_EQ(python.strategy.zero, 2);
   EXPECT_EQ(python.strategy.offload.optimizer, 1);
   EXPECT_EQ(python.strategy.micro_batch, 4);
-  EXPECT_EQ(python.job.request.framework, "huggingface");
+  EXPECT_EQ(python.job.request.framework, "huggingface+overlap_grad_reduce=off");
   const std::string command =
       "torchrun --nproc-per-node 8 train.py --deepspeed /elsewhere/ds.json "
       "--per_device_train_batch_size 4 --bf16\n";
@@ -135,7 +135,7 @@ TEST(NamedFiles, AccelerateNamesOneOfDeepSpeed) {
   words.insert(words.end(), {"--micro-batch", "2", "--global-batch", "64"});
   const Resolved read = Predict("a.yaml", {{"a.yaml", yaml}, {"ds.json", kStageTwo}}, words);
   EXPECT_EQ(read.strategy.zero, 2);
-  EXPECT_EQ(read.job.request.framework, "huggingface");
+  EXPECT_EQ(read.job.request.framework, "huggingface+overlap_grad_reduce=off");
 }
 
 TEST(Accelerate, DeepSpeedsPartHasDevicesAndSteps) {
@@ -215,7 +215,7 @@ TEST(NamedFiles, OnesBesideTheScriptAreRead) {
       "beside.sh", {{"beside.sh", launch}, {"acc.yaml", yaml}, {"args.json", arguments}}, kJob);
   EXPECT_EQ(read.strategy.zero, 2);
   EXPECT_EQ(read.strategy.micro_batch, 4);
-  EXPECT_EQ(read.job.request.framework, "huggingface");
+  EXPECT_EQ(read.job.request.framework, "huggingface+overlap_grad_reduce=off");
   // It was predicted as replicas, without a word of the file.
   EXPECT_THAT(Error("x.sh", "accelerate launch --config_file $(pick) train.py --bf16\n"),
               AllOf(HasSubstr("x.sh:1"), HasSubstr("a command prints it")));

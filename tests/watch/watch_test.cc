@@ -424,6 +424,15 @@ TEST(Watch, TakesTheFirstLayoutOfASearch) {
   EXPECT_DOUBLE_EQ(ReadExpectation(Made(plan)).step, 2);
 }
 
+// It holds the prediction, "so a later log can be matched".
+TEST(Watch, TakesTheRecordOfAnExport) {
+  std::string plan = kPlan;
+  const std::size_t at = plan.find("orrery.");
+  ASSERT_NE(at, std::string::npos);
+  plan.replace(at, plan.find('"', at) - at, "orrery.export/1");
+  EXPECT_DOUBLE_EQ(ReadExpectation(Made(plan)).step, Plan().step);
+}
+
 TEST(Watch, RefusesAnIntervalFromHighToLow) {
   std::string plan = kPlan;
   plan.replace(plan.find("[0.9, 1.1]"), 10, "[9, 1]");

@@ -276,9 +276,10 @@ void CheckWorld(const measured::TrainingLog& log, const measured::LogFacts& fact
 }  // namespace
 
 Expectation ReadExpectation(const SourcePtr& source) {
-  RefuseMachineFile(source, "a prediction");
   const Json root = Json::parse(source->text, nullptr, false);
-  if (root.is_discarded() || !root.is_object()) FailPlan(source, "this is no JSON of a prediction");
+  const bool object = !root.is_discarded() && root.is_object();
+  if (!object || !root.contains("prediction")) RefuseMachineFile(source, "a prediction");
+  if (!object) FailPlan(source, "this is no JSON of a prediction");
   const Json* body = nullptr;
   if (const auto at = root.find("prediction"); at != root.end() && at->is_object()) body = &*at;
   if (const auto at = root.find("ranked"); body == nullptr && at != root.end() && at->is_array() &&
