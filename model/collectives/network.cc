@@ -144,7 +144,8 @@ double SlowerPerByte(const ClusterSummary& cluster, const GpuProfile& gpu,
   group.use = use;
   group.efficiency = Efficiencies(gpu, fabric);
   SetBetween(cluster, fabric, shape.nodes(), stretch, &group);
-  if (shape.ranks_per_node > 1) SetInside(cluster, shape.ranks_per_node, &group);
+  const bool mesh = cluster.intra == IntraLink::kCubeMesh || cluster.intra == IntraLink::kFullMesh;
+  if (mesh && shape.ranks_per_node > 1) SetInside(cluster, shape.ranks_per_node, &group);
   const double inside = ScaleUpRing(cluster, gpu, fabric, use).value;
   const LineRates rates = RingAlgorithm().Rates(group);
   double pace = rates.between.value;
