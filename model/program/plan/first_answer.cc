@@ -51,15 +51,15 @@ namespace {
   setenv("ORRERY_WHOLE", "1", 1);
   execv(arguments[0], arguments.data());
   throw InputError(
-      fmt::format("only a larger program answers this; cannot start {} to build it: {}",
-                  words[0], std::strerror(errno)));
+      fmt::format("only a larger program answers this; cannot start {} to build it: {}", words[0],
+                  std::strerror(errno)));
 }
 
 }  // namespace
 
 namespace cli {
 
-#define ORRERY_LATER(Name)                                                  \
+#define ORRERY_LATER(Name)                                              \
   Answer Run##Name(const CommandLine&, std::size_t) { LeaveToWhole(); } \
   Description Describe##Name() { LeaveToWhole(); }
 ORRERY_LATER(Export)
