@@ -86,14 +86,17 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
   const int inside = cost->steps - cost->hops;
   // Chunks wait for the slower kind of step: a faster line inside the node must not make a message slower, as it did where
   // the hops of the line that bounds the bytes were counted alone.
-  double per_byte = 0, hop_per_byte = 0;
+  double per_byte = 0, hop_per_byte = 0, fast_per_byte = 0;
+  const InsideAndBetween<double> share = algorithm.Efficiency(network);
+  const double fast_share = cost->latency_share > 0 ? cost->latency_share : share.between;
   if (cost->scaleup_load > 0) {
-    per_byte = cost->scaleup_load / rates.inside.value;
+    per_byte = fast_per_byte = cost->scaleup_load / rates.inside.value;
     hop_per_byte = network.intra_hop.value * per_byte;
   }
   if (cost->nic_load > 0) {
     const double across = cost->nic_load / rates.between.value;
     per_byte = std::max(per_byte, across);
+    fast_per_byte = std::max(fast_per_byte, across * share.between / fast_share);
     hop_per_byte = std::max(hop_per_byte, network.inter_hop.value * across);
   }
   const double within = inside * cost->inside_step * network.intra_hop.value;
@@ -102,23 +105,34 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
     return std::max(network.issue.value, network.launch.value + start + travel);
   };
   TimeLine& wide = cost->bandwidth.line;
-  const bool starts = cost->steps > 1 && cost->depth == 0;
+  const bool tree = cost->chunks.most > 0;
+  const bool starts = cost->steps > 1 && !cost->by_switch;
   wide.latency =
       latency(starts ? network.bandwidth_launch.value : 0.0, within + across * cost->between_step);
   wide.per_byte = per_byte + extra_per_byte;
-  wide.per_root_byte = network.pipelining * std::sqrt(std::max(1, cost->depth) * hop_per_byte);
-  if (cost->depth > 0) wide.most_loss = cost->depth * cost->chunk.value * per_byte;
-  const InsideAndBetween<double> share = algorithm.Efficiency(network);
+  if (tree) {
+    wide.chunks = cost->chunks;
+    if (cost->hops > 0) wide.fill += cost->hops / rates.between.value;
+    if (inside > 0) wide.fill += inside / rates.inside.value;
+  } else {
+    wide.per_root_byte = network.pipelining * std::sqrt(hop_per_byte);
+  }
   const bool crosses = network.shape.nodes() > 1;
   cost->bandwidth.share = {share.inside, crosses ? 1.0 : share.inside, share.between};
   // Flags in every word cost the latency protocol bandwidth on the line that bounds the message.
   Protocol fast = cost->bandwidth;
   fast.line.latency =
       latency(0, within * network.low_latency_inside_hop + across * network.low_latency_hop);
-  fast.line.per_byte = per_byte / network.low_latency_bandwidth + extra_per_byte;
-  fast.line.per_root_byte = 0;
+  fast.line.per_byte = fast_per_byte / network.low_latency_bandwidth + extra_per_byte;
+  fast.line.per_root_byte = fast.line.fill = 0;
+  if (cost->channel_bytes > 0 && cost->hops > 0) {
+    // A hop takes longer with each channel in use, up to all of them.
+    const double all = network.channels() * cost->channel_bytes;
+    fast.line.fill = cost->hops * network.low_latency_channel.value / cost->channel_bytes;
+    fast.line.chunks = {.least = all, .middle = all, .most = all};
+  }
   if (crosses) {
-    fast.share.network *= network.low_latency_bandwidth;
+    fast.share.network = fast_share * network.low_latency_bandwidth;
   } else {
     fast.share.scale_up *= network.low_latency_bandwidth;
     fast.share.pcie *= network.low_latency_bandwidth;

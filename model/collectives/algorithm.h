@@ -10,15 +10,14 @@
 // nccl-tests prints: the whole buffer, for all-gather and reduce-scatter the gathered one. The
 // latency protocol has short hops and little bandwidth; the bandwidth protocol pays the classical
 // pipelining loss gamma = kappa sqrt(hop / b), of the slower kind of hop where a message takes two.
-// Where each chunk takes d hops that is kappa sqrt(d hop / b), and no more than d chunks, since no
-// chunk is larger than what the library's channels hold. Form and constants: left-out error 4.2 % on
-// sixteen sweeps from 8 B to GiB when fitted to a machine, tens of percent for small messages from
-// class constants alone.
+// A tree's chunks have the size that the library gives them (ChunkSizes), not the best one: the first
+// takes all steps up and down before the others follow at the rate of the slowest, S / b. Form and
+// constants: left-out error 4.2 % on sixteen sweeps from 8 B to GiB when fitted to a machine, tens of
+// percent for small messages from class constants alone.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,15 +50,32 @@ double WireFactor(Collective collective, int ranks);
 // Bus bandwidth that benchmarks print for a collective of S bytes that took t.
 BytesPerSecond BusBandwidth(Collective collective, int ranks, Bytes size, Seconds time);
 
+// Bytes of a chunk, of all channels together: `most` in messages of `many` chunks and more, then `middle`, and `least` in
+// messages that are smaller than a chunk of the middle size. A message below that is one chunk. Ordered: least <= middle <= most.
+struct ChunkSizes {
+  double least = 0, middle = 0, most = 0;
+  double many = 1;
+
+  double Of(double bytes) const {
+    const double chunk = bytes >= many * most ? most : bytes >= middle ? middle : least;
+    return std::min(bytes, chunk);
+  }
+};
+
 // T(S) of one protocol of one algorithm.
 struct TimeLine {
-  double latency = 0;                                          // seconds
-  double per_byte = 0;                                         // seconds per byte
-  double per_root_byte = 0;                                    // seconds per square root of a byte
-  double most_loss = std::numeric_limits<double>::infinity();  // seconds that the root adds at most
+  double latency = 0;        // seconds
+  double per_byte = 0;       // seconds per byte
+  double per_root_byte = 0;  // seconds per square root of a byte
+  double fill = 0;           // seconds per byte of the chunk that goes ahead
+  ChunkSizes chunks;         // where there is a fill
 
-  double Loss(double root) const { return std::min(root * per_root_byte, most_loss); }
-  double At(double bytes, double root) const { return latency + bytes * per_byte + Loss(root); }
+  double Loss(double bytes, double root) const {
+    return root * per_root_byte + (fill > 0 ? fill * chunks.Of(bytes) : 0);
+  }
+  double At(double bytes, double root) const {
+    return latency + bytes * per_byte + Loss(bytes, root);
+  }
 };
 
 // Rates of the links that bound an algorithm, or shares of these rates.
@@ -93,11 +109,18 @@ struct AlgorithmCost {
   double inside_step =
       1;  // one inside a node takes so many hops of the profile; 0 hops between nodes: 1
   double between_step = 1;  // the same between nodes, in the bandwidth protocol
-  int depth = 0;            // hops that each chunk of a pipeline takes one after the other; 0: none
-  Bytes chunk;              // that it holds at most, of all channels
-  Protocol bandwidth;       // the bandwidth protocol
+  double latency_share =
+      0;  // of the line between nodes, by the latency protocol before what flags cost; 0: as by the other
+  double channel_bytes =
+      0;  // of a message, before the latency protocol opens another channel; 0: it does not
+  bool by_switch = false;  // its start is the switch's round trip, not bandwidth_launch
+  ChunkSizes chunks;       // of a tree, where each takes all steps one after the other; 0: none
+  Protocol bandwidth;      // the bandwidth protocol
   std::optional<Protocol> latency;  // the latency protocol, where there is one
 };
+
+// NCCL 2.28.9 (enqueue.cc, topoGetAlgoInfo): LL opens another channel once each of 512 threads has 8 bytes, by rings of each rank.
+inline constexpr double kLowLatencyChannelBytes = 512 * 8;
 
 class Algorithm {
  public:

@@ -178,10 +178,13 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   const double hops[] = {gpu.low_latency_hop, fabric.low_latency_hop};  // in a node, between nodes
   view.low_latency_inside_hop = hops[0];
   view.low_latency_hop = nodes > 1 ? hops[1] : hops[0];
+  view.low_latency_channel = fabric.low_latency_channel;
   if (nodes == 1 && !gpu.collectives.empty()) view.measured = &gpu;
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
   view.nics = cluster.domain_nics();
+  // NCCL 2.28.9 transport/nvls.cc: NVLS_NCHANNELS_SM90, NVLS_NCHANNELS_SM100.
+  view.switch_channels = gpu.compute_capability < 10 ? 16 : 32;
   if (view.sweeps != nullptr) view.swept = SweptGroups(cluster, gpu, fabric);
   if (nodes > 1) SetBetween(cluster, fabric, nodes, stretch, &view);
   return view;

@@ -10,6 +10,7 @@
 // Efficiency() (algorithm.h), from `efficiency` and `use`.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -91,17 +92,22 @@ struct Network {
   double low_latency_bandwidth = 1.0;
   double low_latency_hop = 1.0;         // between nodes where there are several
   double low_latency_inside_hop = 1.0;  // inside a node
+  Seconds low_latency_channel;          // of a hop between nodes, for each channel in use
   double pipelining = 0.0;
   double chain_pipelining = 1.0;         // of chains, over that of an all-reduce
   const GpuProfile* measured = nullptr;  // it holds times of collectives in this group's place
   std::shared_ptr<const MeasuredCollectives> sweeps;  // of this machine; null: none
   // Whole groups of that machine that sweeps ran on, as class constants see them: by ranks, nodes.
   std::map<std::pair<int, int>, std::shared_ptr<const Network>> swept;
-  int nics = 1;      // of a node
-  int rings = 1;     // that the links among the ranks of one node hold; 0: none
-  BandwidthUse use;  // of the software
+  int nics = 1;              // of a node
+  int switch_channels = 16;  // into the NVLink switch, where a group lies on several nodes
+  int rings = 1;             // that the links among the ranks of one node hold; 0: none
+  BandwidthUse use;          // of the software
   Efficiencies efficiency;
 
+  // Channels that the library opens between nodes: two for each NIC of this group (NCCL 2.28.9 graph/connect.cc doubles the
+  // channels that its search finds, one per NIC).
+  int channels() const { return 2 * std::max(1, nics / std::max(1, shape.sharing)); }
   // This group's share of a node's NICs; of that, what messages of single ranks can use.
   BytesPerSecond between() const { return node_nics * (1.0 / shape.sharing); }
   BytesPerSecond between_ranks() const;

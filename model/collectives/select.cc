@@ -138,7 +138,7 @@ MessagePrice PriceMessage(Collective collective, const Network& network, double 
     least = time;
     best.algorithm = &one;
     best.latency_protocol = latency_protocol;
-    best.latency = protocol.line.latency + protocol.line.Loss(root);
+    best.latency = protocol.line.latency + protocol.line.Loss(bytes, root);
     best.share = protocol.share;
     best.seconds_per_byte = protocol.line.per_byte;
     wire = bytes * protocol.line.per_byte;

@@ -170,6 +170,7 @@ struct FabricProfile {
   Seconds bandwidth_launch;    // more of it, before the bandwidth protocol moves data
   double low_latency_bandwidth = 0;  // between nodes: latency protocol over the other one
   double low_latency_hop = 0;
+  Seconds low_latency_channel;  // latency of a hop for each channel that the latency protocol opens
   double pipelining = 0;        // between nodes: loss = pipelining x sqrt(hop x S / B)
   double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
   double pcie_efficiency = 0;   // bus bandwidth over the PCIe rate when no scale-up link exists

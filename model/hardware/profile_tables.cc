@@ -86,6 +86,7 @@ const ConstantRow<Fabric> kFabric[] = {
     {"bandwidth_launch", &Fabric::bandwidth_launch, 0, 1, kOptional},
     {"low_latency_bandwidth", &Fabric::low_latency_bandwidth, 0.001, 1},
     {"low_latency_hop", &Fabric::low_latency_hop, 0.01, 1},
+    {"low_latency_channel", &Fabric::low_latency_channel, 0, 1, kOptional},
     {"pipelining", &Fabric::pipelining, 0, 10},
     {"chain_pipelining", &Fabric::chain_pipelining, 0, 10, kOptional},
     {"pcie_efficiency", &Fabric::pcie_efficiency, 0.01, 1},

@@ -113,17 +113,75 @@ TEST(Hierarchical, HasTheRingsVolumeBetweenNodesAndAShorterChain) {
   EXPECT_FALSE(CostOf("hierarchical", Collective::kAllReduce, RoundNetwork(8, 8)));
 }
 
-// The loss grows with the root of size and depth up to what `depth` chunks take.
-TEST(NvlsTree, LosesNoMoreThanAChunkPerHop) {
+// The first chunk takes every hop before the others follow: as large as NCCL makes it, and no larger than the message.
+TEST(NvlsTree, WaitsForAChunkOnEveryHop) {
+  constexpr double kMi = 1024.0 * 1024;
   for (const int nodes : {2, 4, 16}) {
-    Network network = RoundNetwork(8 * nodes, 8);
+    const Network network = RoundNetwork(8 * nodes, 8);
     const TimeLine line = CostOf("nvls-tree", Collective::kAllReduce, network)->bandwidth.line;
-    const int depth = 2 * std::bit_width(static_cast<unsigned>(nodes - 1));
-    EXPECT_DOUBLE_EQ(line.per_root_byte, 2.0 * std::sqrt(depth * 20e-6 * line.per_byte));
-    EXPECT_DOUBLE_EQ(line.most_loss, depth * 8388608.0 * line.per_byte);
-    EXPECT_EQ(line.Loss(1.0), line.per_root_byte);
-    EXPECT_EQ(line.Loss(1e6), line.most_loss);
+    const int hops = 2 * std::bit_width(static_cast<unsigned>(nodes - 1));
+    const auto chunk = [&](double bytes) { return line.Loss(bytes, 0) * 50e9 / hops; };
+    // 16 channels x 8 GPUs x 32, 64 and, on two or three nodes, 128 KiB.
+    EXPECT_NEAR(chunk(1 * kMi), 1 * kMi, 1);
+    EXPECT_NEAR(chunk(7 * kMi), 4 * kMi, 1);
+    EXPECT_NEAR(chunk(8 * kMi), 8 * kMi, 1);
+    EXPECT_NEAR(chunk(63 * kMi), 8 * kMi, 1);
+    EXPECT_NEAR(chunk(1024 * kMi), nodes < 4 ? 16 * kMi : 8 * kMi, 1);
+    EXPECT_EQ(line.per_root_byte, 0);
   }
+}
+
+TEST(NvlsTree, HasTwiceTheChannelsOnBlackwell) {
+  constexpr double kGi = 1024.0 * 1024 * 1024;
+  Network network = RoundNetwork(64, 8);
+  const auto loss = [&] {
+    return CostOf("nvls-tree", Collective::kAllReduce, network)->bandwidth.line.Loss(kGi, 0);
+  };
+  const double hopper = loss();
+  network.switch_channels = 32;
+  EXPECT_DOUBLE_EQ(loss(), 2 * hopper);
+}
+
+// Two channels for each NIC of the group, of 512 KiB each; up and down between nodes and along the chain inside.
+TEST(DoubleBinaryTree, WaitsForAChunkOnEveryStep) {
+  constexpr double kMi = 1024.0 * 1024;
+  Network network = RoundNetwork(32, 8);
+  network.nics = 4;
+  const auto line = CostOf("tree", Collective::kAllReduce, network)->bandwidth.line;
+  const double per_byte = 4 / 50e9 + 14 / 100e9;
+  EXPECT_DOUBLE_EQ(line.Loss(1 * kMi, 0), 1 * kMi * per_byte);
+  EXPECT_DOUBLE_EQ(line.Loss(64 * kMi, 0), 4 * kMi * per_byte);
+  network.shape.sharing = 4;  // a quarter of the NICs
+  EXPECT_EQ(CostOf("tree", Collective::kAllReduce, network)->bandwidth.line.chunks.most, 1 * kMi);
+}
+
+// Another channel for each 4 KiB, of a ring for each rank's: a hop takes longer with each.
+TEST(LowLatency, TakesLongerByTheChannelsInUse) {
+  constexpr double kKi = 1024.0;
+  Network network = RoundNetwork(16, 8);
+  network.nics = 4;
+  network.low_latency_channel = Seconds(1e-6);
+  const auto extra = [&](const char* name, double bytes) {
+    return CostOf(name, Collective::kAllReduce, network)->latency->line.Loss(bytes, 0);
+  };
+  EXPECT_DOUBLE_EQ(extra("tree", 4 * kKi), 2e-6);
+  EXPECT_DOUBLE_EQ(extra("tree", 1024 * kKi), 2 * 8e-6);
+  EXPECT_DOUBLE_EQ(extra("ring", 64 * kKi), 2e-6);
+  EXPECT_DOUBLE_EQ(extra("ring", 1024 * kKi), 2 * 8e-6);
+}
+
+// Flags bound a tree as they bound a ring, whatever less a tree reaches by the bandwidth protocol.
+TEST(LowLatency, LeavesATreeTheRateOfARing) {
+  GpuProfile gpu;
+  FabricProfile fabric;
+  fabric.nic_ring_efficiency = 0.8;
+  fabric.nic_tree_efficiency = 0.4;
+  Network network = RoundNetwork(32, 1);
+  network.efficiency = Efficiencies(gpu, fabric);
+  const auto cost = CostOf("tree", Collective::kAllReduce, network);
+  EXPECT_DOUBLE_EQ(cost->bandwidth.line.per_byte, 2 / (0.4 * 50e9));
+  EXPECT_DOUBLE_EQ(cost->latency->line.per_byte, 2 / (0.8 * 50e9) / 0.4);
+  EXPECT_DOUBLE_EQ(cost->latency->share.network, 0.8 * 0.4);
 }
 
 // One process launches the kernels of its GPUs one after the other: calls are no shorter.

@@ -12,8 +12,15 @@
 namespace orrery {
 namespace {
 
-// NCCL (enqueue.cc, NVLSTree): 64 KiB of each of 16 channels and 8 ranks that talk to the switch.
-constexpr Bytes kTreeChunks{16.0 * 8 * 64 * 1024};
+// NCCL 2.28.9 (enqueue.cc, NVLSTree): 64 KiB of each channel and rank that talks to the switch, 32 in messages that would be
+// smaller than one such chunk; below four nodes 128 KiB in messages of four chunks.
+ChunkSizes Chunks(const Network& network) {
+  constexpr double kKiB = 1024;
+  const double each = kKiB * network.switch_channels * network.shape.ranks_per_node;
+  const int nodes = network.shape.nodes();
+  return {
+      .least = 32 * each, .middle = 64 * each, .most = (nodes < 4 ? 128 : 64) * each, .many = 4};
+}
 
 class NvlsTreeImpl : public Algorithm {
  public:
@@ -55,8 +62,8 @@ class NvlsTreeImpl : public Algorithm {
     cost.scaleup_load = WireFactor(collective, network.shape.ranks_per_node);
     cost.nic_load = nodes == 2 ? 1.0 : 2.0;
     cost.between_step = 1 / network.efficiency("tree_step_efficiency");
-    cost.depth = cost.hops;
-    cost.chunk = kTreeChunks;
+    cost.by_switch = true;
+    cost.chunks = Chunks(network);
     FillTimeLines(*this, network, 0.0, &cost);
     cost.bandwidth.line.latency += network.switch_round_trip.value;
     // The route has S, not the bus's 2 (g-1)/g S, on the links of a node: there it goes as a ring.

@@ -5,13 +5,18 @@
 // S/2 of sums. Latency grows with log2 N, that of a ring with N.
 // Invariant: an interior node of one tree is a leaf of the other, so that a node sends S when there are
 // two of them and at most 2 S when there are more. All-reduce only.
+// Chunks have a fixed size: the first takes all steps up and down, and only then is the pipeline full.
 // Source: Sanders, Speck, Traeff 2009 (two-tree algorithms); NCCL since 2.4.
+#include <algorithm>
 #include <bit>
 
 #include "model/collectives/routing.h"
 
 namespace orrery {
 namespace {
+
+// NCCL (comm.h, enqueue.cc): by the bandwidth protocol an eighth of a channel's buffer of 4 MiB.
+constexpr double kChunkOfChannel = 512.0 * 1024;
 
 class DoubleBinaryTreeImpl : public Algorithm {
  public:
@@ -49,6 +54,13 @@ class DoubleBinaryTreeImpl : public Algorithm {
     cost.scaleup_load = network.shape.ranks_per_node > 1 ? 2.0 : 0.0;
     cost.nic_load = nodes == 2 ? 1.0 : 2.0;
     cost.between_step = 1 / network.efficiency("tree_step_efficiency");
+    const double chunk = network.channels() * kChunkOfChannel;
+    cost.chunks = {.least = chunk, .middle = chunk, .most = chunk};
+    // Flags bound the latency protocol, whatever goes where: what a ring reaches with them a tree does, too (NCCL 2.28.9,
+    // graph/tuning.cc, caps both at one bus bandwidth). Measured: 48 GB/s out of 64 nodes of B200, 42 of two of a3-mega.
+    cost.latency_share = std::max(network.BetweenShare("nic_tree_efficiency"),
+                                  network.BetweenShare("nic_ring_efficiency"));
+    cost.channel_bytes = kLowLatencyChannelBytes;
     FillTimeLines(*this, network, 0.0, &cost);
     return cost;
   }
