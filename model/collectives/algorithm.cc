@@ -112,7 +112,8 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
   wide.per_byte = per_byte + extra_per_byte;
   if (tree) {
     wide.chunks = cost->chunks;
-    if (cost->hops > 0) wide.fill += cost->hops / rates.between.value;
+    // A chunk crosses one edge at a time: what edges in both directions cost the whole message does not slow it.
+    if (cost->hops > 0) wide.fill += cost->hops * share.between / fast_share / rates.between.value;
     if (inside > 0) wide.fill += inside / rates.inside.value;
   } else {
     wide.per_root_byte = network.pipelining * std::sqrt(hop_per_byte);

@@ -119,9 +119,6 @@ struct AlgorithmCost {
   std::optional<Protocol> latency;  // the latency protocol, where there is one
 };
 
-// NCCL 2.28.9 (enqueue.cc, topoGetAlgoInfo): LL opens another channel once each of 512 threads has 8 bytes, by rings of each rank.
-inline constexpr double kLowLatencyChannelBytes = 512 * 8;
-
 class Algorithm {
  public:
   explicit Algorithm(std::string name) : name_(std::move(name)) {}

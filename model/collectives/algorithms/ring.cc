@@ -66,7 +66,6 @@ class RingImpl : public Algorithm {
     if (nodes > 1) cost.inside_step = 1 / network.efficiency("ring_step_efficiency");
     cost.scaleup_load = network.shape.ranks_per_node > 1 ? WireFactor(collective, ranks) : 0.0;
     cost.nic_load = nodes > 1 ? WireFactor(collective, ranks) : 0.0;
-    cost.channel_bytes = kLowLatencyChannelBytes * ranks;
     const bool copies = collective == Collective::kAllReduce && network.local_copy.value > 0;
     FillTimeLines(*this, network, copies ? 1.0 / (ranks * network.local_copy.value) : 0.0, &cost);
     return cost;

@@ -17,6 +17,9 @@ namespace {
 
 // NCCL (comm.h, enqueue.cc): by the bandwidth protocol an eighth of a channel's buffer of 4 MiB.
 constexpr double kChunkOfChannel = 512.0 * 1024;
+// NCCL 2.28.9 (enqueue.cc, topoGetAlgoInfo): LL opens another channel once each of 512 threads has 8 bytes. Rings do so for the
+// share of a rank, but runs on 32 and 64 nodes show no such time per hop.
+constexpr double kLowLatencyChannelBytes = 512 * 8;
 
 class DoubleBinaryTreeImpl : public Algorithm {
  public:
