@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/collectives/algorithm.h"
+#include "model/collectives/nccl/machine.h"
 #include "model/hardware/measured_collectives.h"
 #include "model/hardware/profile_tables.h"
 
@@ -183,8 +184,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
   view.nics = cluster.domain_nics();
-  // NCCL 2.28.9 transport/nvls.cc: NVLS_NCHANNELS_SM90, NVLS_NCHANNELS_SM100.
-  view.switch_channels = gpu.compute_capability < 10 ? 16 : 32;
+  view.switch_channels = nccl::SwitchChannels(nccl::Capability(gpu), nodes);
   if (view.sweeps != nullptr) view.swept = SweptGroups(cluster, gpu, fabric);
   if (nodes > 1) SetBetween(cluster, fabric, nodes, stretch, &view);
   return view;

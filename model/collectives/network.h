@@ -100,7 +100,7 @@ struct Network {
   // Whole groups of that machine that sweeps ran on, as class constants see them: by ranks, nodes.
   std::map<std::pair<int, int>, std::shared_ptr<const Network>> swept;
   int nics = 1;              // of a node
-  int switch_channels = 16;  // into the NVLink switch, where a group lies on several nodes
+  int switch_channels = 16;  // of the library, into the NVLink switch
   int rings = 1;             // that the links among the ranks of one node hold; 0: none
   BandwidthUse use;          // of the software
   Efficiencies efficiency;

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <mutex>
 #include <set>
@@ -47,12 +46,6 @@ float BetweenCpus(const NodeSpec& node, HostKind kind) {
   constexpr float kSkylake = 10;
   const auto stated = static_cast<float>(node.between_hosts.value / kGb);
   return stated > 0 ? stated : kSkylake;
-}
-
-// CUDA's, in tenths; 0: not a chip of that kind.
-int Capability(const GpuProfile& gpu) {
-  constexpr double kTenths = 10;
-  return static_cast<int>(std::lround(gpu.compute_capability * kTenths));
 }
 
 class Describer {

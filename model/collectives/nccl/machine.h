@@ -2,6 +2,7 @@
 // From a topology of this twin to what NCCL sees of it, and the communicators that follow.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,12 @@ namespace orrery::nccl {
 
 // Release whose rules these are.
 inline constexpr const char* kRelease = "2.28.9";
+
+// CUDA's, in tenths; 0: not a chip of that kind.
+inline int Capability(const GpuProfile& gpu) {
+  constexpr double kTenths = 10;
+  return static_cast<int>(std::lround(gpu.compute_capability * kTenths));
+}
 
 // What NCCL sees of a node when it uses these of its GPUs. nullopt: it does not run on this chip.
 std::optional<NodeDescription> Describe(const ClusterSummary& cluster, const GpuProfile& gpu,

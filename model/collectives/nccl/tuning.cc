@@ -110,7 +110,7 @@ void Communicator::CountChannels() {
   constexpr int kEnough = 16;
   if (capability_ >= 90 && nodes_ > 1 && graphs_->ring.inside > 45.0F && channels_ < kEnough)
     channels_ *= 2;
-  if (graphs_->nvls_support) nvls_channels_ = capability_ < 100 ? 16 : nodes_ > 1 ? 32 : 24;
+  if (graphs_->nvls_support) nvls_channels_ = SwitchChannels(capability_, nodes_);
   const auto heads = [&](const Graph& graph) {
     std::set<int> distinct;
     for (int c = 0; c < graph.channels; ++c) distinct.insert(graph.order[Row(c * local_)]);

@@ -93,4 +93,10 @@ class Communicator {
   std::array<std::array<std::array<Line, kProtocols>, kAlgorithms>, kOperations> lines_{};
 };
 
+// Into the NVLink switch (transport/nvls.cc: NVLS_NCHANNELS_SM90, _SM100 and _SM100_NVL).
+inline int SwitchChannels(int capability, int nodes) {
+  constexpr int kBlackwell = 100;
+  return capability < kBlackwell ? 16 : nodes > 1 ? 32 : 24;
+}
+
 }  // namespace orrery::nccl
