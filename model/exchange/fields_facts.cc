@@ -16,12 +16,17 @@ namespace {
 
 using FactText = std::string (*)(const FrameworkPreset&, const Case&);
 
+// The framework that stands for the target. Accelerate takes DeepSpeed for the optimizer's states alone.
+const FrameworkPreset& TheirRelease(const TargetInfo& target, const Case& c) {
+  return FindFramework(target.target == kAccelerate && c.strategy.zero == 1 ? "huggingface"
+                                                                            : target.framework);
+}
+
 // Cells of targets that cannot be told `text` of a release.
 void AsRelease(FactText text, Field* field) {
   for (const TargetInfo& target : Targets()) {
-    const char* const framework = target.framework;
-    field->cells.emplace_back(target.target, Rule([text, framework](const Case& c) {
-                                const std::string theirs = text(FindFramework(framework), c);
+    field->cells.emplace_back(target.target, Rule([text, target](const Case& c) {
+                                const std::string theirs = text(TheirRelease(target, c), c);
                                 if (theirs == text(FindFramework(c.framework), c))
                                   return Default("as its release does");
                                 return No(fmt::format("no setting; its release has {}",
@@ -120,6 +125,16 @@ Cell TitanCompiledLoss() {
       });
 }
 
+// Accelerate's replicas run the model under autocast (accelerator.py, prepare_model); FSDP and DeepSpeed cast the weights.
+Cell TrainerAutocast() {
+  return Rule([](const Case& c) {
+    const bool theirs = c.strategy.zero == 0;
+    const char* const why =
+        theirs ? "runs replicas under autocast" : "FSDP and DeepSpeed cast the weights";
+    return FindFramework(c.framework).autocast == theirs ? Default(why) : No(why);
+  });
+}
+
 std::vector<Field> Kernels() {
   return {
       Fact("attention_kernel", "fact attention", KernelText,
@@ -145,7 +160,8 @@ std::vector<Field> Kernels() {
       Fact("autocast", "fact autocast",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return Half(c) ? OnOff(preset.autocast) : "";
-           }),
+           },
+           {{kAccelerate, TrainerAutocast()}}),
       Fact("padded_vocab", "fact padded_vocab", PaddedText,
            {{kMegatron, MegatronPadding("make-vocab-size-divisible-by")},
             {kBridge, MegatronPadding("model.make_vocab_size_divisible_by")}}),
@@ -234,6 +250,16 @@ Cell TorchBucket(bool named) {
   });
 }
 
+// Without a file of its own DeepSpeed's buckets are of 500 million elements (runtime/zero/config.py).
+Cell AccelerateBucket() {
+  return Rule([plain = TorchBucket(false).write](const Case& c) {
+    constexpr int64_t kOwn = 500'000'000;
+    if (c.strategy.zero != 1) return plain(c);
+    const char* const why = "DeepSpeed's 500 million elements";
+    return BucketElements(c) == kOwn ? Default(why) : No(why);
+  });
+}
+
 Field Buckets() {
   return {"bucket",
           BucketText,
@@ -241,6 +267,7 @@ Field Buckets() {
           {{kMegatron, MegatronBucket("ddp-bucket-size")},
            {kBridge, MegatronBucket("ddp.bucket_size")},
            {kDeepSpeed, DeepSpeedBucket()},
+           {kAccelerate, AccelerateBucket()},
            {kDdp, TorchBucket(true)},
            {kAnyTarget, TorchBucket(false)}}};
 }

@@ -55,8 +55,9 @@ std::string FrameworkAlone(Target target, const Values& values) {
     case kAccelerate:
       // Models of HuggingFace, as the aliases of these frameworks have it; of whole replicas there is no profile.
       if (zero == values.end()) return "huggingface@fsdp";
-      if (zero->second.key.starts_with("deepspeed") || zero->second.text.empty())
-        return "huggingface";  // without a stage where its own file has that
+      if (zero->second.key.starts_with("deepspeed") || zero->second.text.empty() ||
+          zero->second.text == "1")  // which FSDP has not
+        return "huggingface";        // without a stage where its own file has that
       return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "huggingface@fsdp";
     case kDdp:
       return zero != values.end() && zero->second.text != "0" ? "deepspeed" : "ddp";

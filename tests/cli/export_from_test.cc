@@ -52,6 +52,25 @@ TEST_F(ExportFrom, TheReleaseThatHasThemIsTakenWhereNoneIsNamed) {
   EXPECT_EQ(Export({"--to", "megatron", "--zero", "1"}).out.find("@sharded"), std::string::npos);
 }
 
+// Accelerate's files start models of HuggingFace, by FSDP, by DeepSpeed or whole: what starts is predicted.
+TEST(ExportTo, AccelerateIsPredictedAsWhatItsFilesStart) {
+  const auto predicted = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {
+        "export",     "--to",     "accelerate",    "--model", "gpt2-medium",    "--nodes", "1",
+        "--topology", "dgx-h100", "--micro-batch", "4",       "--global-batch", "128"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome made = RunPlan(words);
+    EXPECT_EQ(made.code, 0) << made.err;
+    const std::size_t begin = made.out.find("# Predicted for ") + 16;
+    return made.out.substr(begin, made.out.find(':', begin) - begin);
+  };
+  EXPECT_EQ(predicted({}), "huggingface@fsdp");
+  EXPECT_EQ(predicted({"--zero", "3"}), "huggingface@fsdp");
+  EXPECT_EQ(predicted({"--zero", "1"}), "huggingface");
+  EXPECT_EQ(predicted({"--zero", "0"}), "ddp");
+  EXPECT_EQ(predicted({"--zero", "3", "--framework", "fsdp"}), "fsdp");
+}
+
 // What the files say would answer with their digest: the same plan, whatever the framework does by itself.
 TEST(ExportAgain, TheCommandInTheFilesPredictsTheirPlan) {
   for (const char* sequence : {"on", "off"}) {

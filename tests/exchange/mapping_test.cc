@@ -287,6 +287,29 @@ TEST(Mapping, SaysWhatFilesAreReadBackAs) {
   EXPECT_EQ(read(kMegatron, {}), "megatron@sharded");
 }
 
+// It stood in a comment alone.
+TEST(Mapping, APredictionOfAnotherFrameworkIsNotExpressed) {
+  const auto missing = [](const char* zero, const char* framework) {
+    const Resolved r = Resolve({"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "1",
+                                "--zero", zero, "--framework", framework, "--micro-batch", "1"});
+    return MakeBundle(CaseOf(r), kAccelerate).Missing();
+  };
+  const auto framework = testing::HasSubstr("framework ");
+  EXPECT_THAT(missing("3", "fsdp"),
+              testing::Contains(testing::HasSubstr(
+                  "framework fsdp: --from reads these files as huggingface@fsdp")));
+  EXPECT_THAT(missing("1", "deepspeed"),
+              testing::Contains(testing::HasSubstr(
+                  "framework deepspeed: --from reads these files as huggingface,")));
+  EXPECT_THAT(missing("3", "huggingface@fsdp"), testing::Not(testing::Contains(framework)));
+  EXPECT_THAT(missing("0", "ddp"), testing::Not(testing::Contains(framework)));
+  // Its plugin of DeepSpeed has DeepSpeed's own buckets and types.
+  const auto plugin = missing("1", "huggingface");
+  for (const char* field : {"framework ", "fp32_grads ", "bucket "})
+    EXPECT_THAT(plugin, testing::Not(testing::Contains(testing::StartsWith(field))));
+  EXPECT_THAT(missing("0", "ddp"), testing::Not(testing::Contains(testing::HasSubstr("autocast"))));
+}
+
 // The comment in train.sh on the order of ranks is what the arguments below it do.
 TEST(Mapping, TheOrderOfRanksInAScriptIsThatOfItsArguments) {
   const auto script = [](Target target, const std::string& placement) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "model/base/plain_text.h"
 #include "model/exchange/bundle.h"
@@ -31,11 +32,10 @@ std::string FlagText(const std::string& field, const std::string& text) {
 class FlagFiller {
  public:
   // `run`: flags of `plan run` alone; none: another command.
-  FlagFiller(const Imported& imported, JobFlags* job, LayoutFlags* layout, bool translate,
-             const std::vector<Flag*>& run)
+  FlagFiller(const Imported& imported, JobFlags* job, LayoutFlags* layout,
+             const std::function<void()>& translate, const std::vector<Flag*>& run)
       : imported_(imported),
         job_(*job),
-        layout_(layout),
         flags_(job->All()),
         run_(run),
         translate_(translate) {
@@ -54,7 +54,7 @@ class FlagFiller {
       const auto value = imported_.values.find(field.name);
       if (value != imported_.values.end()) TakeField(field, value->second);
     }
-    if (whole_ && translate_) TakeRelease(&job_, *layout_);
+    if (whole_ && translate_) translate_();
     const bool same = imported_.framework.empty() || imported_.framework == job_.framework.text;
     if (whole_ && (same || !translate_)) TakeFacts();
     TakeTraining();
@@ -220,9 +220,9 @@ class FlagFiller {
 
   const Imported& imported_;
   JobFlags& job_;
-  LayoutFlags* layout_;
   std::vector<Flag*> flags_, run_;
-  bool whole_ = false, translate_ = false;
+  const std::function<void()>& translate_;
+  bool whole_ = false;
 };
 
 // A search compares several clusters, node counts or batches: nothing follows from all of them.
@@ -332,7 +332,7 @@ void CheckNodes(const exchange::Setting& count, JobFlags* job) {
 
 }  // namespace
 
-void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
+void TakeImports(JobFlags* job, LayoutFlags* layout, const std::function<void()>& translate,
                  const std::vector<Flag*>& run) {
   if (job->from.empty()) return;
   std::vector<SourcePtr> sources;

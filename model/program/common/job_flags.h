@@ -2,6 +2,7 @@
 // The flags that describe a job and a layout, and the job that comes of them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,9 +53,11 @@ LoadedModel LoadModelOf(const Flag& flag);
 struct LayoutFlags;
 void DeclareFrom(JobFlags* job, FlagSet* set);
 // Fills the flags that the user left out from the files of --from. `layout` null: of the job alone. Throws InputError with
-// file and line. `translate`: --framework stands for another program than the file's, whose facts stay behind.
+// file and line. `translate`: --framework stands for another program than the file's, whose facts stay behind; it is called
+// once the layout is known, to settle for which.
 // `run`: flags of `plan run` that a scenario's section `run` may fill, too, before all others, and settings of a training.
-void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate = false,
+void TakeImports(JobFlags* job, LayoutFlags* layout,
+                 const std::function<void()>& translate = nullptr,
                  const std::vector<Flag*>& run = {});
 
 // --tp, --pp, --zero ...: axes of the layout.

@@ -243,7 +243,7 @@ Answer RunCommand(const CommandLine& line) {
   RunJob job;
   try {
     TakeImports(
-        &flags.job, &flags.layout, false,
+        &flags.job, &flags.layout, nullptr,
         {&flags.ranks, &flags.steps, &flags.data, &flags.seed, &flags.lr, &flags.lr_schedule,
          &flags.lr_steps, &flags.lr_end, &flags.warmup, &flags.weight_decay, &flags.clip_norm});
     job = ReadRunJob(&flags, place);
