@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
@@ -308,6 +309,21 @@ TEST(Mapping, APredictionOfAnotherFrameworkIsNotExpressed) {
   for (const char* field : {"framework ", "fp32_grads ", "bucket "})
     EXPECT_THAT(plugin, testing::Not(testing::Contains(testing::StartsWith(field))));
   EXPECT_THAT(missing("0", "ddp"), testing::Not(testing::Contains(testing::HasSubstr("autocast"))));
+}
+
+// On an A100 TransformerEngine takes flash-attn's kernel by itself; the file's own fell away.
+TEST(Mapping, TheKernelOfAFileStandsNextToAFrameworkThatTakesAnother) {
+  const std::string path = testing::TempDir() + "/fused.sh";
+  std::ofstream(path) << "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 12 "
+                         "--hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
+                         "--max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 4 "
+                         "--global-batch-size 32 --bf16 --attention-backend fused\n";
+  const auto framework = [&](const char* name, const char* topology) {
+    return Resolve({"--from", path, "--framework", name, "--topology", topology})
+        .job.request.framework;
+  };
+  EXPECT_THAT(framework("megatron", "aws-p4d"), testing::HasSubstr("attention=cudnn"));
+  EXPECT_THAT(framework("megatron", "dgx-h100"), testing::Not(testing::HasSubstr("attention")));
 }
 
 // The comment in train.sh on the order of ranks is what the arguments below it do.

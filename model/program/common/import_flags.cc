@@ -164,8 +164,8 @@ class FlagFiller {
       if (text.empty() || stated.find("," + key + "=") != std::string::npos) continue;
       const std::string wanted = key == "fp32_grads"    ? GradientFact(preset, text)
                                  : key == "fp8_weights" ? WeightFact(preset, text)
-                                 : key == "attention"   ? KernelFact(preset, text)
                                                         : text;
+      if (key == "attention" && text == OwnKernel(preset)) continue;
       if (wanted.empty() || wanted == Default(preset, DefaultKey(key))) continue;
       facts += fmt::format("{}{}={}", facts.empty() ? "" : ",", key, wanted);
     }
@@ -211,11 +211,21 @@ class FlagFiller {
     return "";
   }
 
-  // "": it is what the framework takes first.
-  static std::string KernelFact(const FrameworkPreset& preset, const std::string& text) {
-    const bool first = !preset.attention.empty() &&
-                       text == NameIn(kAttentionKernelNames, preset.attention.front());
-    return first ? "" : text;
+  // The kernel that the framework takes by itself on the job's chip; "": that is not known yet, or wrong, which is said later.
+  std::string OwnKernel(const FrameworkPreset& preset) const {
+    try {
+      std::string cluster = job_.topology.text;
+      if (!job_.topology.given)
+        cluster = imported_.model    ? imported_.model->defaults.topology
+                  : job_.model.given ? LoadModelOf(job_.model).defaults.topology
+                                     : "";
+      if (cluster.empty() && !job_.gpu.given) return "";
+      const auto kernel = preset.FusedAttention(
+          LoadGpuProfile(job_.gpu.given ? job_.gpu.text : LoadTopology(cluster).gpu));
+      return kernel ? NameIn(kAttentionKernelNames, *kernel) : "";
+    } catch (const InputError&) {
+      return "";
+    }
   }
 
   const Imported& imported_;
