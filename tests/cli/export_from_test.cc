@@ -71,6 +71,35 @@ TEST(ExportTo, AccelerateIsPredictedAsWhatItsFilesStart) {
   EXPECT_EQ(predicted({"--zero", "3", "--framework", "fsdp"}), "fsdp");
 }
 
+// What no plan can have was refused without a place.
+TEST(RefusedFrom, LayoutsAreRefusedAtTheLineThatAsksForThem) {
+  const std::string script = ScratchFolder() + "/shared.sh";
+  WriteText(
+      script,
+      "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 12 \\\n"
+      "  --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --vocab-size 50257 \\\n"
+      "  --max-position-embeddings 1024 --micro-batch-size 2 --global-batch-size 64 --bf16 \\\n"
+      "  --context-parallel-size 4 --hierarchical-context-parallel-sizes 2 2 \\\n"
+      "  --cp-comm-type a2a+p2p \\\n"
+      "  --attention-dropout 0.1 --hidden-dropout 0.1\n");
+  const auto plan = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--from", script, "--topology", "dgx-h100"});
+    return RunPlan(words);
+  };
+  for (const char* command : {"predict", "show", "simulate"}) {
+    const Outcome refused = plan({command});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr(script + ":5:"), HasSubstr("attention dropout"),
+                                   HasSubstr("--dropout 0.1 stands in " + script + ":6")));
+  }
+  EXPECT_THAT(plan({"export", "--to", "megatron"}).err,
+              AllOf(HasSubstr(script + ":5:"), HasSubstr("is possible: attention dropout")));
+  // Of a flag: where it stands, and the line of the file that disagrees.
+  const Outcome flag = plan({"predict", "--cp-method", "ring", "--dp", "8"});
+  EXPECT_THAT(flag.err, AllOf(HasSubstr("command line:1:"), HasSubstr("but the cluster has 16"),
+                              HasSubstr("hint: " + script + ":1 says 2 nodes; --nodes 4")));
+}
+
 // What the files say would answer with their digest: the same plan, whatever the framework does by itself.
 TEST(ExportAgain, TheCommandInTheFilesPredictsTheirPlan) {
   for (const char* sequence : {"on", "off"}) {

@@ -36,6 +36,7 @@ class FlagFiller {
              const std::function<void()>& translate, const std::vector<Flag*>& run)
       : imported_(imported),
         job_(*job),
+        layout_(layout),
         flags_(job->All()),
         run_(run),
         translate_(translate) {
@@ -54,6 +55,10 @@ class FlagFiller {
       const auto value = imported_.values.find(field.name);
       if (value != imported_.values.end()) TakeField(field, value->second);
     }
+    const auto nodes = imported_.values.find("nodes");
+    if (layout_ != nullptr && nodes != imported_.values.end() && nodes->second.where.source &&
+        job_.nodes.where.source == nodes->second.where.source)
+      layout_->counted = nodes->second.where;
     if (whole_ && translate_) translate_();
     const bool same = imported_.framework.empty() || imported_.framework == job_.framework.text;
     if (whole_ && (same || !translate_)) TakeFacts();
@@ -230,6 +235,7 @@ class FlagFiller {
 
   const Imported& imported_;
   JobFlags& job_;
+  LayoutFlags* layout_;
   std::vector<Flag*> flags_, run_;
   const std::function<void()>& translate_;
   bool whole_ = false;

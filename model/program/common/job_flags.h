@@ -65,6 +65,7 @@ struct LayoutFlags {
   Flag tp, pp, dp, dp_outer, vpp, zero, micro_batch, recompute, sequence_parallel, schedule, layout,
       offload, placement;
   Flag cp, cp_method, cp_inner, zigzag;
+  Location counted;  // where a file says how many nodes there are; no source: none does
 
   void Declare(FlagSet* flags, const char* group);
   // Throws InputError. `fabric`: whose hosts --placement may name; null: numbers alone.
@@ -87,6 +88,15 @@ void VerifyPlan(const std::string& name, const ir::Plan& plan);
 void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job);
 // Throws InputError where the framework refuses the layout: at the flag, or the line of a file, that asks for what it lacks.
 void CheckFramework(const LayoutFlags& flags, const FrameworkPreset& preset, const Strategy& s);
+// Flags without each of which the refused layout could be had, what asks most closely for what is refused first. Empty: there
+// are none, or CheckStrategy() does not say so of this layout.
+std::vector<const Flag*> CulpritsOf(const Refusal& refusal, const JobFlags& flags,
+                                    const LayoutFlags& layout, const report::Job& job,
+                                    const Strategy& s);
+// Throws InputError: the refusal of a layout, at the first of these; others that stand in files are named in the hint.
+[[noreturn]] void RefuseLayout(const Refusal& refusal, const JobFlags& flags,
+                               const LayoutFlags& layout, const report::Job& job,
+                               const Strategy& s);
 // A framework of the same name up to its '@' that does not refuse it; "": none.
 std::string ReleaseThatOffers(const FrameworkPreset& preset, const Strategy& s);
 // Takes that one for a framework that the user did not name himself.
