@@ -104,6 +104,7 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
 }
 
 [[noreturn]] void EndWithFailure(const std::string& why) {
+  launch::WriteCause(why);
   fmt::print(stderr, "plan run: error: {}\n", why);
   std::fflush(nullptr);
   std::_Exit(static_cast<int>(ExitCode::kFailure));
