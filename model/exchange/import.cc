@@ -129,7 +129,8 @@ class Importer {
     if (target == kMegatron) CheckMegatron(index, values, given_);
     const bool megatron = target == kMegatron || target == kBridge;
     for (std::string note :
-         {UnitsNote(index, values), megatron ? MomentumNote(index, values) : ""}) {
+         {UnitsNote(index, values), megatron ? MomentumNote(index, values) : "",
+          megatron ? StatesNote(target == kBridge, index, values, given_) : ""}) {
       if (!note.empty()) out_.notes.push_back(std::move(note));
     }
     const bool titan = target == kTitan || target == kTitanToml;

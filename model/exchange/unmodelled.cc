@@ -27,7 +27,6 @@ constexpr Unmodelled kUnmodelled[] = {
     {kMegatron, "cuda-graph-impl", "CUDA graphs"},
     {kMegatron, "enable-cuda-graph", "CUDA graphs"},
     {kMegatron, "external-cuda-graph", "CUDA graphs"},
-    {kMegatron, "use-precision-aware-optimizer", "states of the optimizer in other types"},
     {kMegatron, "fine-grained-activation-offloading", "offloading of activations by modules"},
     {kMegatron, "fp32-residual-connection", "residuals in fp32"},
     {kMegatron, "rampup-batch-size", "a batch that grows"},

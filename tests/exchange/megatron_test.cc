@@ -161,6 +161,27 @@ TEST(Megatron, StatesOnTheCpuComeWithWhatItAsserts) {
       "optimizer:0.5");
 }
 
+// It was noted as other types, which nobody had named.
+TEST(Megatron, ThePrecisionAwareOptimizerIsToldFromItsTypes) {
+  const std::string aware = "--use-precision-aware-optimizer ",
+                    zero = "--use-distributed-optimizer ";
+  const auto notes = [](const std::string& arguments) {
+    return Read("x.sh", kSmall + arguments).notes;
+  };
+  const auto alone = AllOf(HasSubstr("x.sh:1: use-precision-aware-optimizer alone keeps all types"),
+                           HasSubstr("2 bytes less per parameter of a shard"));
+  EXPECT_THAT(notes(aware + zero + "--bf16"), Contains(alone));
+  EXPECT_THAT(notes(aware + zero + "--bf16 --exp-avg-dtype fp32"), Contains(alone));
+  EXPECT_THAT(notes(aware + zero + "--fp16"), Not(Contains(HasSubstr("precision-aware"))));
+  EXPECT_THAT(notes(aware + zero + "--bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8"),
+              Contains(AllOf(HasSubstr("x.sh:1: not modelled: states of the optimizer in other"),
+                             HasSubstr("(exp-avg-dtype bf16, exp-avg-sq-dtype fp8)"))));
+  // As OptimizerConfig asserts.
+  EXPECT_THAT(Error(aware + "--bf16"), HasSubstr("without use-distributed-optimizer"));
+  EXPECT_THAT(Error(zero + "--bf16 --exp-avg-dtype bf16"),
+              HasSubstr("exp-avg-dtype bf16 without use-precision-aware-optimizer"));
+}
+
 TEST(Megatron, ModulesAreAWordEach) {
   const auto [script, path] =
       Script(With(kJob, {"--tp", "2", "--recompute", "core_attn+layernorm+mlp"}), kMegatron);
