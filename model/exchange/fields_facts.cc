@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "model/exchange/fields.h"
+#include "model/exchange/spellings.h"
 #include "model/framework/presets.h"
 #include "model/plan/lower/names.h"
 
@@ -22,24 +23,21 @@ const FrameworkPreset& TheirRelease(const TargetInfo& target, const Case& c) {
                                                                             : target.framework);
 }
 
-// Cells of targets that cannot be told `text` of a release.
-void AsRelease(FactText text, Field* field) {
-  for (const TargetInfo& target : Targets()) {
-    field->cells.emplace_back(target.target, Rule([text, target](const Case& c) {
-                                const std::string theirs = text(TheirRelease(target, c), c);
-                                if (theirs == text(FindFramework(c.framework), c))
-                                  return Default("as its release does");
-                                return No(fmt::format("no setting; its release has {}",
-                                                      theirs.empty() ? "none" : theirs));
-                              }));
-  }
+// Of a target that cannot be told `text` of a release.
+WriteRule AsRelease(FactText text, const TargetInfo& target) {
+  return [text, target](const Case& c) {
+    const std::string theirs = text(TheirRelease(target, c), c);
+    if (theirs == text(FindFramework(c.framework), c)) return Default("as its release does");
+    return No(fmt::format("no setting; its release has {}", theirs.empty() ? "none" : theirs));
+  };
 }
 
 Field Fact(const char* name, const char* flag, FactText text,
            std::vector<std::pair<unsigned, Cell>> cells = {}) {
   Field field{name, [text](const Case& c) { return text(FindFramework(c.framework), c); }, flag,
               std::move(cells)};
-  AsRelease(text, &field);
+  for (const TargetInfo& target : Targets())
+    field.cells.emplace_back(target.target, Rule(AsRelease(text, target)));
   return field;
 }
 
@@ -135,6 +133,25 @@ Cell TrainerAutocast() {
   });
 }
 
+std::string AutocastText(const FrameworkPreset& preset, const Case& c) {
+  return Half(c) ? OnOff(preset.autocast) : "";
+}
+
+// Its own 16 bits are written; files may have autocast in their place (SayAutocast). apex casts the weights from O2 on.
+Cell DeepSpeedAutocast() {
+  return Rule(AsRelease(AutocastText, InfoOf(kDeepSpeed)),
+              [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+                const Setting* torch = settings.Find("torch_autocast.enabled");
+                (void)settings.Find("torch_autocast.dtype");
+                if (torch != nullptr && !Off(torch->value)) return From(torch, "on");
+                const Setting *apex = settings.Find("amp.enabled"),
+                              *level = settings.Find("amp.opt_level");
+                if (apex == nullptr || Off(apex->value)) return std::nullopt;
+                const bool casts = level != nullptr && level->value >= "O2";
+                return casts ? std::nullopt : std::optional(From(apex, "on"));
+              });
+}
+
 std::vector<Field> Kernels() {
   return {
       Fact("attention_kernel", "fact attention", KernelText,
@@ -157,11 +174,8 @@ std::vector<Field> Kernels() {
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return FindFramework(c.framework).compile ? "" : OnOff(preset.fused_norm);
            }),
-      Fact("autocast", "fact autocast",
-           [](const FrameworkPreset& preset, const Case& c) -> std::string {
-             return Half(c) ? OnOff(preset.autocast) : "";
-           },
-           {{kAccelerate, TrainerAutocast()}}),
+      Fact("autocast", "fact autocast", AutocastText,
+           {{kAccelerate, TrainerAutocast()}, {kDeepSpeed, DeepSpeedAutocast()}}),
       Fact("padded_vocab", "fact padded_vocab", PaddedText,
            {{kMegatron, MegatronPadding("make-vocab-size-divisible-by")},
             {kBridge, MegatronPadding("model.make_vocab_size_divisible_by")}}),

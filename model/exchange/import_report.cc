@@ -74,6 +74,25 @@ std::string StatesNote(bool bridge, const SettingIndex& index, const Values& val
       Place(aware->where), aware->key);
 }
 
+std::string ReductionNote(const SettingIndex& index, const Values& values) {
+  const auto is = [&](const char* field, const char* text) {
+    const auto at = values.find(field);
+    return at != values.end() && at->second.text == text;
+  };
+  for (const char* key : {"communication_data_type", "fp32_allreduce"}) {
+    const Setting* type = index.Find(key);
+    if (type == nullptr || Off(type->value)) continue;
+    const std::string said = type->value == "true"    ? "fp32"
+                             : type->value == "bfp16" ? "bf16"
+                                                      : type->value;
+    const bool wide = is("fp32_grads", "on") || is("precision", "fp32");
+    if (wide ? said == "fp32" : is("precision", said.c_str())) continue;
+    return fmt::format("{}: not modelled: gradients reduced in {}; the prediction is without",
+                       Place(type->where), said);
+  }
+  return "";
+}
+
 std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
                                      const Settings& files) {
   std::vector<std::string> notes, unused, unknown;

@@ -53,6 +53,8 @@ std::string PrecisionNote(const std::map<Target, Settings>& targets, const Value
                           const Values& given);
 // Of SGD, whose momentum in Megatron plans do not know; "": nothing to say.
 std::string MomentumNote(const SettingIndex& index, const Values& values);
+// Of DeepSpeed's gradients that are reduced in another type than they are kept in; "": nothing to say.
+std::string ReductionNote(const SettingIndex& index, const Values& values);
 // Of Megatron's precision-aware optimizer, which keeps less next to bf16 weights, or other types; "": nothing to say. Throws
 // InputError: what its OptimizerConfig asserts of it does not hold.
 std::string StatesNote(bool bridge, const SettingIndex& index, const Values& values,

@@ -16,6 +16,7 @@ struct Unmodelled {
   const char* what;
   double but = -1;        // with this number it is as plans have it
   const char* same = "";  // with this word, likewise
+  bool off = false;       // it is the setting that is off which changes the job
 };
 constexpr Unmodelled kUnmodelled[] = {
     {kMegatron, "fp4-param", "weights held in 4 bits"},
@@ -36,6 +37,19 @@ constexpr Unmodelled kUnmodelled[] = {
      "states on NVMe, or other choices of offload"},
     {kDeepSpeed, "zero_optimization.zero_quantized", "quantised collectives"},
     {kDeepSpeed, "zero_hpz", "a second shard of the weights in each node"},
+    {kDeepSpeed, "zero_optimization.reduce_scatter", "gradients reduced whole, by all-reduces", -1,
+     "", true},
+    {kDeepSpeed, "zero_optimization.zenflow", "updates on the CPU that later steps overlap"},
+    {kDeepSpeed, "zero_optimization.mics_hierarchical_params_gather", "gathers in two levels"},
+    {kDeepSpeed, "bf16.bf16_", "weights or states of the optimizer in bf16"},
+    {kDeepSpeed, "fp16.fp16_master_weights", "weights of the optimizer in fp16"},
+    {kDeepSpeed, "activation_checkpointing.cpu_checkpointing", "kept activations on the host"},
+    {kDeepSpeed, "elasticity.enabled", "a batch that follows the number of GPUs"},
+    {kDeepSpeed, "curriculum_learning.enabled", "sequences that grow"},
+    {kDeepSpeed, "data_efficiency.enabled", "sampling and dropping of data"},
+    {kDeepSpeed, "progressive_layer_drop.enabled", "layers that are dropped"},
+    {kDeepSpeed, "quantize_training.enabled", "quantised training"},
+    {kDeepSpeed, "compile.", "compiled kernels"},
     {kDeepSpeed, "sparse_attention", "sparse attention"},
     {kDeepSpeed, "compression_training", "compression"},
     {kAccelerate, "deepspeed_config.offload", "offloading"},
@@ -126,8 +140,9 @@ const char* NotModelled(Target target, const Setting& setting) {
   double number = 0;
   const bool known = ParseNumber(setting.value, &number) == NumberFault::kNone;
   const auto row = std::ranges::find_if(kUnmodelled, [&](const Unmodelled& what) {
-    return what.target == target && setting.key.starts_with(what.part) && !Off(setting.value) &&
-           !(known && number == what.but) && (what.same[0] == '\0' || setting.value != what.same);
+    return what.target == target && setting.key.starts_with(what.part) &&
+           Off(setting.value) == what.off && !(known && number == what.but) &&
+           (what.same[0] == '\0' || setting.value != what.same);
   });
   return row == std::end(kUnmodelled) ? nullptr : row->what;
 }

@@ -415,20 +415,5 @@ TEST(Trainer, RecomputesByFsdpOrByItself) {
                     HasSubstr("the Trainer refuses both")));
 }
 
-TEST(DeepSpeedStyles, WeightsLeaveTheGpuWithStage3Alone) {
-  const auto notes = [](const char* stage) {
-    return Read({{"ds.json",
-                  fmt::format("{{\"train_batch_size\": 8, \"zero_optimization\": {{\"stage\": {},"
-                              " \"offload_param\": {{\"device\": \"cpu\"}}}}}}",
-                              stage)}})
-        .notes;
-  };
-  EXPECT_THAT(notes("1"), AllOf(Contains(HasSubstr("without effect here: "
-                                                   "zero_optimization.offload_param.device")),
-                                Not(Contains(HasSubstr("not modelled")))));
-  EXPECT_THAT(notes("3"),
-              Contains(HasSubstr("not modelled: weights on NVMe, or on the CPU without all")));
-}
-
 }  // namespace
 }  // namespace orrery::exchange::styles
