@@ -76,8 +76,10 @@ std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets
   if (targets.size() > 1) return targets.contains(kMegatron) ? "megatron-deepspeed" : "huggingface";
   if (target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage")))
     return "megatron-deepspeed";
-  return target == kMegatron && index.Has("deterministic-mode") ? "megatron@deterministic"
-                                                                : FrameworkAlone(target, values);
+  if (target != kMegatron || !index.Has("deterministic-mode"))
+    return FrameworkAlone(target, values);
+  (void)index.Find("no-gradient-accumulation-fusion");  // that framework is without it
+  return "megatron@deterministic";
 }
 
 std::optional<Diagnostic> NoMicroBatch(const std::map<Target, Settings>& targets,

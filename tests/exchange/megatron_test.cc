@@ -339,6 +339,30 @@ TEST(Megatron, WhatIsNotModelledIsNamedOnceWithItsPlaces) {
               Not(Contains(HasSubstr("not modelled"))));
 }
 
+// They were "without effect".
+TEST(Megatron, WhatChangesAJobIsNotWithoutEffect) {
+  for (const char* flags :
+       {"--fp8-dot-product-attention", "--transformer-impl local", "--no-rope-fusion",
+        "--no-bias-swiglu-fusion", "--no-gradient-accumulation-fusion", "--reset-attention-mask",
+        "--ddp-num-buckets 4", "--offload-optimizer-states", "--distribute-saved-activations",
+        "--cross-entropy-loss-fusion", "--use-sharp", "--spec a.b c"})
+    EXPECT_THAT(Read("x.sh", kSmall + std::string(flags)).notes,
+                Contains(HasSubstr("x.sh:1: not modelled: ")))
+        << flags;
+  for (const char* flags : {"--transformer-impl transformer_engine",
+                            "--deterministic-mode --no-gradient-accumulation-fusion"})
+    EXPECT_THAT(Read("x.sh", kSmall + std::string(flags)).notes,
+                Not(Contains(HasSubstr("not modelled"))))
+        << flags;
+  EXPECT_THAT(Error("--heterogeneous-layers-config-path l.json"),
+              HasSubstr("layers of several shapes are not modelled"));
+  // A gate in front of GELU is a third of a block's weights.
+  const Imported gated = Read("x.sh", std::string(kSmall) + "--quick-geglu");
+  EXPECT_TRUE(gated.model->spec.gated);
+  EXPECT_NE(gated.model->spec.name, "gpt2-small");
+  EXPECT_EQ(Read("x.sh", kSmall).model->spec.name, "gpt2-small");
+}
+
 TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
   const auto notes = Read("t.toml",
