@@ -11,7 +11,7 @@ namespace orrery::exchange {
 namespace {
 
 struct Unmodelled {
-  Target target;
+  unsigned targets;
   const char* part;  // the key begins so
   const char* what;
   double but = -1;        // with this number it is as plans have it
@@ -71,13 +71,17 @@ constexpr Unmodelled kUnmodelled[] = {
     {kDeepSpeed, "zero_optimization.reduce_bucket_size", "another size of buckets", 5e8},
     {kMegatron, "ddp-bucket-size", "another size of buckets"},
     {kBridge, "ddp.bucket_size", "another size of buckets"},
-    {kTitan, "compile.", "compiled kernels"},
-    {kTitanToml, "compile.", "compiled kernels"},
+    {kTitans, "compile.", "compiled kernels"},
+    {kTitans, "parallelism.pipeline_parallel_schedule_csv", "a schedule of its own"},
+    {kTitans, "parallelism.disable_loss_parallel", "logits that ranks gather for the loss"},
+    {kTitans, "parallelism.enable_compiled_autograd", "compiled backward passes"},
+    {kTitans, "activation_checkpoint.early_stop", "recomputation that ends where it may"},
+    {kTitans, "optimizer.early_step_in_backward", "updates in the backward pass"},
+    {kTitans, "optimizer.implementation", "updates tensor by tensor", -1, "fused"},
+    {kTitans, "fault_tolerance.enable", "replicas that come and go"},
     {kTitanToml, "model.converters", "a conversion of the model", -1, "[]"},
-    {kTitan, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
-    {kTitanToml, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
-    {kTitan, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
-    {kTitanToml, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
+    {kTitans, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
+    {kTitans, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
     {kTitanToml, "quantize.linear.float8.recipe_name", "fp8 with scales by rows"},
 };
 
@@ -155,7 +159,7 @@ const char* NotModelled(Target target, const Setting& setting) {
   double number = 0;
   const bool known = ParseNumber(setting.value, &number) == NumberFault::kNone;
   const auto row = std::ranges::find_if(kUnmodelled, [&](const Unmodelled& what) {
-    return what.target == target && setting.key.starts_with(what.part) &&
+    return (what.targets & target) != 0 && setting.key.starts_with(what.part) &&
            Off(setting.value) == what.off && !(known && number == what.but) &&
            (what.same[0] == '\0' || setting.value != what.same);
   });
