@@ -111,6 +111,8 @@ std::string ReadBackAs(const Bundle& bundle) {
   Values values;
   for (const FieldReport& field : bundle.settings.fields)
     if (!field.value.empty()) values[field.field] = {field.value, {}, ""};
+  if (constexpr const char* kStage = "deepspeed_config.zero_stage"; !bundle.Get(kStage).empty())
+    values["zero"].key = kStage;
   return FrameworkAlone(bundle.target, values);
 }
 

@@ -192,7 +192,7 @@ std::vector<Field> Overlaps() {
         {kAccelerate, Rule([](const Case& c) {
            const int zero = c.strategy.zero;
            const char* const why = zero == 0 ? "autocast keeps gradients in fp32"
-                                   : zero == 1
+                                   : ByDeepSpeed(c)
                                        ? "DeepSpeed adds gradients up in the type of the weights"
                                        : "FSDP reduces in the type of mixed_precision";
            return c.strategy.fp32_grads == (zero == 0) ? Default(why) : No(why);

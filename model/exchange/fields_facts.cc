@@ -17,10 +17,10 @@ namespace {
 
 using FactText = std::string (*)(const FrameworkPreset&, const Case&);
 
-// The framework that stands for the target. Accelerate takes DeepSpeed for the optimizer's states alone.
+// The framework that stands for the target.
 const FrameworkPreset& TheirRelease(const TargetInfo& target, const Case& c) {
-  return FindFramework(target.target == kAccelerate && c.strategy.zero == 1 ? "huggingface"
-                                                                            : target.framework);
+  return FindFramework(target.target == kAccelerate && ByDeepSpeed(c) ? "huggingface"
+                                                                      : target.framework);
 }
 
 // Of a target that cannot be told `text` of a release.
@@ -268,7 +268,7 @@ Cell TorchBucket(bool named) {
 Cell AccelerateBucket() {
   return Rule([plain = TorchBucket(false).write](const Case& c) {
     constexpr int64_t kOwn = 500'000'000;
-    if (c.strategy.zero != 1) return plain(c);
+    if (!ByDeepSpeed(c)) return plain(c);
     const char* const why = "DeepSpeed's 500 million elements";
     return BucketElements(c) == kOwn ? Default(why) : No(why);
   });
