@@ -137,6 +137,20 @@ TEST(Trainer, AutoOfTypesIsOffWhereItsArgumentsSayNone) {
   EXPECT_EQ(Text(Read({file}), "precision"), "auto");
 }
 
+TEST(Trainer, OptimizersOfOneArithmeticAreOne) {
+  const auto read = [](const char* name) {
+    return Text(
+        Read({{"args.json",
+               fmt::format(R"({{"per_device_train_batch_size": 4, "optim": "{}"}})", name)}}),
+        "optimizer");
+  };
+  for (const char* name :
+       {"adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "paged_adamw_32bit"})
+    EXPECT_EQ(read(name), "adamw");
+  for (const char* name : {"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"})
+    EXPECT_EQ(read(name), "adam8bit");
+}
+
 // They were files of FSDP, which the prediction was not of.
 TEST(Accelerate, LayoutsOfDeepSpeedGoToItsPlugin) {
   struct Layout {
