@@ -171,6 +171,9 @@ TEST(Accelerate, LayoutsOfDeepSpeedGoToItsPlugin) {
     for (const char* field : {"framework ", "offload ", "zero ", "fp32_grads ", "recompute_unread ",
                               "bucket ", "autocast ", "fused_norm "})
       EXPECT_THAT(bundle.Missing(), Not(Contains(testing::StartsWith(field))));
+    for (const File& file : FilesOf(bundle))
+      if (file.name == "accelerate.yaml")
+        EXPECT_THAT(file.text, HasSubstr("deepspeed_multinode_launcher: \"standard\""));
     std::vector<std::string> words = {"--model", "gpt2-xl", "--topology", "dgx-h100"};
     for (const std::string& path : Write(FilesOf(bundle)))
       words.insert(words.end(), {"--from", path});
