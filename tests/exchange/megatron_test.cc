@@ -161,27 +161,6 @@ TEST(Megatron, StatesOnTheCpuComeWithWhatItAsserts) {
       "optimizer:0.5");
 }
 
-// It was noted as other types, which nobody had named.
-TEST(Megatron, ThePrecisionAwareOptimizerIsToldFromItsTypes) {
-  const std::string aware = "--use-precision-aware-optimizer ",
-                    zero = "--use-distributed-optimizer ";
-  const auto notes = [](const std::string& arguments) {
-    return Read("x.sh", kSmall + arguments).notes;
-  };
-  const auto alone = AllOf(HasSubstr("x.sh:1: use-precision-aware-optimizer alone keeps all types"),
-                           HasSubstr("2 bytes less per parameter of a shard"));
-  EXPECT_THAT(notes(aware + zero + "--bf16"), Contains(alone));
-  EXPECT_THAT(notes(aware + zero + "--bf16 --exp-avg-dtype fp32"), Contains(alone));
-  EXPECT_THAT(notes(aware + zero + "--fp16"), Not(Contains(HasSubstr("precision-aware"))));
-  EXPECT_THAT(notes(aware + zero + "--bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8"),
-              Contains(AllOf(HasSubstr("x.sh:1: not modelled: states of the optimizer in other"),
-                             HasSubstr("(exp-avg-dtype bf16, exp-avg-sq-dtype fp8)"))));
-  // As OptimizerConfig asserts.
-  EXPECT_THAT(Error(aware + "--bf16"), HasSubstr("without use-distributed-optimizer"));
-  EXPECT_THAT(Error(zero + "--bf16 --exp-avg-dtype bf16"),
-              HasSubstr("exp-avg-dtype bf16 without use-precision-aware-optimizer"));
-}
-
 TEST(Megatron, ModulesAreAWordEach) {
   const auto [script, path] =
       Script(With(kJob, {"--tp", "2", "--recompute", "core_attn+layernorm+mlp"}), kMegatron);
@@ -325,52 +304,6 @@ TEST(Megatron, ItsExampleOfT5IsRead) {
   EXPECT_EQ(read("--encoder-num-layers 12").model->spec.family, Family::kDecoder);
   EXPECT_THAT(ErrorOf([&] { read("--num-layers 6 --encoder-num-layers 12"); }),
               AllOf(HasSubstr("t5.sh:1"), HasSubstr("num-layers 6")));
-}
-
-TEST(Megatron, WhatIsNotModelledIsNamedOnceWithItsPlaces) {
-  const Imported read =
-      Read("x.sh", std::string(kSmall) + "--enable-cuda-graph \\\n --cuda-graph-impl local");
-  EXPECT_THAT(read.notes, Contains("x.sh:1, x.sh:2: not modelled: CUDA graphs; the prediction is "
-                                   "without"));
-  // Defaults of what is not there.
-  EXPECT_THAT(Read("x.sh", std::string(kSmall) + "--moe-router-topk 2 --softmax-type vanilla "
-                                                 "--cuda-graph-scope full --cuda-graph-impl none")
-                  .notes,
-              Not(Contains(HasSubstr("not modelled"))));
-}
-
-// They were "without effect".
-TEST(Megatron, WhatChangesAJobIsNotWithoutEffect) {
-  for (const char* flags :
-       {"--fp8-dot-product-attention", "--transformer-impl local", "--no-rope-fusion",
-        "--no-bias-swiglu-fusion", "--no-gradient-accumulation-fusion", "--reset-attention-mask",
-        "--ddp-num-buckets 4", "--offload-optimizer-states", "--distribute-saved-activations",
-        "--cross-entropy-loss-fusion", "--use-sharp", "--spec a.b c"})
-    EXPECT_THAT(Read("x.sh", kSmall + std::string(flags)).notes,
-                Contains(HasSubstr("x.sh:1: not modelled: ")))
-        << flags;
-  for (const char* flags : {"--transformer-impl transformer_engine",
-                            "--deterministic-mode --no-gradient-accumulation-fusion"})
-    EXPECT_THAT(Read("x.sh", kSmall + std::string(flags)).notes,
-                Not(Contains(HasSubstr("not modelled"))))
-        << flags;
-  EXPECT_THAT(Error("--heterogeneous-layers-config-path l.json"),
-              HasSubstr("layers of several shapes are not modelled"));
-  // A gate in front of GELU is a third of a block's weights.
-  const Imported gated = Read("x.sh", std::string(kSmall) + "--quick-geglu");
-  EXPECT_TRUE(gated.model->spec.gated);
-  EXPECT_NE(gated.model->spec.name, "gpt2-small");
-  EXPECT_EQ(Read("x.sh", kSmall).model->spec.name, "gpt2-small");
-}
-
-TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {
-  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
-  const auto notes = Read("t.toml",
-                          "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\n"
-                          "local_batch_size = 1\n[float8]\nmade_up = true\n")
-                         .notes;
-  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("without effect here"), HasSubstr("float8.made_up"),
-                                    Not(HasSubstr("quantize")))));
 }
 
 // A run trains with what a prediction does not need.
