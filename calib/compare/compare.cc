@@ -267,15 +267,17 @@ void CompareFigures(const TrainingLog& predicted, const TrainingLog& measured, C
   if (!predicted.steps.empty()) {
     c->samples.predicted = predicted.steps.front().samples;
     c->tokens_per_s.predicted = predicted.steps.front().tokens_per_s;
-    c->peak_bytes.predicted = predicted.steps.front().peak_bytes;
+    c->allocated.predicted = predicted.steps.front().allocated.bytes;
+    c->reserved.predicted = predicted.steps.front().reserved.bytes;
   }
   std::vector<double> tokens, of_step;
   for (const StepSample& step : measured.steps) {
     if (step.samples) c->samples.measured = step.samples;
     if (step.tokens_per_s) tokens.push_back(*step.tokens_per_s);
     if (step.tokens_per_s && step.seconds) of_step.push_back(*step.tokens_per_s * *step.seconds);
-    if (step.peak_bytes)
-      c->peak_bytes.measured = std::max(*step.peak_bytes, c->peak_bytes.measured.value_or(0));
+    for (const auto& [peak, most] : {std::pair(&step.allocated, &c->allocated.measured),
+                                     std::pair(&step.reserved, &c->reserved.measured)})
+      if (peak->bytes) *most = std::max(*peak->bytes, most->value_or(0));
   }
   // As `plan run` counts them: the tokens of a step over the step that is compared.
   if (!of_step.empty())

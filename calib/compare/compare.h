@@ -47,7 +47,8 @@ struct Comparison {
   bool by_throughput = false;  // measured_step: the prediction's batch over the log's throughput
   std::size_t measured_steps = 0;                     // behind the median
   std::optional<std::pair<double, double>> interval;  // of predicted_step, 80 %
-  Pair samples, tokens_per_s, peak_bytes;  // of one step; per second; of the allocator, on one GPU
+  Pair samples, tokens_per_s;                         // of one step; per second
+  Pair allocated, reserved;  // bytes at the peak of the allocator on one GPU; with its free blocks
   // Of the GPUs' peak rate: what the measured step would come to by the prediction's FLOP, and what the log says itself.
   std::optional<double> peak_share, own_mfu;
   std::string precision, optimizer;                // of the job; "": not said

@@ -77,7 +77,7 @@ class DeepSpeedReader {
     if (!step.samples_per_s || *step.samples_per_s <= 0)
       return Garbled(line, "a throughput line without 'SamplesPerSec='");
     const auto peak = Behind(line.text, "MaxMemAllocated=");
-    if (peak) step.peak_bytes = *peak * kGib;
+    if (peak) step.allocated.Say(*peak * kGib, line.number);
     const auto global = Behind(line.text, "global_step=");
     step.step = global ? AsCount(*global) : OldStep(line.text);
     log_.steps.push_back(step);

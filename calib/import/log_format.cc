@@ -22,9 +22,10 @@ LogFormat FormatOfJson(const SourcePtr& source) {
     RefuseLog(source, "the state of HuggingFace's Trainer, which holds no times of steps",
               "give the log that it printed, with its progress bar or 'train_steps_per_second'");
   RefuseMachineFile(source, "a log of training");
-  RefuseLog(source, "JSON, but neither a Chrome trace nor a record of this program",
-            "readable are traces with 'traceEvents' and what plan run, simulate and predict write "
-            "with --json");
+  RefuseLog(
+      source, "JSON, but neither a Chrome trace nor a record of this program",
+      "readable are traces with 'traceEvents' and what plan run, simulate, predict and export "
+      "write with --json");
 }
 
 // A line of HuggingFace's Trainer: its dictionaries, or tqdm's bar of steps. Other programs draw bars, too.

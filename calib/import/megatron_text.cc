@@ -167,35 +167,39 @@ class MegatronReader {
   void ReadMemory(const LogLine& line) {
     LineCursor cursor(line.text);
     const auto step = cursor.Behind("(after") ? cursor.Whole() : std::nullopt;
+    LineCursor label(line.text);
+    const auto rank = label.Behind("[Rank ") ? label.Whole() : std::nullopt;
     for (const std::string_view text : SplitAt(line.text, '|')) {
       const Field field = SplitField(text);
-      if (field.key != "max allocated") continue;
+      const bool reserved = field.key == "max reserved";
+      if (field.key != "max allocated" && !reserved) continue;
       const auto mebibytes = AmountIn(field.value);
       constexpr double kMost = 1e9;  // a pebibyte
       if (!mebibytes || *mebibytes <= 0 || *mebibytes > kMost)
         return Garbled(line, text, fmt::format("'{}' is no memory", text.substr(0, 60)));
-      Peak& peak = peaks_[step.value_or(-1)];
-      const double bytes = *mebibytes * 1048576;
-      if (bytes > peak.bytes) peak.bytes = bytes, peak.line = line.number;
-      LineCursor label(line.text);
-      if (const auto rank = label.Behind("[Rank ") ? label.Whole() : std::nullopt)
-        peak.ranks.push_back({*rank, false, -1, bytes, line.number});
+      PeakMemory peak;
+      peak.Say(*mebibytes * 1048576, line.number);
+      if (rank) peak.ranks.push_back({*rank, false, -1, *peak.bytes, line.number});
+      Peaks& of_step = peaks_[step.value_or(-1)];
+      (reserved ? of_step.reserved : of_step.allocated).Join(peak);
     }
   }
 
   // Behind its row, in front of it, or between others where ranks mix their lines.
   void PlacePeaks() {
-    for (const auto& [step, peak] : peaks_) {
+    for (const auto& [step, peaks] : peaks_) {
+      const int line = std::max(peaks.allocated.line, peaks.reserved.line);
       StepSample* at = nullptr;
       for (StepSample& row : log_.steps) {
-        if (at == nullptr || row.step == step || (at->step != step && row.line < peak.line))
-          at = &row;
+        if (at == nullptr || row.step == step || (at->step != step && row.line < line)) at = &row;
       }
-      if (at == nullptr || peak.bytes <= at->peak_bytes.value_or(0)) continue;
-      at->peak_bytes = peak.bytes;
-      at->peak_line = peak.line;
-      at->peaks = peak.ranks;
+      if (at == nullptr) continue;
+      Place(peaks.allocated, &at->allocated);
+      Place(peaks.reserved, &at->reserved);
     }
+  }
+  static void Place(const PeakMemory& peak, PeakMemory* at) {
+    if (peak.bytes.value_or(0) > at->bytes.value_or(0)) *at = peak;
   }
 
   // "forward-compute ....: (1.2, 3.4)": the slowest rank. False: the list has ended.
@@ -253,14 +257,12 @@ class MegatronReader {
     log_.terms.insert(log_.terms.end(), found.begin(), found.end());
   }
 
-  struct Peak {
-    double bytes = 0;
-    int line = 0;
-    std::vector<RankPeak> ranks;
+  struct Peaks {
+    PeakMemory allocated, reserved;
   };
 
   TrainingLog log_;
-  std::map<int64_t, Peak> peaks_;   // by step
+  std::map<int64_t, Peaks> peaks_;  // by step
   std::optional<double> consumed_;  // samples by the row before
   int64_t consumed_step_ = 0;
   bool in_ranges_ = false;  // below the title of a list of timers

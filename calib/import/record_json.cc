@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what `plan run`, `plan simulate` and `plan predict` write with --json.
+// Reads what `plan run`, `plan simulate`, `plan predict` and `plan export` write with --json.
+#include "calib/import/record_json.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -89,10 +91,10 @@ void ReadPrediction(const Json& root, const Node& places, TrainingLog* log) {
   step.tokens_per_s = NumberIn(In(body, "tokens_per_s"));
   step.samples_per_s = NumberIn(In(body, "samples_per_s"));
   step.mfu = NumberIn(In(body, "mfu"));
-  // Products in fewer bits have another peak.
-  if (!In(In(root, "workload"), "fp8").is_string())
-    step.peak_share = NumberIn(In(body, "mfu_without_masked"));
-  step.peak_bytes = NumberIn(In(In(body, "memory"), "allocated_bytes"));
+  const PredictedPeaks peaks = PeaksOf(root, body);
+  step.peak_share = peaks.share;
+  step.allocated.bytes = peaks.allocated;
+  step.reserved.bytes = peaks.reserved;
   log->size.samples = step.samples.value_or(0);
   if (step.tokens_per_s && step.seconds) log->size.tokens = *step.tokens_per_s * *step.seconds;
   log->size.gpus = NumberIn(In(body, "gpus")).value_or(0);
@@ -110,6 +112,18 @@ void ReadPrediction(const Json& root, const Node& places, TrainingLog* log) {
 
 }  // namespace
 
+PredictedPeaks PeaksOf(const Json& root, const Json& body) {
+  PredictedPeaks peaks;
+  if (!In(In(root, "workload"), "fp8").is_string())
+    peaks.share = NumberIn(In(body, "mfu_without_masked"));
+  const Json& memory = In(body, "memory");
+  const auto total = NumberIn(In(memory, "total_bytes"));
+  if (total) peaks.reserved = *total - NumberIn(In(memory, "context_bytes")).value_or(0);
+  if (const auto tensors = NumberIn(In(memory, "allocated_bytes")))
+    peaks.allocated = *tensors + NumberIn(In(memory, "workspaces_bytes")).value_or(0);
+  return peaks;
+}
+
 TrainingLog ReadRecord(const SourcePtr& source) {
   TrainingLog log;
   log.source = source;
@@ -119,7 +133,8 @@ TrainingLog ReadRecord(const SourcePtr& source) {
   const Node places = Node::Parse(source, &diagnostics);  // knows lines, and says what is broken
   const Json root = Json::parse(source->text, nullptr, false);
   if (root.is_discarded() && diagnostics.ok())
-    diagnostics.Error({source, 1, 1}, "this is no JSON", "plan run, simulate and predict write it");
+    diagnostics.Error({source, 1, 1}, "this is no JSON",
+                      "plan run, simulate, predict and export write it");
   diagnostics.ThrowIfAny();
   const Json& digest = In(root, "digest");
   if (digest.is_string()) log.digest = digest.get<std::string>();
@@ -132,15 +147,17 @@ TrainingLog ReadRecord(const SourcePtr& source) {
   const std::string name = schema.is_string() ? schema.get<std::string>() : "";
   if (name == "orrery.run/1") {
     ReadRun(root, places, &log);
-  } else if (name == "orrery.simulate/1" || name == "orrery.predict/1") {
+  } else if (name == "orrery.simulate/1" || name == "orrery.predict/1" ||
+             name == "orrery.export/1") {
     ReadPrediction(root, places, &log);
   } else {
     diagnostics.Error(places.where("schema"),
                       fmt::format("a record of schema '{}'", name.substr(0, 60)),
-                      "readable are orrery.run/1, orrery.simulate/1 and orrery.predict/1");
+                      "readable are orrery.run/1, orrery.simulate/1, orrery.predict/1 and "
+                      "orrery.export/1");
     diagnostics.ThrowIfAny();
   }
-  FinishLog("give what plan run, simulate or predict writes with --json", &log);
+  FinishLog("give what plan run, simulate, predict or export writes with --json", &log);
   return log;
 }
 

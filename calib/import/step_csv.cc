@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <map>
+#include <iterator>
 #include <set>
 #include <utility>
 
 #include "calib/import/log_lines.h"
+#include "calib/import/rank_lines.h"
 #include "calib/import/training_log.h"
 
 namespace orrery::measured {
@@ -126,26 +126,10 @@ class CsvReader {
     std::move(terms.begin(), terms.end(), std::back_inserter(log_.terms));
   }
 
-  // Ranks take each step together: a rank that says a step again has begun anew.
   void Add(StepSample step) {
-    if (rank_ >= 0 && step.peak_bytes)
-      step.peaks.push_back({rank_, false, -1, *step.peak_bytes, step.line});
-    if (rank_ < 0 || step.step < 0) return log_.steps.push_back(std::move(step));
-    Ranks& ranks = ranks_[step.step];
-    if (ranks.seen.empty() || !ranks.seen.insert(rank_).second) {
-      ranks = {log_.steps.size(), {rank_}};
-      return log_.steps.push_back(std::move(step));
-    }
-    StepSample& all = log_.steps[ranks.sample];
-    const auto keep = [](std::optional<double>* of, const std::optional<double>& other, auto more) {
-      if (other && (!*of || more(*other, **of))) *of = other;
-    };
-    keep(&all.seconds, step.seconds, std::greater<>());
-    keep(&all.samples_per_s, step.samples_per_s, std::less<>());
-    keep(&all.tokens_per_s, step.tokens_per_s, std::less<>());
-    keep(&all.mfu, step.mfu, std::less<>());
-    keep(&all.peak_bytes, step.peak_bytes, std::greater<>());
-    all.peaks.insert(all.peaks.end(), step.peaks.begin(), step.peaks.end());
+    if (rank_ >= 0 && step.allocated.bytes)
+      step.allocated.ranks.push_back({rank_, false, -1, *step.allocated.bytes, step.line});
+    lines_.Add({-1, rank_}, std::nullopt, std::move(step));
   }
 
   bool ReadCell(const Column& column, std::string_view cell, StepSample* step,
@@ -173,7 +157,10 @@ class CsvReader {
     if (name == "samples/s") return positive(&step->samples_per_s, 1);
     if (name == "tokens/s") return positive(&step->tokens_per_s, 1);
     if (name == "mfu") return positive(&step->mfu, column.unit == "%" ? 0.01 : 1);
-    if (name == "memory") return positive(&step->peak_bytes, BytesPerUnit(column.unit));
+    if (name == "memory") {
+      step->allocated.line = step->line;
+      return positive(&step->allocated.bytes, BytesPerUnit(column.unit));
+    }
     if (!unit) return true;  // not a time
     const auto value = AmountIn(cell);
     if (!value || *value < 0 || *value * *unit > kLongestSeconds) return false;
@@ -181,15 +168,10 @@ class CsvReader {
     return true;
   }
 
-  struct Ranks {
-    std::size_t sample = 0;
-    std::set<int64_t> seen;
-  };
-
   TrainingLog log_;
   std::vector<Column> columns_;
-  int64_t rank_ = -1;               // of the row that is read; -1: not said
-  std::map<int64_t, Ranks> ranks_;  // by step, those of its newest sample
+  int64_t rank_ = -1;  // of the row that is read; -1: not said
+  RankLines lines_{&log_, true};
 };
 
 }  // namespace

@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <compare>
-#include <map>
 #include <optional>
 #include <utility>
 
 #include "calib/import/log_lines.h"
+#include "calib/import/rank_lines.h"
 #include "calib/import/training_log.h"
 
 namespace orrery::measured {
@@ -48,10 +47,6 @@ std::string WithoutColours(std::string_view text) {
 }
 
 // Who prints a line: "[rank2]:" is torchrun's label of a rank of its node, "1: [rank2]:" that of srun --label's task 1.
-struct Printer {
-  int64_t task = -1, rank = -1;  // -1: not said
-  auto operator<=>(const Printer&) const = default;
-};
 Printer PrinterOf(std::string_view text) {
   constexpr std::string_view kLabel = "[rank";
   const std::size_t at = text.find(kLabel);
@@ -94,7 +89,7 @@ std::optional<int64_t> TimeIn(std::string_view text) {
 
 class TorchtitanReader {
  public:
-  explicit TorchtitanReader(TrainingLog* log) : log_(log) {}
+  explicit TorchtitanReader(TrainingLog* log) : log_(log), lines_(log, false) {}
 
   void Read(const LogLine& line) {
     const std::string text = WithoutColours(line.text);
@@ -108,71 +103,22 @@ class TorchtitanReader {
     step.step = AsCount(*number);
     step.tokens_per_s_of_gpu = tps;
     step.loss = AmountBehind(text, "loss:");
+    // Its device_memory_monitor prints reserved_bytes.all.peak.
     if (const auto memory = AmountBehind(text, "memory:"); memory && Contains(text, "GiB"))
-      step.peak_bytes = *memory * 1073741824.0;
-    step.reserved = true;  // its device_memory_monitor prints reserved_bytes.all.peak
+      step.reserved.Say(*memory * 1073741824.0, step.line);
     if (const auto mfu = AmountBehind(text, "mfu:"); mfu && *mfu > 0) step.mfu = *mfu / 100;
     if (const auto tflops = AmountBehind(text, "tflops:"); tflops && *tflops > 0)
       step.flops_per_gpu = *tflops * 1e12;
     const Printer printer = PrinterOf(text);
-    if (printer.rank >= 0 && step.peak_bytes)
-      step.peaks.push_back({printer.rank, true, printer.task, *step.peak_bytes, step.line});
-    Add(printer, TimeIn(text), std::move(step));
+    if (printer.rank >= 0 && step.reserved.bytes)
+      step.reserved.ranks.push_back(
+          {printer.rank, true, printer.task, *step.reserved.bytes, step.line});
+    lines_.Add(printer, TimeIn(text), std::move(step));
   }
 
  private:
-  // Lines of several ranks on one step are one sample. A job that restarts counts from an earlier step again: then this rank's
-  // lines are of its next life.
-  void Add(const Printer& printer, std::optional<int64_t> time, StepSample step) {
-    const auto [at, first] = last_.try_emplace(printer, Last{step.step, newest_});
-    Last& last = at->second;
-    const bool back = !first && step.step < last.step;
-    const bool late = back && IsLate(last.life, time, step.step);
-    if (back && !late) newest_ = std::max(newest_, ++last.life);
-    if (!late) last.step = step.step;
-    if (time) {
-      const auto [known, added] = times_[last.life].try_emplace(step.step, *time);
-      if (!added) known->second = std::min(known->second, *time);
-    }
-    const auto [known, added] = samples_.try_emplace({last.life, step.step}, log_->steps.size());
-    if (added || (printer.rank < 0 && !late))
-      log_->steps.push_back(std::move(step));
-    else
-      Join(std::move(step), &log_->steps[known->second]);
-  }
-
-  // Without srun --label ranks of several nodes have one number, and their lines come as the nodes' pipes are read. Ranks take each
-  // step together, so a line from before a later step of this life was printed is of a rank that is heard late, not of a restart.
-  bool IsLate(int64_t life, std::optional<int64_t> time, int64_t step) {
-    if (!time) return false;
-    const std::map<int64_t, int64_t>& times = times_[life];
-    const auto later = times.upper_bound(step);
-    return later != times.end() && *time < later->second;
-  }
-
-  static void Join(StepSample step, StepSample* all) {
-    if (step.peak_bytes && (!all->peak_bytes || *step.peak_bytes > *all->peak_bytes)) {
-      all->peak_bytes = step.peak_bytes;
-      all->peak_line = step.line;
-    } else if (all->peak_bytes && all->peak_line == 0) {
-      all->peak_line = all->line;
-    }
-    all->peaks.insert(all->peaks.end(), step.peaks.begin(), step.peaks.end());
-    if (*step.tokens_per_s_of_gpu >= *all->tokens_per_s_of_gpu) return;
-    all->tokens_per_s_of_gpu = step.tokens_per_s_of_gpu;
-    all->mfu = step.mfu;
-    all->flops_per_gpu = step.flops_per_gpu;
-    all->line = step.line;
-  }
-
-  struct Last {
-    int64_t step = 0, life = 0;
-  };
   TrainingLog* log_;
-  int64_t newest_ = 0;  // life of any rank
-  std::map<Printer, Last> last_;
-  std::map<std::pair<int64_t, int64_t>, std::size_t> samples_;  // by life and step
-  std::map<int64_t, std::map<int64_t, int64_t>> times_;         // likewise: when first printed, ms
+  RankLines lines_;
 };
 
 }  // namespace

@@ -94,6 +94,11 @@ TrainingLog ReadTrainingLog(const SourcePtr& source) {
             "plan bench compares them");
 }
 
+void PeakMemory::Join(const PeakMemory& other) {
+  if (other.bytes && *other.bytes > bytes.value_or(0)) Say(*other.bytes, other.line);
+  ranks.insert(ranks.end(), other.ranks.begin(), other.ranks.end());
+}
+
 std::optional<double> SecondsOf(const StepSample& step, const StepSize& size) {
   if (step.seconds) return step.seconds;
   if (step.tokens_per_s_of_gpu && size.tokens > 0 && size.gpus > 0)

@@ -27,6 +27,16 @@ struct RankPeak {
   int line = 0;
 };
 
+// What the allocators held in a step: the most of the ranks that say it.
+struct PeakMemory {
+  std::optional<double> bytes;
+  int line = 0;
+  std::vector<RankPeak> ranks;  // empty: nobody says whose they are
+
+  void Say(double peak, int at) { bytes = peak, line = at; }
+  void Join(const PeakMemory& other);
+};
+
 // A line on a step, or on the mean of several; at least one of the figures is there. Where each rank prints a line, one
 // sample is the step of all: the slowest rank's figures, the largest peak.
 struct StepSample {
@@ -42,12 +52,8 @@ struct StepSample {
   std::optional<double> flops_per_gpu;        // FLOP/s, likewise
   std::optional<double>
       peak_share;  // of a prediction: mfu without what masks leave out, which no step has above 1
-  std::optional<double> peak_bytes;  // of the allocator
-  bool reserved = false;             // peak_bytes: with the free blocks that it keeps
+  PeakMemory allocated, reserved;  // handed out; with the free blocks that the allocator keeps
   int line = 0;
-  int peak_line = 0;  // of peak_bytes where another line says them; 0: that of the step
-  std::vector<RankPeak>
-      peaks;  // of the ranks that say theirs; empty: nobody says whose peak_bytes are
 };
 
 // A named part of a step as the program's timers saw it.
@@ -96,7 +102,7 @@ enum class LogFormat {
   kNanoGpt,
   kCsv,
   kTrace,   // of PyTorch's profiler or of this project
-  kRecord,  // --json of plan run, simulate, predict
+  kRecord,  // --json of plan run, simulate, predict, export
   kTorchtitan,
   kTrainer,  // of HuggingFace
   kNanotron,

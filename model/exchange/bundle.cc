@@ -8,14 +8,29 @@
 
 #include "model/base/plain_text.h"
 #include "model/exchange/import_steps.h"
+#include "model/framework/presets.h"
 
 namespace orrery::exchange {
+namespace {
+
+// A prediction of another framework than the files start. Facts in which it differs from its own release are named one by one.
+void CompareFrameworks(Bundle* bundle) {
+  const std::string name = FindFramework(SplitReference(bundle->layout.framework).name).name;
+  const std::string read = FindFramework(ReadBackAs(*bundle)).name;
+  if (name == read) return;
+  bundle->settings.fields.push_back(
+      {"framework", name, Status::kNotExpressed,
+       fmt::format("--from reads these files as {}, whose step may take another time", read)});
+}
+
+}  // namespace
 
 Bundle MakeBundle(const Case& layout, Target target) {
   Bundle bundle;
   bundle.layout = layout;
   bundle.target = target;
   bundle.settings = ToSettings(layout, target);
+  CompareFrameworks(&bundle);
   const std::string& name = layout.model.name;
   switch (target) {
     case kMegatron:
@@ -95,7 +110,9 @@ std::string OneLine(std::string_view text) {
 std::string ReadBackAs(const Bundle& bundle) {
   Values values;
   for (const FieldReport& field : bundle.settings.fields)
-    values[field.field] = {field.value, {}, ""};
+    if (!field.value.empty()) values[field.field] = {field.value, {}, ""};
+  if (constexpr const char* kStage = "deepspeed_config.zero_stage"; !bundle.Get(kStage).empty())
+    values["zero"].key = kStage;
   return FrameworkAlone(bundle.target, values);
 }
 

@@ -178,8 +178,11 @@ std::vector<File> AccelerateFiles(const Bundle& bundle) {
     config["fsdp_config"]["fsdp_state_dict_type"] = "SHARDED_STATE_DICT";
   }
   if (config.contains("parallelism_config")) config["use_parallelism_config"] = true;
-  if (config.contains("deepspeed_config"))
+  if (config.contains("deepspeed_config")) {
     config["deepspeed_config"]["gradient_accumulation_steps"] = bundle.layout.micro_batches();
+    // Each node starts its own ranks. Its default goes from one to the others by pdsh and a hostfile (utils/launch.py).
+    config["deepspeed_config"]["deepspeed_multinode_launcher"] = "standard";
+  }
   config["rdzv_backend"] = "static";
   config["same_network"] = true;
   config["main_training_function"] = "main";

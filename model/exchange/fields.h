@@ -35,6 +35,9 @@ inline bool ReducesAfter(const Case& c) { return Shares(c) && c.strategy.zero <=
 inline bool ShardsGradients(const Case& c) {
   return c.strategy.shards() > 1 && c.strategy.zero >= 2 && c.micro_batches() > 1;
 }
+// Accelerate's files start DeepSpeed: for the optimizer's states alone, which FSDP does not shard by themselves, and where that is
+// what was predicted.
+bool ByDeepSpeed(const Case& c);
 inline bool Scatters(const Case& c) {
   return Tensor(c) && Pipeline(c) && !c.strategy.sequence_parallel;
 }

@@ -190,12 +190,12 @@ std::vector<Field> Overlaps() {
                            {"off", {{"ddp.grad_reduce_in_fp32", "false"}}}})},
         {kDeepSpeed, DeepSpeedGradType()},
         {kAccelerate, Rule([](const Case& c) {
-           const bool shards = c.strategy.zero >= 2;
-           if (c.strategy.fp32_grads != shards)
-             return Default(shards ? "FSDP reduces in the type of mixed_precision"
-                                   : "autocast keeps gradients in fp32");
-           return No(shards ? "FSDP reduces in the type of mixed_precision"
-                            : "autocast keeps gradients in fp32");
+           const int zero = c.strategy.zero;
+           const char* const why = zero == 0 ? "autocast keeps gradients in fp32"
+                                   : ByDeepSpeed(c)
+                                       ? "DeepSpeed adds gradients up in the type of the weights"
+                                       : "FSDP reduces in the type of mixed_precision";
+           return c.strategy.fp32_grads == (zero == 0) ? Default(why) : No(why);
          })},
         {kTitans, Fixed("on", "reduces in float32 only")},
         {kFsdp,

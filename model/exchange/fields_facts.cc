@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "model/exchange/fields.h"
+#include "model/exchange/spellings.h"
 #include "model/framework/presets.h"
 #include "model/plan/lower/names.h"
 
@@ -16,25 +17,27 @@ namespace {
 
 using FactText = std::string (*)(const FrameworkPreset&, const Case&);
 
-// Cells of targets that cannot be told `text` of a release.
-void AsRelease(FactText text, Field* field) {
-  for (const TargetInfo& target : Targets()) {
-    const char* const framework = target.framework;
-    field->cells.emplace_back(target.target, Rule([text, framework](const Case& c) {
-                                const std::string theirs = text(FindFramework(framework), c);
-                                if (theirs == text(FindFramework(c.framework), c))
-                                  return Default("as its release does");
-                                return No(fmt::format("no setting; its release has {}",
-                                                      theirs.empty() ? "none" : theirs));
-                              }));
-  }
+// The framework that stands for the target.
+const FrameworkPreset& TheirRelease(const TargetInfo& target, const Case& c) {
+  return FindFramework(target.target == kAccelerate && ByDeepSpeed(c) ? "huggingface"
+                                                                      : target.framework);
+}
+
+// Of a target that cannot be told `text` of a release.
+WriteRule AsRelease(FactText text, const TargetInfo& target) {
+  return [text, target](const Case& c) {
+    const std::string theirs = text(TheirRelease(target, c), c);
+    if (theirs == text(FindFramework(c.framework), c)) return Default("as its release does");
+    return No(fmt::format("no setting; its release has {}", theirs.empty() ? "none" : theirs));
+  };
 }
 
 Field Fact(const char* name, const char* flag, FactText text,
            std::vector<std::pair<unsigned, Cell>> cells = {}) {
   Field field{name, [text](const Case& c) { return text(FindFramework(c.framework), c); }, flag,
               std::move(cells)};
-  AsRelease(text, &field);
+  for (const TargetInfo& target : Targets())
+    field.cells.emplace_back(target.target, Rule(AsRelease(text, target)));
   return field;
 }
 
@@ -120,6 +123,35 @@ Cell TitanCompiledLoss() {
       });
 }
 
+// Accelerate's replicas run the model under autocast (accelerator.py, prepare_model); FSDP and DeepSpeed cast the weights.
+Cell TrainerAutocast() {
+  return Rule([](const Case& c) {
+    const bool theirs = c.strategy.zero == 0;
+    const char* const why =
+        theirs ? "runs replicas under autocast" : "FSDP and DeepSpeed cast the weights";
+    return FindFramework(c.framework).autocast == theirs ? Default(why) : No(why);
+  });
+}
+
+std::string AutocastText(const FrameworkPreset& preset, const Case& c) {
+  return Half(c) ? OnOff(preset.autocast) : "";
+}
+
+// Its own 16 bits are written; files may have autocast in their place (SayAutocast). apex casts the weights from O2 on.
+Cell DeepSpeedAutocast() {
+  return Rule(AsRelease(AutocastText, InfoOf(kDeepSpeed)),
+              [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+                const Setting* torch = settings.Find("torch_autocast.enabled");
+                (void)settings.Find("torch_autocast.dtype");
+                if (torch != nullptr && !Off(torch->value)) return From(torch, "on");
+                const Setting *apex = settings.Find("amp.enabled"),
+                              *level = settings.Find("amp.opt_level");
+                if (apex == nullptr || Off(apex->value)) return std::nullopt;
+                const bool casts = level != nullptr && level->value >= "O2";
+                return casts ? std::nullopt : std::optional(From(apex, "on"));
+              });
+}
+
 std::vector<Field> Kernels() {
   return {
       Fact("attention_kernel", "fact attention", KernelText,
@@ -142,10 +174,8 @@ std::vector<Field> Kernels() {
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return FindFramework(c.framework).compile ? "" : OnOff(preset.fused_norm);
            }),
-      Fact("autocast", "fact autocast",
-           [](const FrameworkPreset& preset, const Case& c) -> std::string {
-             return Half(c) ? OnOff(preset.autocast) : "";
-           }),
+      Fact("autocast", "fact autocast", AutocastText,
+           {{kAccelerate, TrainerAutocast()}, {kDeepSpeed, DeepSpeedAutocast()}}),
       Fact("padded_vocab", "fact padded_vocab", PaddedText,
            {{kMegatron, MegatronPadding("make-vocab-size-divisible-by")},
             {kBridge, MegatronPadding("model.make_vocab_size_divisible_by")}}),
@@ -234,6 +264,16 @@ Cell TorchBucket(bool named) {
   });
 }
 
+// Without a file of its own DeepSpeed's buckets are of 500 million elements (runtime/zero/config.py).
+Cell AccelerateBucket() {
+  return Rule([plain = TorchBucket(false).write](const Case& c) {
+    constexpr int64_t kOwn = 500'000'000;
+    if (!ByDeepSpeed(c)) return plain(c);
+    const char* const why = "DeepSpeed's 500 million elements";
+    return BucketElements(c) == kOwn ? Default(why) : No(why);
+  });
+}
+
 Field Buckets() {
   return {"bucket",
           BucketText,
@@ -241,6 +281,7 @@ Field Buckets() {
           {{kMegatron, MegatronBucket("ddp-bucket-size")},
            {kBridge, MegatronBucket("ddp.bucket_size")},
            {kDeepSpeed, DeepSpeedBucket()},
+           {kAccelerate, AccelerateBucket()},
            {kDdp, TorchBucket(true)},
            {kAnyTarget, TorchBucket(false)}}};
 }

@@ -128,8 +128,9 @@ class Importer {
       out_.no_layout = PassesOfPipeline(index, known);
     if (target == kMegatron) CheckMegatron(index, values, given_);
     const bool megatron = target == kMegatron || target == kBridge;
-    for (std::string note :
-         {UnitsNote(index, values), megatron ? MomentumNote(index, values) : ""}) {
+    for (std::string note : {UnitsNote(index, values), megatron ? MomentumNote(index, values) : "",
+                             megatron ? StatesNote(target == kBridge, index, values, given_) : "",
+                             target == kDeepSpeed ? ReductionNote(index, values) : ""}) {
       if (!note.empty()) out_.notes.push_back(std::move(note));
     }
     const bool titan = target == kTitan || target == kTitanToml;

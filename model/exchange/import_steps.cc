@@ -55,8 +55,9 @@ std::string FrameworkAlone(Target target, const Values& values) {
     case kAccelerate:
       // Models of HuggingFace, as the aliases of these frameworks have it; of whole replicas there is no profile.
       if (zero == values.end()) return "huggingface@fsdp";
-      if (zero->second.key.starts_with("deepspeed") || zero->second.text.empty())
-        return "huggingface";  // without a stage where its own file has that
+      if (zero->second.key.starts_with("deepspeed") || zero->second.text.empty() ||
+          zero->second.text == "1")  // which FSDP has not
+        return "huggingface";        // without a stage where its own file has that
       return ranks > 1 ? "orrery" : zero->second.text == "0" ? "ddp" : "huggingface@fsdp";
     case kDdp:
       return zero != values.end() && zero->second.text != "0" ? "deepspeed" : "ddp";
@@ -75,8 +76,10 @@ std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets
   if (targets.size() > 1) return targets.contains(kMegatron) ? "megatron-deepspeed" : "huggingface";
   if (target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage")))
     return "megatron-deepspeed";
-  return target == kMegatron && index.Has("deterministic-mode") ? "megatron@deterministic"
-                                                                : FrameworkAlone(target, values);
+  if (target != kMegatron || !index.Has("deterministic-mode"))
+    return FrameworkAlone(target, values);
+  (void)index.Find("no-gradient-accumulation-fusion");  // that framework is without it
+  return "megatron@deterministic";
 }
 
 std::optional<Diagnostic> NoMicroBatch(const std::map<Target, Settings>& targets,

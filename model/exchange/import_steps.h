@@ -53,6 +53,12 @@ std::string PrecisionNote(const std::map<Target, Settings>& targets, const Value
                           const Values& given);
 // Of SGD, whose momentum in Megatron plans do not know; "": nothing to say.
 std::string MomentumNote(const SettingIndex& index, const Values& values);
+// Of DeepSpeed's gradients that are reduced in another type than they are kept in; "": nothing to say.
+std::string ReductionNote(const SettingIndex& index, const Values& values);
+// Of Megatron's precision-aware optimizer, which keeps less next to bf16 weights, or other types; "": nothing to say. Throws
+// InputError: what its OptimizerConfig asserts of it does not hold.
+std::string StatesNote(bool bridge, const SettingIndex& index, const Values& values,
+                       const Values& given);
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
 std::string UnitsNote(const SettingIndex& index, const Values& values);
 // 1 and 1.0 are one value.

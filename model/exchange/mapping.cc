@@ -162,6 +162,10 @@ Written WriteCell(const Cell& cell, const Case& c, const std::string& value) {
       if (value == cell.neutral) return {Status::kFixed, {}, "default"};
       return {Status::kWritten, {{cell.key, value, {}, ""}}, ""};
     case Cell::Kind::kChoices:
+      if (cell.write) {
+        Written written = cell.write(c);
+        if (written.status != Status::kOwn) return written;
+      }
       return WriteChoice(cell, value);
     case Cell::Kind::kFollows:
       return {Status::kFollows, {}, cell.why};

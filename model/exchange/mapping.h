@@ -59,8 +59,8 @@ struct Cell {
   std::string neutral;  // kKey: a value that is not written; absent means it; "": there is none
   std::vector<Choice> choices;
   std::string why;  // kFollows: from what; kChoices: why other values cannot be expressed
-  WriteRule write;
-  ReadRule read;  // null: what is written is read by other rows
+  WriteRule write;  // kRule; kChoices: goes before them, unless it says kOwn
+  ReadRule read;    // null: what is written is read by other rows
 };
 
 Cell Key(std::string key, std::string neutral = "");

@@ -30,6 +30,7 @@ constexpr RegistryRow kRegistry[] = {
 constexpr const char* kBuckets = "relative-attention-num-buckets";
 constexpr int64_t kDefaultBuckets = 32;  // Megatron's
 
+constexpr const char* kSeveralShapes = "layers of several shapes are not modelled";
 constexpr const char* kExperts = "mixtures of experts are not modelled";
 // Arguments that change what is computed and that a plan does not know.
 constexpr std::pair<const char*, const char*> kRefused[] = {
@@ -40,15 +41,17 @@ constexpr std::pair<const char*, const char*> kRefused[] = {
     {"mtp-num-layers", "multi-token prediction is not modelled"},
     {"experimental-attention-variant", "this kind of attention is not modelled"},
     {"attention-output-gate", "gates on attention's output are not modelled"},
+    {"heterogeneous-layers-config-path", kSeveralShapes},
+    {"heterogeneous-layers-config-encoded-json", kSeveralShapes},
 };
 
 bool Same(const ModelSpec& a, const ModelSpec& b) {
   return a.family == b.family && a.layers == b.layers && a.hidden == b.hidden && a.ffn == b.ffn &&
          a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
-         a.norm == b.norm && a.activation == b.activation && a.positions == b.positions &&
-         a.tied_embeddings == b.tied_embeddings && a.linear_bias == b.linear_bias &&
-         a.qkv_bias == b.qkv_bias && a.qk_norm == b.qk_norm && a.vocab == b.vocab &&
-         a.windows == b.windows;
+         a.norm == b.norm && a.activation == b.activation && a.gated == b.gated &&
+         a.positions == b.positions && a.tied_embeddings == b.tied_embeddings &&
+         a.linear_bias == b.linear_bias && a.qkv_bias == b.qkv_bias && a.qk_norm == b.qk_norm &&
+         a.vocab == b.vocab && a.windows == b.windows;
 }
 
 // The first of its names that has these dimensions.
@@ -214,6 +217,8 @@ void ReadBlock(const SettingIndex& settings, ModelSpec* spec) {
     spec->gated = true;
   } else if (settings.Has("squared-relu")) {
     spec->activation = Activation::kRelu2;
+  } else {
+    spec->gated = settings.Has("quick-geglu");
   }
   spec->linear_bias = !settings.Has("disable-bias-linear");
   spec->qkv_bias = spec->linear_bias || settings.Has("add-qkv-bias");

@@ -106,6 +106,7 @@ Cell DeepSpeedGradType();
 Cell DeepSpeedReplicas();
 Cell DeepSpeedOverlap();
 Cell AccelerateOverlap();
+Cell AccelerateZero(Cell choices);  // `choices`: of FSDP and replicas, and what files may say
 Cell AccelerateShards();
 Cell AccelerateReplicas();
 Cell MegatronAttention(const char* key);

@@ -2,10 +2,30 @@
 // DeepSpeed's rules of the mapping.
 #include <fmt/format.h>
 
+#include "model/exchange/fields.h"
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
+#include "model/framework/presets.h"
 
 namespace orrery::exchange {
+
+bool ByDeepSpeed(const Case& c) {
+  const Strategy& s = c.strategy;
+  if (s.zero < 2 || !Shares(c)) return s.zero == 1;
+  const std::string name = FindFramework(SplitReference(c.framework).name).name;
+  const bool predicted =
+      name == "huggingface" || name.substr(0, name.find('@')) == InfoOf(kDeepSpeed).framework;
+  return predicted && s.tp == 1 && s.cp == 1 && s.dp_outer == 1;
+}
+
+Cell AccelerateZero(Cell choices) {
+  choices.write = [](const Case& c) {
+    if (!ByDeepSpeed(c)) return Written{Status::kOwn, {}, ""};
+    return Say({Set("deepspeed_config.zero_stage", int64_t{c.strategy.zero}),
+                Set("distributed_type", "DEEPSPEED")});
+  };
+  return choices;
+}
 
 Cell DeepSpeedGradType() {
   return Rule(
@@ -49,9 +69,11 @@ Cell DeepSpeedOverlap() {
 Cell AccelerateOverlap() {
   return Rule(
       [](const Case& c) {
-        if (c.strategy.overlap_grad_reduce == (c.strategy.zero != 1)) return Default("default");
-        return No(c.strategy.zero == 1 ? "leaves DeepSpeed's overlap_comm at its default, off"
-                                       : "reduces on a stream of its own");
+        const bool deepspeed = ByDeepSpeed(c), theirs = !deepspeed || c.strategy.zero == 3;
+        if (c.strategy.overlap_grad_reduce == theirs) return Default("default");
+        return No(!deepspeed ? "reduces on a stream of its own"
+                             : fmt::format("leaves DeepSpeed's overlap_comm at its default, {}",
+                                           OnOff(theirs)));
       },
       [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
         if (settings.Peek("deepspeed_config.zero_stage").empty()) return std::nullopt;

@@ -160,12 +160,13 @@ Cell AccelerateOffload() {
         if (offload.activations) return No("keeps activations on the GPU");
         if (offload.optimizer < 1) return No("offloads all states, or none");
         if (c.strategy.zero == 0) return No("replicas keep everything on the GPU");
-        if (c.strategy.zero >= 2) {
+        if (!ByDeepSpeed(c)) {
           if (!offload.weights) return No("moves weights, gradients and states together");
           return Say({Set(kFsdp, "true")});
         }
-        if (offload.weights) return No("offloads weights with ZeRO 3 alone");
-        return Say({Set(kStates, "cpu")});
+        if (!offload.weights) return Say({Set(kStates, "cpu")});
+        if (c.strategy.zero < 3) return No("offloads weights with ZeRO 3 alone");
+        return Say({Set(kStates, "cpu"), Set(kWeights, "cpu")});
       },
       [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
         Offload offload{.optimizer = 1};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/exchange/fields.h"
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
 #include "model/framework/presets.h"
@@ -379,7 +380,7 @@ Cell AccumulationOf(const char* micro, const char* accumulation) {
 Cell AccelerateRecompute() {
   return Rule(
       [](const Case& c) {
-        const bool fsdp = c.strategy.zero >= 2;
+        const bool fsdp = c.strategy.zero >= 2 && !ByDeepSpeed(c);
         const char* key =
             fsdp ? "fsdp_config.fsdp_activation_checkpointing" : "args.gradient_checkpointing";
         if (c.strategy.recompute != Recompute::kFull && c.strategy.recompute != Recompute::kNone)
@@ -413,7 +414,7 @@ Cell AccelerateRecompute() {
 Cell AccelerateUnread() {
   return Rule(
       [](const Case& c) {
-        const bool fsdp = c.strategy.zero >= 2;
+        const bool fsdp = c.strategy.zero >= 2 && !ByDeepSpeed(c);
         const char* const why = fsdp ? "a checkpoint of FSDP ends where it may"
                                      : "a checkpoint of the Trainer repeats the whole forward pass";
         return c.strategy.recompute_unread == fsdp ? No(why) : Default(why);

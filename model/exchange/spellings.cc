@@ -34,6 +34,13 @@ constexpr Alias kAliases[] = {
     {kMegatron, "use-custom-fsdp", "use-megatron-fsdp", ""},
     {kDeepSpeed, "bfloat16.enabled", "bf16.enabled", ""},
     {kDeepSpeed, "zero_optimization.zero_hpz_partition_size", "zero_hpz", ""},
+    // Before offload had sections of its own (runtime/zero/config.py).
+    {kDeepSpeed, "zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device",
+     "cpu"},
+    {kDeepSpeed, "zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device",
+     "cpu"},
+    {kDeepSpeed, "zero_optimization.cpu_offload_params", "zero_optimization.offload_param.device",
+     "cpu"},
     // torchtitan before 2025.
     {kTitanToml, "training.batch_size", "training.local_batch_size", ""},
     {kTitanToml, "training.tensor_parallel_degree", "parallelism.tensor_parallel_degree", ""},
@@ -88,6 +95,19 @@ void RespellMegatron(Settings* settings) {
     settings->push_back({"cp-comm-type", "a2a", ulysses->where, "", ulysses->flag});
 }
 
+// Products in 16 bits over weights in fp32: PyTorch's autocast (torch_autocast) and apex's (amp).
+void SayAutocast(Settings* settings) {
+  for (const std::string by : {"torch_autocast", "amp"}) {
+    const auto on = FindKey(settings, by + ".enabled");
+    if (on == settings->end() || Off(on->value) || !on->unresolved.empty()) continue;
+    const auto type = FindKey(settings, by + ".dtype");
+    const bool fp16 = by == "amp" || (type != settings->end() && type->value.ends_with("float16") &&
+                                      !type->value.ends_with("bfloat16"));
+    const Setting half{fp16 ? "fp16.enabled" : "bf16.enabled", "true", on->where, "", on->flag};
+    settings->push_back(half);
+  }
+}
+
 // What is off is as if it were not there.
 void RespellDeepSpeed(Settings* settings) {
   // The old form (runtime/zero/config.py: read_zero_config_deprecated).
@@ -112,6 +132,7 @@ void RespellDeepSpeed(Settings* settings) {
             Off(setting.value)) ||
            (setting.key == "zero_hpz" && setting.value == "1");
   });
+  SayAutocast(settings);
 }
 
 bool SaysPrecision(const Settings& settings) {

@@ -14,7 +14,7 @@ constexpr TargetInfo kTargets[] = {
      "nvcr.io/nvidia/nemo:25.09"},
     {"deepspeed", kDeepSpeed, "DeepSpeed 0.19.6", "deepspeed", "nvcr.io/nvidia/pytorch:25.06-py3"},
     {"accelerate", kAccelerate, "Accelerate 1.15 with the TrainingArguments of Transformers",
-     "fsdp", "nvcr.io/nvidia/pytorch:25.06-py3"},
+     "huggingface@fsdp", "nvcr.io/nvidia/pytorch:25.06-py3"},
     {"torchtitan", kTitan, "torchtitan since 23 Feb 2026 (commit b5bcd76c, 21 Aug 2026)",
      "torchtitan", "nvcr.io/nvidia/pytorch:25.06-py3"},
     {"torchtitan-toml", kTitanToml, "torchtitan v0.2.2, the last release with TOML files",

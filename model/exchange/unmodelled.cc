@@ -11,11 +11,12 @@ namespace orrery::exchange {
 namespace {
 
 struct Unmodelled {
-  Target target;
+  unsigned targets;
   const char* part;  // the key begins so
   const char* what;
   double but = -1;        // with this number it is as plans have it
   const char* same = "";  // with this word, likewise
+  bool off = false;       // it is the setting that is off which changes the job
 };
 constexpr Unmodelled kUnmodelled[] = {
     {kMegatron, "fp4-param", "weights held in 4 bits"},
@@ -27,29 +28,60 @@ constexpr Unmodelled kUnmodelled[] = {
     {kMegatron, "cuda-graph-impl", "CUDA graphs"},
     {kMegatron, "enable-cuda-graph", "CUDA graphs"},
     {kMegatron, "external-cuda-graph", "CUDA graphs"},
-    {kMegatron, "use-precision-aware-optimizer", "states of the optimizer in other types"},
     {kMegatron, "fine-grained-activation-offloading", "offloading of activations by modules"},
     {kMegatron, "fp32-residual-connection", "residuals in fp32"},
     {kMegatron, "rampup-batch-size", "a batch that grows"},
+    {kMegatron, "spec", "layers of a specification of its own"},
+    {kMegatron, "transformer-impl", "layers without TransformerEngine", -1, "transformer_engine"},
+    {kMegatron, "fp8-dot-product-attention", "attention in 8 bits"},
+    {kMegatron, "fp8-multi-head-attention", "attention in 8 bits"},
+    {kMegatron, "no-rope-fusion", "element-wise chains in several kernels"},
+    {kMegatron, "no-bias-", "element-wise chains in several kernels"},
+    {kMegatron, "no-gradient-accumulation-fusion", "gradients of weights that are added up apart"},
+    {kMegatron, "reset-attention-mask", "attention within documents alone"},
+    {kMegatron, "ddp-num-buckets", "another size of buckets"},
+    {kMegatron, "offload-optimizer-states", "states that leave the GPU between steps"},
+    {kMegatron, "distribute-saved-activations",
+     "kept activations that tensor-parallel ranks share out"},
+    {kMegatron, "overlap-param-gather-with-optimizer-step", "gathers next to the update"},
+    {kMegatron, "cross-entropy-loss-fusion", "a fused loss"},
+    {kMegatron, "use-sharp", "reductions in the network's switches"},
     {kDeepSpeed, "zero_optimization.offload_param",
      "weights on NVMe, or on the CPU without all of the optimizer's states"},
     {kDeepSpeed, "zero_optimization.offload_optimizer",
      "states on NVMe, or other choices of offload"},
     {kDeepSpeed, "zero_optimization.zero_quantized", "quantised collectives"},
     {kDeepSpeed, "zero_hpz", "a second shard of the weights in each node"},
+    {kDeepSpeed, "zero_optimization.reduce_scatter", "gradients reduced whole, by all-reduces", -1,
+     "", true},
+    {kDeepSpeed, "zero_optimization.zenflow", "updates on the CPU that later steps overlap"},
+    {kDeepSpeed, "zero_optimization.mics_hierarchical_params_gather", "gathers in two levels"},
+    {kDeepSpeed, "bf16.bf16_", "weights or states of the optimizer in bf16"},
+    {kDeepSpeed, "fp16.fp16_master_weights", "weights of the optimizer in fp16"},
+    {kDeepSpeed, "activation_checkpointing.cpu_checkpointing", "kept activations on the host"},
+    {kDeepSpeed, "elasticity.enabled", "a batch that follows the number of GPUs"},
+    {kDeepSpeed, "curriculum_learning.enabled", "sequences that grow"},
+    {kDeepSpeed, "data_efficiency.enabled", "sampling and dropping of data"},
+    {kDeepSpeed, "progressive_layer_drop.enabled", "layers that are dropped"},
+    {kDeepSpeed, "quantize_training.enabled", "quantised training"},
+    {kDeepSpeed, "compile.", "compiled kernels"},
     {kDeepSpeed, "sparse_attention", "sparse attention"},
     {kDeepSpeed, "compression_training", "compression"},
     {kAccelerate, "deepspeed_config.offload", "offloading"},
     {kDeepSpeed, "zero_optimization.reduce_bucket_size", "another size of buckets", 5e8},
     {kMegatron, "ddp-bucket-size", "another size of buckets"},
     {kBridge, "ddp.bucket_size", "another size of buckets"},
-    {kTitan, "compile.", "compiled kernels"},
-    {kTitanToml, "compile.", "compiled kernels"},
+    {kTitans, "compile.", "compiled kernels"},
+    {kTitans, "parallelism.pipeline_parallel_schedule_csv", "a schedule of its own"},
+    {kTitans, "parallelism.disable_loss_parallel", "logits that ranks gather for the loss"},
+    {kTitans, "parallelism.enable_compiled_autograd", "compiled backward passes"},
+    {kTitans, "activation_checkpoint.early_stop", "recomputation that ends where it may"},
+    {kTitans, "optimizer.early_step_in_backward", "updates in the backward pass"},
+    {kTitans, "optimizer.implementation", "updates tensor by tensor", -1, "fused"},
+    {kTitans, "fault_tolerance.enable", "replicas that come and go"},
     {kTitanToml, "model.converters", "a conversion of the model", -1, "[]"},
-    {kTitan, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
-    {kTitanToml, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
-    {kTitan, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
-    {kTitanToml, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
+    {kTitans, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
+    {kTitans, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
     {kTitanToml, "quantize.linear.float8.recipe_name", "fp8 with scales by rows"},
 };
 
@@ -127,8 +159,9 @@ const char* NotModelled(Target target, const Setting& setting) {
   double number = 0;
   const bool known = ParseNumber(setting.value, &number) == NumberFault::kNone;
   const auto row = std::ranges::find_if(kUnmodelled, [&](const Unmodelled& what) {
-    return what.target == target && setting.key.starts_with(what.part) && !Off(setting.value) &&
-           !(known && number == what.but) && (what.same[0] == '\0' || setting.value != what.same);
+    return (what.targets & target) != 0 && setting.key.starts_with(what.part) &&
+           Off(setting.value) == what.off && !(known && number == what.but) &&
+           (what.same[0] == '\0' || setting.value != what.same);
   });
   return row == std::end(kUnmodelled) ? nullptr : row->what;
 }

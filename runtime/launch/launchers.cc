@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "model/base/diagnostics.h"
 #include "model/base/plain_text.h"
 
 namespace orrery::launch {
@@ -28,7 +29,7 @@ constexpr LauncherRow kRows[] = {
      .node_name = "SLURMD_NODENAME"},
     // Whatever sets these four: PBS with pbsdsh, ssh, a script of one's own.
     {.name = "torchrun", .meets = Meets::kTcp, .index = "RANK", .size = "WORLD_SIZE",
-     .local_index = "LOCAL_RANK", .local_size = "LOCAL_WORLD_SIZE", .address = "MASTER_ADDR", .port = "MASTER_PORT",
+     .local_index = "LOCAL_RANK", .local_size = "LOCAL_WORLD_SIZE", .address = "MASTER_ADDR",
      .job = "TORCHELASTIC_RUN_ID", .node_index = "GROUP_RANK", .nodes = "GROUP_WORLD_SIZE"},
     // Only within a step: the batch script itself has SLURM_PROCID too.
     {.name = "srun", .meets = Meets::kTcp, .index = "SLURM_PROCID", .size = "SLURM_STEP_NUM_TASKS",
@@ -39,11 +40,11 @@ constexpr LauncherRow kRows[] = {
      .size = "AWS_BATCH_JOB_NUM_NODES", .first = "AWS_BATCH_JOB_MAIN_NODE_INDEX",
      .address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", .job = "AWS_BATCH_JOB_ID"},
     {.name = "Kubernetes", .meets = Meets::kTcpSecret, .index = "JOB_COMPLETION_INDEX", .size = "WORLD_SIZE",
-     .address = "MASTER_ADDR", .port = "MASTER_PORT"},
+     .address = "MASTER_ADDR"},
     // The names of exported jobs. No rank is started by them alone.
-    {.name = "Kubernetes", .meets = Meets::kNode, .address = "MASTER_ADDR", .port = "MASTER_PORT",
+    {.name = "Kubernetes", .meets = Meets::kNode, .address = "MASTER_ADDR",
      .node_index = "JOB_COMPLETION_INDEX", .nodes = "NNODES"},
-    {.name = "a script", .meets = Meets::kNode, .address = "MASTER_ADDR", .port = "MASTER_PORT",
+    {.name = "a script", .meets = Meets::kNode, .address = "MASTER_ADDR",
      .node_index = "NODE_RANK", .nodes = "NNODES", .slots = "GPUS_PER_NODE"},
     // pbsdsh numbers the machines of a job; the list may be on the first one alone.
     {.name = "PBS", .meets = Meets::kNode, .job = "PBS_JOBID", .node_index = "PBS_NODENUM", .nodes = "NNODES",
@@ -82,6 +83,18 @@ std::string UnreadPlace() {
     }
   }
   return "";
+}
+
+std::optional<int> PortIn(const char* name) {
+  constexpr int64_t kHighest = 65535;
+  const std::string text = Variable(name);
+  if (text.empty()) return std::nullopt;
+  const int64_t port = NumberOf(name);
+  if (port < 1 || port > kHighest)
+    throw InputError(
+        fmt::format("{}={} in the environment is not a number from 1 to {}", name, text, kHighest));
+  if (Variable("TORCHELASTIC_USE_AGENT_STORE") != "True") return static_cast<int>(port);
+  return static_cast<int>(port == kHighest ? port - 1 : port + 1);
 }
 
 int PortOfJob(const std::string& job) {

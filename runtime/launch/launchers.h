@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,11 +25,11 @@ struct LauncherRow {
   const char* size;                   // how many
   const char* local_index = nullptr;  // on this machine
   const char* local_size = nullptr;
-  const char* first = nullptr;    // the index that is rank 0, where it need not be 0
-  const char* address = nullptr;  // of rank 0; not set there by all
-  const char* port = nullptr;
-  const char* hosts = nullptr;  // names, as "node[0-3,7]": the first is rank 0's
-  const char* job = nullptr;    // names the job: its port is made of this where there is no other
+  const char* first = nullptr;       // the index that is rank 0, where it need not be 0
+  const char* address = nullptr;     // of rank 0; not set there by all
+  const char* port = "MASTER_PORT";  // likewise
+  const char* hosts = nullptr;       // names, as "node[0-3,7]": the first is rank 0's
+  const char* job = nullptr;  // names the job: its port is made of this where there is no other
   // Of machines, where a process per machine is not the rule:
   const char* node_index = nullptr;  // this machine, from 0
   const char* nodes = nullptr;       // how many
@@ -49,6 +50,9 @@ int64_t NumberOf(const char* name);
 // Of a variable that says where this process stands, and holds no number: "NODE_RANK is 'abc'"; "": there is none.
 std::string UnreadPlace();
 
+// The port that a variable names, the next one where torchrun's agent keeps that for itself; nullopt: it is not set. Throws
+// InputError: no number of a port.
+std::optional<int> PortIn(const char* name);
 // Of a job whose launcher names no port: the same on all its nodes, 20000 to 39999.
 int PortOfJob(const std::string& job);
 

@@ -23,6 +23,8 @@
 namespace orrery::launch {
 namespace {
 
+constexpr std::string_view kError = ": error: ";
+
 // Only small words go through: what mpirun's own banners are made of is dropped.
 class ErrorLines {
  public:
@@ -45,8 +47,9 @@ class ErrorLines {
     const bool of_message = line.starts_with("  ") && !in_banner_;
     const bool error =
         !in_banner_ && !line.starts_with("[") &&
-        line.find(": error: ") != std::string::npos;  // "plan run", a file, the command line
+        line.find(kError) != std::string::npos;  // "plan run", a file, the command line
     if (line.starts_with("plan") || error || of_message) {
+      if (error && !own_) WriteCause(line.substr(line.find(kError) + kError.size()));
       own_ = own_ || error;
       stopped_ = stopped_ || line.find(": stopped by ") != std::string::npos;
       Print(Named(line));
@@ -81,14 +84,17 @@ class ErrorLines {
  private:
   void Explain(int code, int signal) const {
     if (signal != 0)
-      return Print(
-          fmt::format("{}: error: mpirun was ended by signal {} ({}), and its ranks with it",
-                      speaker_, signal, strsignal(signal)));
-    if (!killed_.empty()) return Print(speaker_ + ": error: " + killed_);
+      return Fail(fmt::format("mpirun was ended by signal {} ({}), and its ranks with it", signal,
+                              strsignal(signal)));
+    if (!killed_.empty()) return Fail(killed_);
     for (const std::string& line : rest_) Print(line);
     if (rest_.empty())
-      Print(fmt::format("{}: error: mpirun ended with exit code {}, and its ranks with it",
-                        speaker_, code));
+      return Fail(fmt::format("mpirun ended with exit code {}, and its ranks with it", code));
+    WriteCause(rest_.front());
+  }
+  void Fail(const std::string& why) const {
+    WriteCause(why);
+    Print(fmt::format("{}{}{}", speaker_, kError, why));
   }
   // Ranks were told by SIGUSR1 whatever came here; where nothing did, somebody sent it to a rank.
   static std::string Named(std::string line) {
@@ -204,6 +210,14 @@ void WriteEndNote(const std::string& text) {
   const char* const path = std::getenv(kEndNote);
   // Where it is, and nowhere else: rank 0 may be on another machine.
   const int file = path == nullptr ? -1 : open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return;
+  if (write(file, text.data(), text.size()) < 0) (void)ftruncate(file, 0);
+  close(file);
+}
+
+void WriteCause(const std::string& text) {
+  const char* const path = std::getenv(kCauseFile);
+  const int file = path == nullptr ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0) return;
   if (write(file, text.data(), text.size()) < 0) (void)ftruncate(file, 0);
   close(file);

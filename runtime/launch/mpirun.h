@@ -18,6 +18,9 @@ inline constexpr const char* kOwnMpirun = "ORRERY_OWN_MPIRUN";
 // none of that and ends with 1.
 inline constexpr const char* kEndNote = "ORRERY_END_NOTE";
 void WriteEndNote(const std::string& text);  // where the variable is set
+// Names a file for whoever knows why ranks have failed: "rank 3 on n1: ended by signal 9 (Killed)". The first that says so counts.
+inline constexpr const char* kCauseFile = "ORRERY_CAUSE_FILE";
+void WriteCause(const std::string& text);  // where the variable is set
 // Set for the run of a supervisor, which passes requests on.
 inline constexpr const char* kSupervised = "ORRERY_SUPERVISED";
 // How such a rank names a request: which signal it was, RunMpirun knows and says.

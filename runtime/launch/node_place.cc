@@ -20,7 +20,6 @@
 namespace orrery::launch {
 namespace {
 
-constexpr int64_t kLastPort = 65535;
 constexpr int kUsualPort = 29500;  // torchrun's
 
 // A process per machine counts as its machine.
@@ -48,10 +47,7 @@ void ReadNames(const std::string& path, NodePlace* place) {
 }
 
 int PortOf(const LauncherRow& row) {
-  const int64_t port = NumberOf(row.port);
-  const bool agent_has_it = Variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  if (port > 0 && port <= kLastPort)
-    return static_cast<int>(!agent_has_it ? port : port == kLastPort ? port - 1 : port + 1);
+  if (const auto port = PortIn(row.port)) return *port;
   const std::string job = Variable(row.job);
   return job.empty() ? kUsualPort : launch::PortOfJob(job.substr(0, job.find('#')));
 }
@@ -111,7 +107,7 @@ NodePlace NodeOfHosts(const std::vector<HostSlots>& hosts) {
   NodePlace place;
   place.launched_by = "a hostfile";
   place.name = comm::OwnHost();
-  place.port = kUsualPort;
+  place.port = PortIn("MASTER_PORT").value_or(kUsualPort);
   for (const HostSlots& host : hosts) {
     place.hosts.push_back(host.host);
     place.slots_by_host.push_back(host.slots);

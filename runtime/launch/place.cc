@@ -57,13 +57,11 @@ int64_t Checked(const char* name, int64_t least, int64_t most, int64_t absent,
   return least;
 }
 
-// torchrun's agent has the port for itself where it says so.
 int64_t MasterPort(Diagnostics* diagnostics) {
   if (!Variable("ORRERY_MASTER_PORT").empty())
     return Checked("ORRERY_MASTER_PORT", 1, kHighestPort, -1, diagnostics);
   const int64_t port = Checked("MASTER_PORT", 1, kHighestPort, -1, diagnostics);
-  if (Variable("TORCHELASTIC_USE_AGENT_STORE") != "True") return port;
-  return port == kHighestPort ? port - 1 : port + 1;
+  return diagnostics->ok() ? PortIn("MASTER_PORT").value_or(port) : port;
 }
 
 constexpr const char* kMakeSecret =
@@ -139,10 +137,9 @@ Place FindOthers() {
   if (hosts > 0) place.on_host = std::max<int64_t>(1, place.size / hosts);
   // Nodes of one job of AWS Batch are JOB#0, JOB#1, ...
   const std::string job = Variable(row->job);
-  const int64_t port = NumberOf(row->port);
-  place.port = port > 0 && port <= kHighestPort
-                   ? static_cast<int>(port)
-                   : PortOfJob(job.substr(0, job.find('#')) + "." + Variable("SLURM_STEP_ID"));
+  const auto port = PortIn(row->port);
+  place.port =
+      port ? *port : PortOfJob(job.substr(0, job.find('#')) + "." + Variable("SLURM_STEP_ID"));
   if (NumberOf(row->index) >= place.size) {
     throw InputError(fmt::format("{}={} in the environment is not below {}={}", row->index,
                                  Variable(row->index), row->size, place.size));

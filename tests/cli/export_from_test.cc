@@ -52,6 +52,54 @@ TEST_F(ExportFrom, TheReleaseThatHasThemIsTakenWhereNoneIsNamed) {
   EXPECT_EQ(Export({"--to", "megatron", "--zero", "1"}).out.find("@sharded"), std::string::npos);
 }
 
+// Accelerate's files start models of HuggingFace, by FSDP, by DeepSpeed or whole: what starts is predicted.
+TEST(ExportTo, AccelerateIsPredictedAsWhatItsFilesStart) {
+  const auto predicted = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {
+        "export",     "--to",     "accelerate",    "--model", "gpt2-medium",    "--nodes", "1",
+        "--topology", "dgx-h100", "--micro-batch", "4",       "--global-batch", "128"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome made = RunPlan(words);
+    EXPECT_EQ(made.code, 0) << made.err;
+    const std::size_t begin = made.out.find("# Predicted for ") + 16;
+    return made.out.substr(begin, made.out.find(':', begin) - begin);
+  };
+  EXPECT_EQ(predicted({}), "huggingface@fsdp");
+  EXPECT_EQ(predicted({"--zero", "3"}), "huggingface@fsdp");
+  EXPECT_EQ(predicted({"--zero", "1"}), "huggingface");
+  EXPECT_EQ(predicted({"--zero", "0"}), "ddp");
+  EXPECT_EQ(predicted({"--zero", "3", "--framework", "fsdp"}), "fsdp");
+}
+
+// What no plan can have was refused without a place.
+TEST(RefusedFrom, LayoutsAreRefusedAtTheLineThatAsksForThem) {
+  const std::string script = ScratchFolder() + "/shared.sh";
+  WriteText(
+      script,
+      "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 12 \\\n"
+      "  --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --vocab-size 50257 \\\n"
+      "  --max-position-embeddings 1024 --micro-batch-size 2 --global-batch-size 64 --bf16 \\\n"
+      "  --context-parallel-size 4 --hierarchical-context-parallel-sizes 2 2 \\\n"
+      "  --cp-comm-type a2a+p2p \\\n"
+      "  --attention-dropout 0.1 --hidden-dropout 0.1\n");
+  const auto plan = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--from", script, "--topology", "dgx-h100"});
+    return RunPlan(words);
+  };
+  for (const char* command : {"predict", "show", "simulate"}) {
+    const Outcome refused = plan({command});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr(script + ":5:"), HasSubstr("attention dropout"),
+                                   HasSubstr("--dropout 0.1 stands in " + script + ":6")));
+  }
+  EXPECT_THAT(plan({"export", "--to", "megatron"}).err,
+              AllOf(HasSubstr(script + ":5:"), HasSubstr("is possible: attention dropout")));
+  // Of a flag: where it stands, and the line of the file that disagrees.
+  const Outcome flag = plan({"predict", "--cp-method", "ring", "--dp", "8"});
+  EXPECT_THAT(flag.err, AllOf(HasSubstr("command line:1:"), HasSubstr("but the cluster has 16"),
+                              HasSubstr("hint: " + script + ":1 says 2 nodes; --nodes 4")));
+}
+
 // What the files say would answer with their digest: the same plan, whatever the framework does by itself.
 TEST(ExportAgain, TheCommandInTheFilesPredictsTheirPlan) {
   for (const char* sequence : {"on", "off"}) {

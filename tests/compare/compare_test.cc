@@ -15,6 +15,7 @@
 namespace orrery::compare {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -207,12 +208,24 @@ TEST(Compare, TheStepAndTokensPerSecondAreThoseOfTheRun) {
   EXPECT_NEAR(disturbed["measured_tokens_per_s"].get<double>(), 1000 / 2.2, 1e-9);
 }
 
+// plan watch took it; it is a prediction like that of plan predict.
+TEST(Compare, TheRecordOfAnExportIsAPrediction) {
+  const std::string record =
+      R"({"schema": "orrery.export/1", "target": "megatron", "digest": "d", "prediction": {
+"step_time_s": 2.0, "step_time_interval_s": [1.8, 2.4], "global_batch": 8}, "files": []})";
+  const Comparison c = Beside(
+      record, " iteration 1/ 9 | elapsed time per iteration (ms): 2300 | global batch size: 8 |\n");
+  EXPECT_EQ(c.predicted_step, 2.0);
+  EXPECT_TRUE(c.InInterval());
+}
+
 // A prediction with interval, tokens and memory beside a log with its batch and memory.
 TEST(Compare, ALogIsHeldAgainstTheIntervalTheTokensAndTheBatch) {
   const std::string predicted =
       R"({"schema": "orrery.predict/1", "digest": "d", "prediction": {"step_time_s": 2.0,
 "step_time_interval_s": [1.8, 2.4], "global_batch": 8, "samples_per_s": 4, "tokens_per_s": 4096,
-"memory": {"allocated_bytes": 2147483648}, "breakdown": {"compute_s": 2.0}}})";
+"gpus": 1, "memory": {"allocated_bytes": 2147483648, "total_bytes": 4294967296, "context_bytes": 1073741824},
+"breakdown": {"compute_s": 2.0}}})";
   const auto log = [](double ms, int batch) {
     return fmt::format(
         " iteration 1/ 9 | elapsed time per iteration (ms): {} | global batch size: {} |\n", ms,
@@ -230,7 +243,22 @@ TEST(Compare, ALogIsHeldAgainstTheIntervalTheTokensAndTheBatch) {
   EXPECT_THAT(other, HasSubstr("a step of the log takes 16 sequences, of the prediction 8"));
   const std::string csv = "step,step_time [ms],memory [GiB]\n1,2000,2.5\n";
   EXPECT_THAT(ComparisonText(Beside(predicted, csv)),
-              HasSubstr("Peak memory of the allocator: 2.00 GiB predicted, 2.50 GiB measured."));
+              AllOf(HasSubstr("Peak memory allocated: 2.00 GiB predicted, 2.50 GiB measured."),
+                    Not(HasSubstr("memory reserved"))));
+  // What torchtitan prints was compared with what is allocated; Megatron prints both.
+  const std::string titan =
+      "step: 1  loss: 7.1  memory: 3.50GiB(50.0%)  tps: 2,048  tflops: 3.1  mfu: 38.4%\n";
+  EXPECT_THAT(Unfolded(ComparisonText(Beside(predicted, titan))),
+              AllOf(HasSubstr("Peak memory reserved: 3.00 GiB predicted, 3.50 GiB measured."),
+                    Not(HasSubstr("memory allocated"))));
+  EXPECT_THAT(
+      Unfolded(ComparisonText(Beside(
+          predicted,
+          log(2300, 8) +
+              "[Rank 0] (after 1 iterations) memory (MB) | allocated: 9.5 | max allocated: 2560.0 "
+              "| reserved: 39.0 | max reserved: 3584.0\n"))),
+      AllOf(HasSubstr("Peak memory allocated: 2.00 GiB predicted, 2.50 GiB measured."),
+            HasSubstr("Peak memory reserved: 3.00 GiB predicted, 3.50 GiB measured.")));
   EXPECT_THAT(ComparisonText(Beside(predicted, csv)), HasSubstr("equal within 0.1 %"));
 }
 

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "model/framework/presets.h"
 #include "tests/exchange/styles.h"
 
 namespace orrery::exchange::styles {
@@ -134,6 +135,65 @@ TEST(Trainer, AutoOfTypesIsOffWhereItsArgumentsSayNone) {
   EXPECT_EQ(Text(read("--torch_dtype bfloat16"), "precision"), "auto");
   EXPECT_EQ(Text(read("$(cat more)"), "precision"), "auto");
   EXPECT_EQ(Text(Read({file}), "precision"), "auto");
+}
+
+TEST(Trainer, OptimizersOfOneArithmeticAreOne) {
+  const auto read = [](const char* name) {
+    return Text(
+        Read({{"args.json",
+               fmt::format(R"({{"per_device_train_batch_size": 4, "optim": "{}"}})", name)}}),
+        "optimizer");
+  };
+  for (const char* name :
+       {"adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "paged_adamw_32bit"})
+    EXPECT_EQ(read(name), "adamw");
+  for (const char* name : {"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"})
+    EXPECT_EQ(read(name), "adam8bit");
+}
+
+// They were files of FSDP, which the prediction was not of.
+TEST(Accelerate, LayoutsOfDeepSpeedGoToItsPlugin) {
+  struct Layout {
+    const char *zero, *offload;
+  };
+  for (const auto& [zero, offload] :
+       {Layout{"1", "none"}, Layout{"2", "none"}, Layout{"2", "optimizer"}, Layout{"3", "none"},
+        Layout{"3", "optimizer+weights"}}) {
+    SCOPED_TRACE(std::string(zero) + " " + offload);
+    const Resolved before = Resolve({"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "2",
+                                     "--framework", "huggingface", "--zero", zero, "--offload",
+                                     offload, "--micro-batch", "2", "--recompute", "full"});
+    const Bundle bundle = MakeBundle(CaseOf(before), kAccelerate);
+    EXPECT_EQ(bundle.Get("deepspeed_config.zero_stage"), zero);
+    EXPECT_EQ(bundle.Get("fsdp_config.fsdp_version"), "");
+    EXPECT_EQ(bundle.Get("args.gradient_checkpointing"), "true");
+    EXPECT_EQ(ReadBackAs(bundle), "huggingface");
+    for (const char* field : {"framework ", "offload ", "zero ", "fp32_grads ", "recompute_unread ",
+                              "bucket ", "autocast ", "fused_norm "})
+      EXPECT_THAT(bundle.Missing(), Not(Contains(testing::StartsWith(field))));
+    for (const File& file : FilesOf(bundle))
+      if (file.name == "accelerate.yaml")
+        EXPECT_THAT(file.text, HasSubstr("deepspeed_multinode_launcher: \"standard\""));
+    std::vector<std::string> words = {"--model", "gpt2-xl", "--topology", "dgx-h100"};
+    for (const std::string& path : Write(FilesOf(bundle)))
+      words.insert(words.end(), {"--from", path});
+    const Resolved after = Resolve(words);
+    EXPECT_EQ(SplitReference(after.job.request.framework).name, "huggingface");
+    EXPECT_EQ(after.strategy.zero, before.strategy.zero);
+    EXPECT_TRUE(after.strategy.offload == before.strategy.offload);
+    EXPECT_TRUE(after.strategy.recompute == before.strategy.recompute);
+  }
+  // Of another prediction, or with groups of shards, FSDP it stays.
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--framework", "fsdp"},
+                                               {"--framework", "huggingface@fsdp"},
+                                               {"--framework", "orrery"},
+                                               {"--framework", "huggingface", "--dp-outer", "2"}}) {
+    std::vector<std::string> words = {"--model",       "gpt2-xl", "--topology", "dgx-h100",
+                                      "--nodes",       "2",       "--zero",     "3",
+                                      "--micro-batch", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(MakeBundle(CaseOf(Resolve(words)), kAccelerate).Get("fsdp_config.fsdp_version"), "2");
+  }
 }
 
 }  // namespace

@@ -369,6 +369,24 @@ mode = "full"
   EXPECT_THAT(read.notes, Contains(HasSubstr("training.seq_len 2048 replaces 4096 of old.toml")));
 }
 
+TEST(ImportTitan, WhatChangesAJobIsNotWithoutEffect) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto notes = [](const std::string& section) {
+    return Read({{"t.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n" + section}}).notes;
+  };
+  for (const char* section :
+       {"[optimizer]\nearly_step_in_backward = true\n",
+        "[optimizer]\nimplementation = \"foreach\"\n",
+        "[parallelism]\ndisable_loss_parallel = true\n",
+        "[parallelism]\npipeline_parallel_schedule_csv = \"s.csv\"\n",
+        "[activation_checkpoint]\nearly_stop = true\n", "[fault_tolerance]\nenable = true\n"})
+    EXPECT_THAT(notes(section), Contains(HasSubstr("t.toml:5: not modelled: "))) << section;
+  for (const char* section :
+       {"[optimizer]\nearly_step_in_backward = false\n",
+        "[optimizer]\nimplementation = \"fused\"\n", "[fault_tolerance]\nenable = false\n"})
+    EXPECT_THAT(notes(section), Not(Contains(HasSubstr("not modelled")))) << section;
+}
+
 TEST(ImportTitan, ItsRunScriptNamesAConfiguration) {
   const Imported read = Read({{"run_train.sh", R"sh(#!/usr/bin/bash
 set -ex
@@ -413,21 +431,6 @@ TEST(Trainer, RecomputesByFsdpOrByItself) {
   EXPECT_THAT(Error(read("true", "true")),
               AllOf(HasSubstr("ta.json:2"), HasSubstr("activation_checkpointing in ta.json:3"),
                     HasSubstr("the Trainer refuses both")));
-}
-
-TEST(DeepSpeedStyles, WeightsLeaveTheGpuWithStage3Alone) {
-  const auto notes = [](const char* stage) {
-    return Read({{"ds.json",
-                  fmt::format("{{\"train_batch_size\": 8, \"zero_optimization\": {{\"stage\": {},"
-                              " \"offload_param\": {{\"device\": \"cpu\"}}}}}}",
-                              stage)}})
-        .notes;
-  };
-  EXPECT_THAT(notes("1"), AllOf(Contains(HasSubstr("without effect here: "
-                                                   "zero_optimization.offload_param.device")),
-                                Not(Contains(HasSubstr("not modelled")))));
-  EXPECT_THAT(notes("3"),
-              Contains(HasSubstr("not modelled: weights on NVMe, or on the CPU without all")));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
@@ -285,6 +286,44 @@ TEST(Mapping, SaysWhatFilesAreReadBackAs) {
   EXPECT_EQ(read(kAccelerate, {"--cp", "2"}), "orrery");
   EXPECT_EQ(read(kFsdp, {}), "fsdp");
   EXPECT_EQ(read(kMegatron, {}), "megatron@sharded");
+}
+
+// It stood in a comment alone.
+TEST(Mapping, APredictionOfAnotherFrameworkIsNotExpressed) {
+  const auto missing = [](const char* zero, const char* framework) {
+    const Resolved r = Resolve({"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "1",
+                                "--zero", zero, "--framework", framework, "--micro-batch", "1"});
+    return MakeBundle(CaseOf(r), kAccelerate).Missing();
+  };
+  const auto framework = testing::HasSubstr("framework ");
+  EXPECT_THAT(missing("3", "fsdp"),
+              testing::Contains(testing::HasSubstr(
+                  "framework fsdp: --from reads these files as huggingface@fsdp")));
+  EXPECT_THAT(missing("1", "deepspeed"),
+              testing::Contains(testing::HasSubstr(
+                  "framework deepspeed: --from reads these files as huggingface,")));
+  EXPECT_THAT(missing("3", "huggingface@fsdp"), testing::Not(testing::Contains(framework)));
+  EXPECT_THAT(missing("0", "ddp"), testing::Not(testing::Contains(framework)));
+  // Its plugin of DeepSpeed has DeepSpeed's own buckets and types.
+  const auto plugin = missing("1", "huggingface");
+  for (const char* field : {"framework ", "fp32_grads ", "bucket "})
+    EXPECT_THAT(plugin, testing::Not(testing::Contains(testing::StartsWith(field))));
+  EXPECT_THAT(missing("0", "ddp"), testing::Not(testing::Contains(testing::HasSubstr("autocast"))));
+}
+
+// On an A100 TransformerEngine takes flash-attn's kernel by itself; the file's own fell away.
+TEST(Mapping, TheKernelOfAFileStandsNextToAFrameworkThatTakesAnother) {
+  const std::string path = testing::TempDir() + "/fused.sh";
+  std::ofstream(path) << "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 12 "
+                         "--hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
+                         "--max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size 4 "
+                         "--global-batch-size 32 --bf16 --attention-backend fused\n";
+  const auto framework = [&](const char* name, const char* topology) {
+    return Resolve({"--from", path, "--framework", name, "--topology", topology})
+        .job.request.framework;
+  };
+  EXPECT_THAT(framework("megatron", "aws-p4d"), testing::HasSubstr("attention=cudnn"));
+  EXPECT_THAT(framework("megatron", "dgx-h100"), testing::Not(testing::HasSubstr("attention")));
 }
 
 // The comment in train.sh on the order of ranks is what the arguments below it do.

@@ -306,61 +306,6 @@ TEST(Megatron, ItsExampleOfT5IsRead) {
               AllOf(HasSubstr("t5.sh:1"), HasSubstr("num-layers 6")));
 }
 
-TEST(Megatron, WhatIsNotModelledIsNamedOnceWithItsPlaces) {
-  const Imported read =
-      Read("x.sh", std::string(kSmall) + "--enable-cuda-graph \\\n --cuda-graph-impl local");
-  EXPECT_THAT(read.notes, Contains("x.sh:1, x.sh:2: not modelled: CUDA graphs; the prediction is "
-                                   "without"));
-  // Defaults of what is not there.
-  EXPECT_THAT(Read("x.sh", std::string(kSmall) + "--moe-router-topk 2 --softmax-type vanilla "
-                                                 "--cuda-graph-scope full --cuda-graph-impl none")
-                  .notes,
-              Not(Contains(HasSubstr("not modelled"))));
-}
-
-TEST(DeepSpeed, KeysThatItDoesNotKnowAreApartFromThoseWithoutEffect) {
-  const std::string text =
-      "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 1, \"train_micro_batch\": 4,\n"
-      "\"zero_optimization\": {\"stage\": 1}, \"steps_per_print\": 10, \"dump_state\": false}";
-  const auto notes = Read("ds.json", text).notes;
-  EXPECT_THAT(notes, Contains("unknown to DeepSpeed, which ignores them: train_micro_batch"));
-  EXPECT_THAT(notes, Contains("without effect here: steps_per_print, dump_state"));
-}
-
-// runtime/zero/config.py: overlap_comm is on with stage 3 unless told, off with 1 and 2; a part of the states needs stage 3.
-TEST(DeepSpeed, WhatAFileLeavesOutHasItsOwnDefaults) {
-  const auto read = [](const std::string& zero) {
-    return Import(
-        {SourceOf("ds.json", "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {" +
-                                 zero + "}, \"bf16\": {\"enabled\": true}}")},
-        std::nullopt);
-  };
-  const auto overlap = [&](const std::string& zero) {
-    const Imported made = read(zero);
-    const auto at = made.values.find("overlap_grad_reduce");
-    return at == made.values.end() ? "" : at->second.text;
-  };
-  EXPECT_EQ(overlap("\"stage\": 1"), "off");
-  EXPECT_EQ(overlap("\"stage\": 2"), "off");
-  EXPECT_EQ(overlap("\"stage\": 2, \"overlap_comm\": true"), "on");
-  EXPECT_NE(overlap("\"stage\": 3"), "off");
-  EXPECT_EQ(overlap("\"stage\": 3, \"overlap_comm\": false"), "off");
-  const std::string part = "\"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 0.5}";
-  EXPECT_THAT(ErrorOf([&] { read("\"stage\": 2, " + part); }),
-              AllOf(HasSubstr("ds.json:1:"), HasSubstr("ratio 0.5 without ZeRO 3")));
-  EXPECT_EQ(read("\"stage\": 3, " + part).values.at("offload").text, "optimizer:0.5");
-}
-
-TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {
-  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
-  const auto notes = Read("t.toml",
-                          "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\n"
-                          "local_batch_size = 1\n[float8]\nmade_up = true\n")
-                         .notes;
-  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("without effect here"), HasSubstr("float8.made_up"),
-                                    Not(HasSubstr("quantize")))));
-}
-
 // A run trains with what a prediction does not need.
 TEST(Training, SettingsOfARunAreReadWhereOneTrains) {
   const std::string text = std::string(kSmall) +

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <map>
 
@@ -83,11 +84,15 @@ TEST(Megatron, MemoryIsOfTheRanksThatSayIt) {
            "| reserved: 2000.0 | max reserved: 2000.0\n[Rank 5] (after 10 iterations) memory "
            "(MB) | allocated: 9.0 | max allocated: 3000.0 | reserved: 4000.0\n"));
   ASSERT_EQ(log.steps.size(), 1u);
-  EXPECT_DOUBLE_EQ(*log.steps[0].peak_bytes, 3000.0 * 1048576);
-  ASSERT_EQ(log.steps[0].peaks.size(), 2u);
-  EXPECT_EQ(log.steps[0].peaks[1].rank, 5);
-  EXPECT_DOUBLE_EQ(log.steps[0].peaks[1].bytes, 3000.0 * 1048576);
-  EXPECT_FALSE(log.steps[0].peaks[1].local);
+  const PeakMemory &allocated = log.steps[0].allocated, &reserved = log.steps[0].reserved;
+  EXPECT_DOUBLE_EQ(*allocated.bytes, 3000.0 * 1048576);
+  ASSERT_EQ(allocated.ranks.size(), 2u);
+  EXPECT_EQ(allocated.ranks[1].rank, 5);
+  EXPECT_DOUBLE_EQ(allocated.ranks[1].bytes, 3000.0 * 1048576);
+  EXPECT_FALSE(allocated.ranks[1].local);
+  EXPECT_DOUBLE_EQ(*reserved.bytes, 2000.0 * 1048576);
+  EXPECT_EQ(reserved.ranks.size(), 1u);
+  EXPECT_EQ(reserved.line, 2);
 }
 
 TEST(Csv, RowsOfRanksOnAStepAreOneSample) {
@@ -96,8 +101,16 @@ TEST(Csv, RowsOfRanksOnAStepAreOneSample) {
   ASSERT_EQ(log.steps.size(), 2u);
   EXPECT_DOUBLE_EQ(*log.steps[0].seconds, 0.75);
   EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 0.5);
-  ASSERT_EQ(log.steps[0].peaks.size(), 2u);
-  EXPECT_EQ(log.steps[0].peaks[1].rank, 2);
+  ASSERT_EQ(log.steps[0].allocated.ranks.size(), 2u);
+  EXPECT_EQ(log.steps[0].allocated.ranks[1].rank, 2);
+  EXPECT_EQ(log.steps[0].allocated.line, 3);
+  // Rows that are sorted by rank, of a job that restarted.
+  const TrainingLog sorted = ReadStepCsv(
+      Told("step,step_time_s,rank\n1,0.5,0\n2,0.5,0\n2,0.6,0\n3,0.5,0\n1,0.9,1\n2,0.8,1\n2,0.7,1\n"
+           "3,0.6,1\n"));
+  ASSERT_EQ(sorted.steps.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_DOUBLE_EQ(*sorted.steps[i].seconds, (std::array{0.9, 0.8, 0.7, 0.6}[i])) << i;
   // A rank that begins anew, and rows that name none.
   EXPECT_EQ(ReadStepCsv(Told("step,step_time_s,rank\n1,0.5,0\n1,0.5,0\n")).steps.size(), 2u);
   EXPECT_EQ(ReadStepCsv(Told("step,step_time_s\n1,0.5\n1,0.5\n")).steps.size(), 2u);
@@ -123,7 +136,7 @@ TEST(DeepSpeed, ReadsOlderLinesAmongProgressBars) {
   ASSERT_EQ(log.steps.size(), 2u);
   EXPECT_EQ(log.steps[1].step, 20);
   EXPECT_DOUBLE_EQ(*log.steps[1].samples_per_s, 318.25);
-  EXPECT_DOUBLE_EQ(*log.steps[1].peak_bytes, 12.25 * 1073741824);
+  EXPECT_DOUBLE_EQ(*log.steps[1].allocated.bytes, 12.25 * 1073741824);
   EXPECT_FALSE(log.steps[1].seconds);
   EXPECT_EQ(log.terms.size(), 10u);
   EXPECT_DOUBLE_EQ(TermsOf(log).at("backward_allreduce_microstep"), 4.05e-3);
@@ -198,7 +211,7 @@ TEST(StepCsv, TakesUnitsFromItsHeader) {
   ASSERT_EQ(log.steps.size(), 3u);
   EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 0.4017);
   EXPECT_DOUBLE_EQ(*log.steps[1].mfu, 0.39);
-  EXPECT_DOUBLE_EQ(*log.steps[1].peak_bytes, 31.5 * 1073741824);
+  EXPECT_DOUBLE_EQ(*log.steps[1].allocated.bytes, 31.5 * 1073741824);
   EXPECT_EQ(log.terms.size(), 6u);
   // As keys of JSON have it.
   const TrainingLog keys = ReadStepCsv(Told("step,step_time_s,forward_ms,tokens\n1,0.5,200,7\n"));

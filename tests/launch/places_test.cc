@@ -86,6 +86,36 @@ TEST_F(Places, PbsListsAMachinePerSlot) {
   EXPECT_THAT(place.slots_by_host, ElementsAre(3, 2));
 }
 
+// As documented for --port, under every launcher.
+TEST_F(Places, MasterPortGoesBeforeThePortOfTheJob) {
+  const Variables srun = {
+      {"SLURM_PROCID", "0"},         {"SLURM_STEP_NUM_TASKS", "2"},     {"SLURM_NODEID", "0"},
+      {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", "n[1-2]"}, {"SLURM_JOB_ID", "77"}};
+  const Variables batch = {{"AWS_BATCH_JOB_NUM_NODES", "2"},
+                           {"AWS_BATCH_JOB_MAIN_NODE_INDEX", "0"},
+                           {"AWS_BATCH_JOB_ID", "4f2a#1"},
+                           {"AWS_BATCH_JOB_NODE_INDEX", "1"}};
+  const Variables pbs = {{"PBS_NODENUM", "1"}, {"NNODES", "2"}, {"PBS_JOBID", "9.server"}};
+  for (const Variables& job : {srun, batch, pbs}) {
+    SCOPED_TRACE(With(job).launched_by);
+    EXPECT_GE(FindNode().port, 20000);
+    EXPECT_EQ(With({{"MASTER_PORT", "6001"}}).port, 6001);
+    for (const char* bad : {"0", "65536", "abc", "-1", "6001x"}) {
+      try {
+        With({{"MASTER_PORT", bad}});
+        ADD_FAILURE() << bad;
+      } catch (const InputError& error) {
+        EXPECT_THAT(error.what(),
+                    HasSubstr("MASTER_PORT=" + std::string(bad) + " in the environment is not"));
+      }
+    }
+    TearDown();
+    set_.clear();
+  }
+  With({{"MASTER_PORT", "6001"}});
+  EXPECT_EQ(NodeOfHosts({{"127.0.0.1", 2}}).port, 6001);
+}
+
 // The list may be on the first machine alone: the job script says the rest.
 TEST_F(Places, PbsWithoutItsList) {
   const NodePlace place = With({{"PBS_NODEFILE", "/no/such/file"},

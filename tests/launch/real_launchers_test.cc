@@ -44,7 +44,8 @@ TEST(Slurm, LostNodesAndTimeLimitsLeaveTheLossesAsTheyAre) {
   EXPECT_THAT(
       ReadText(folder + "/launched"),
       AllOf(HasSubstr("4 of 4 nodes good"), HasSubstr("(srun; at least 4"), HasSubstr("4 ranks")));
-  EXPECT_THAT(ReadText(folder + "/shared.said"), HasSubstr("shared.csv: 288 rows predicted"));
+  EXPECT_THAT(ReadText(folder + "/shared.said"),
+              AllOf(HasSubstr("shared.csv: 288 rows in "), HasSubstr(": 96 predicted")));
   EXPECT_EQ(ReadText(folder + "/shared.csv"), ReadText(folder + "/alone.csv"));
   // A rank that nobody can ask any more is named by its host; Slurm queues the job again.
   EXPECT_THAT(killed, AllOf(HasSubstr("has ended, or its connection is lost"),

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "runtime/launch/mpirun.h"
 #include "tests/cli/run_plan.h"
 #include "tests/runtime_data/testing.h"
 #include "tests/runtime_snapshot/job.h"
@@ -65,6 +66,29 @@ TEST(Supervised, JsonHasEachLife) {
             first["seconds"].get<double>() + second["seconds"].get<double>());
   for (const char* name : {"/.life.steps", "/.life.json"})
     EXPECT_FALSE(std::filesystem::exists(folder / "s" + name)) << name;
+}
+
+// It had the exit code alone.
+TEST(Supervised, JsonNamesTheRankThatFailed) {
+#ifndef ORRERY_HAS_MPI
+  GTEST_SKIP() << "built without MPI";
+#endif
+  if (launch::FindMpirun().empty()) GTEST_SKIP() << "no mpirun";
+  const Folder folder;
+  Job run(folder, fmt::format("--model linear-20-1 --ranks 2 --dp 2 --comm mpi --steps 100000000 "
+                              "--log-every 1000000 --save-every 500 --supervise --max-restarts 0 "
+                              "--save {} --json {}",
+                              folder / "s", folder / "all.json"));
+  ASSERT_TRUE(run.Await("saved ")) << run.output();
+  const std::vector<pid_t> below = RunsBelow(run.child());
+  ASSERT_GE(below.size(), 3u);  // the run, and its ranks below mpirun
+  kill(below.back(), SIGKILL);
+  ASSERT_EQ(run.End(), 1) << run.output();
+  const json record = json::parse(ReadText(folder / "all.json"));
+  ASSERT_EQ(record["lives"].size(), 1u);
+  EXPECT_THAT(record["lives"][0]["cause"].get<std::string>(),
+              testing::ContainsRegex("exit code 1: rank [01] on .*: ended by signal 9 \\(Killed"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "s/.life.cause"));
 }
 
 TEST(Supervised, JsonOnStandardOutputStandsAlone) {

@@ -290,6 +290,16 @@ TEST(Watch, ComparesMemoryWithWhatTheLineCounts) {
   EXPECT_DOUBLE_EQ(allocated.departures[0].predicted, 3.6e10);
   EXPECT_EQ(allocated.departures[0].line, 5);  // that says so, not that of the step
   EXPECT_EQ(DepartureJson(allocated.departures[0])["kind"], "allocated");
+  // Megatron prints both, and each has its own prediction.
+  const Verdict both =
+      Watch(Megatron({3.0, 1.0, 1.0, 1.0}) +
+            "[Rank 0] (after 20 iterations) memory (MB) | allocated: 9.5 | max allocated: 36500.0 "
+            "| reserved: 39000.0 | max reserved: 39500.0\n");
+  ASSERT_EQ(both.departures.size(), 2u);
+  EXPECT_FALSE(both.departures[0].reserved);
+  EXPECT_TRUE(both.departures[1].reserved);
+  EXPECT_DOUBLE_EQ(both.departures[1].measured, 39500.0 * 1048576);
+  EXPECT_DOUBLE_EQ(both.departures[1].predicted, 3.9e10);
 }
 
 // LOG_RANK=0,1,2,3 prints a line of each, one step here in another order.

@@ -141,9 +141,10 @@ std::string OtherRates(const LogFacts& facts, const measured::TrainingLog& log,
     if (step.flops_per_gpu && peak > 0 && *step.flops_per_gpu > peak)
       return fmt::format("line {} prints {} per GPU, above the peak", step.line,
                          Format(FlopsPerSecond(*step.flops_per_gpu)));
-    if (step.peak_bytes && *step.peak_bytes > gpu.memory.value)
-      return fmt::format("line {} prints {} in use on a GPU", step.line,
-                         Format(Bytes(*step.peak_bytes)));
+    for (const measured::PeakMemory& memory : {step.allocated, step.reserved})
+      if (memory.bytes.value_or(0) > gpu.memory.value)
+        return fmt::format("line {} prints {} in use on a GPU", memory.line,
+                           Format(Bytes(*memory.bytes)));
   }
   return "";
 }

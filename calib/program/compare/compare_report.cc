@@ -78,7 +78,9 @@ void AddFigures(const Comparison& c, std::vector<std::string>* out) {
                                  words(*pair.measured)));
   };
   add("Tokens per second", c.tokens_per_s, report::Scaled);
-  add("Peak memory of the allocator", c.peak_bytes, [](double b) { return Format(Bytes(b)); });
+  const auto bytes = [](double b) { return Format(Bytes(b)); };
+  add("Peak memory allocated", c.allocated, bytes);
+  add("Peak memory reserved", c.reserved, bytes);
   if (c.OtherBatch())
     out->push_back(fmt::format(
         "Not the same job: a step of the log takes {:g} sequences, of the prediction {:g} "
@@ -212,7 +214,8 @@ nlohmann::ordered_json ComparisonJson(const Comparison& c) {
   };
   pair("samples", c.samples);
   pair("tokens_per_s", c.tokens_per_s);
-  pair("allocated_bytes", c.peak_bytes);
+  pair("allocated_bytes", c.allocated);
+  pair("reserved_bytes", c.reserved);
   json["measured_share_of_peak"] = OrNull(c.peak_share);
   json["above_peak"] = c.AbovePeak();
   json["straggler"] = nullptr;

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "calib/import/log_facts.h"
+#include "calib/import/record_json.h"
 #include "model/base/median.h"
 #include "model/hardware/cluster_file.h"
 
@@ -219,30 +220,32 @@ void JudgeMean(const measured::TrainingLog& log, const Expectation& expected, st
   verdict->departures.push_back(std::move(made));
 }
 
-// Like with like: torch.cuda.max_memory_allocated() with what tensors and workspaces take, max_memory_reserved() with the allocator's share
-// on top. The context of the device is in neither.
-void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, Verdict* verdict) {
+// Like with like: what the allocator hands out, and what it keeps with its free blocks, each against its own prediction.
+void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, bool reserved,
+                 Verdict* verdict) {
+  const double predicted = reserved ? expected.reserved : expected.allocated;
+  const double bound = kMemoryError * predicted;
+  if (predicted <= 0) return;
   Departure made;
   made.memory = true;
+  made.reserved = reserved;
   made.side = Side::kSlower;
+  made.predicted = predicted;
+  made.bound = bound;
   std::set<std::pair<int64_t, int64_t>> all, outside;  // task and rank
   for (const measured::StepSample& step : log.steps) {
-    for (const measured::RankPeak& peak : step.peaks) {
+    const measured::PeakMemory& memory = reserved ? step.reserved : step.allocated;
+    for (const measured::RankPeak& peak : memory.ranks) {
       all.emplace(peak.task, peak.rank);
       made.local |= peak.local && expected.nodes > 1;
     }
-    const double predicted = step.reserved ? expected.reserved : expected.allocated;
-    const double bound = kMemoryError * predicted;
-    if (!step.peak_bytes || predicted <= 0 || *step.peak_bytes <= bound) continue;
+    if (!memory.bytes || *memory.bytes <= bound) continue;
     if (made.steps++ == 0) {
-      made.reserved = step.reserved;
-      made.predicted = predicted;
-      made.bound = bound;
       made.since = step.step;
-      made.line = step.peak_line > 0 ? step.peak_line : step.line;
+      made.line = memory.line;
     }
-    made.measured = std::max(made.measured, *step.peak_bytes);
-    for (const measured::RankPeak& peak : step.peaks) {
+    made.measured = std::max(made.measured, *memory.bytes);
+    for (const measured::RankPeak& peak : memory.ranks) {
       if (peak.bytes > bound) outside.emplace(peak.task, peak.rank);
     }
   }
@@ -253,13 +256,6 @@ void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, 
   if (made.tasks.size() < made.ranks.size()) made.tasks.clear();
   made.of_ranks = all.size();
   if (made.steps > 0) verdict->departures.push_back(std::move(made));
-}
-
-void SayMemory(const Json& memory, Expectation* made) {
-  made->allocated = NumberAt(memory, "allocated_bytes");
-  if (made->allocated > 0) made->allocated += NumberAt(memory, "workspaces_bytes");
-  made->reserved = NumberAt(memory, "total_bytes") - NumberAt(memory, "context_bytes");
-  if (made->allocated <= 0) made->allocated = made->reserved;
 }
 
 // A log of other GPUs is of another job, whatever its steps take.
@@ -308,12 +304,11 @@ Expectation ReadExpectation(const SourcePtr& source) {
   made.nodes = NumberAt(*body, "nodes");
   made.size.samples = NumberAt(*body, "global_batch");
   made.size.tokens = NumberAt(*body, "tokens_per_s") * made.step;
-  const auto work = root.find("workload");
-  const bool narrow = work != root.end() && work->is_object() && work->contains("fp8");
-  if (!narrow) made.peak_share = NumberAt(*body, "mfu_without_masked");  // these have another peak
+  const measured::PredictedPeaks peaks = measured::PeaksOf(root, *body);
+  made.peak_share = peaks.share.value_or(0);
+  made.reserved = peaks.reserved.value_or(0);
+  made.allocated = peaks.allocated.value_or(made.reserved);
   if (const double price = NumberAt(*body, "price_per_step_usd"); price > 0) made.price = price;
-  if (const auto memory = body->find("memory"); memory != body->end() && memory->is_object())
-    SayMemory(*memory, &made);
   if (const auto terms = body->find("breakdown"); terms != body->end() && terms->is_object()) {
     for (const auto& [key, value] : terms->items()) {
       if (key.ends_with("_s") && !key.starts_with("hidden") && value.is_number() &&
@@ -365,7 +360,7 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
   verdict.peak_share = expected.peak_share * expected.step / *verdict.median;
   JudgeTimes(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
   JudgeMean(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
-  JudgeMemory(log, expected, &verdict);
+  for (const bool reserved : {false, true}) JudgeMemory(log, expected, reserved, &verdict);
   return verdict;
 }
 

@@ -184,7 +184,7 @@ class Watcher {
     Take(log);
     for (const watch::Departure& one : verdict_.departures) {
       outside_ = true;
-      if (said_.emplace(one.memory, one.mean ? 0 : one.line, one.over).second)
+      if (said_.emplace(one.memory, one.reserved, one.mean ? 0 : one.line, one.over).second)
         SayDeparture(one, expected_, settings_.json);
     }
     return true;
@@ -195,7 +195,7 @@ class Watcher {
   watch::Expectation expected_;
   watch::Verdict verdict_;
   bool outside_ = false, any_ = false, doubted_ = false;
-  std::set<std::tuple<bool, int, bool>> said_;
+  std::set<std::tuple<bool, bool, int, bool>> said_;
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ CommandLine::CommandLine(std::vector<std::string> words) : words_(std::move(word
     text += Quoted(word);
   }
   columns_.push_back(static_cast<int>(text.size()) + 1);
-  source_ = std::make_shared<const Source>(Source{"command line", std::move(text)});
+  source_ = std::make_shared<const Source>(Source{kCommandLine, std::move(text)});
 }
 
 Location CommandLine::where(std::size_t word) const {

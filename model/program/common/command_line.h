@@ -9,6 +9,8 @@
 
 namespace orrery::cli {
 
+inline constexpr const char* kCommandLine = "command line";  // name of its source
+
 // The word as a shell takes it.
 std::string Quoted(const std::string& word);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a framework refuses of a layout, at the flag or the line of a file that asks for it.
+// What a framework, or every plan, refuses of a layout, at the flag or the line of a file that asks for it.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "model/exchange/setting.h"
+#include "model/plan/lower/lower.h"
 #include "model/program/common/job_flags.h"
 
 namespace orrery::cli {
@@ -46,6 +48,43 @@ const Flag* Culprit(const LayoutFlags& flags, const FrameworkPreset& preset, con
   return nullptr;
 }
 
+// A flag, and a job and a layout without what it asks for.
+struct DroppedFlag {
+  const Flag* flag;
+  void (*drop)(Workload*, Strategy*);
+};
+
+void DropPipeline(Workload*, Strategy* s) {
+  s->pp = s->vpp = 1;
+  s->schedule = PipelineSchedule::k1F1B;
+  s->layout = nullptr;
+}
+
+// What is asked for most closely first.
+std::vector<DroppedFlag> DroppedFlags(const JobFlags& job, const LayoutFlags& layout) {
+  return {{&layout.cp_inner, [](Workload*, Strategy* s) { s->context.inner = 1; }},
+          {&layout.zigzag, [](Workload*, Strategy* s) { s->context.zigzag = false; }},
+          {&layout.cp_method, [](Workload*, Strategy* s) { s->context = ContextLayout{}; }},
+          {&layout.cp, [](Workload*, Strategy* s) { s->cp = 1; }},
+          {&layout.recompute, [](Workload*, Strategy* s) { s->recompute = Recompute::kNone; }},
+          {&layout.offload, [](Workload*, Strategy* s) { s->offload = Offload{}; }},
+          {&layout.sequence_parallel, [](Workload*, Strategy* s) { s->sequence_parallel = false; }},
+          {&layout.zero, [](Workload*, Strategy* s) { s->zero = 0; }},
+          {&layout.layout, [](Workload*, Strategy* s) { s->layout = nullptr; }},
+          {&layout.schedule, [](Workload*, Strategy* s) { s->schedule = PipelineSchedule::k1F1B; }},
+          {&layout.vpp,
+           [](Workload*, Strategy* s) {
+             s->vpp = 1;
+             s->schedule = PipelineSchedule::k1F1B;
+           }},
+          {&layout.pp, DropPipeline},
+          {&layout.tp, [](Workload*, Strategy* s) { s->tp = 1; }},
+          {&job.dropout, [](Workload* work, Strategy*) { work->dropout = 0; }},
+          {&job.attention, [](Workload*, Strategy* s) { s->flash_attention = true; }},
+          {&job.lora_rank, [](Workload* work, Strategy*) { work->lora = Lora{}; }},
+          {&job.fp8, [](Workload* work, Strategy*) { work->fp8 = Fp8::kOff; }}};
+}
+
 std::string BaseOf(const std::string& name) { return name.substr(0, name.find('@')); }
 
 }  // namespace
@@ -68,6 +107,36 @@ void TakeRelease(JobFlags* job, LayoutFlags layout) {
   if (release.empty()) return;
   job->framework.text = release;
   job->notes.push_back(fmt::format("predicted as {}: {}", release, refusal));
+}
+
+std::vector<const Flag*> CulpritsOf(const Refusal& refusal, const JobFlags& flags,
+                                    const LayoutFlags& layout, const report::Job& job,
+                                    const Strategy& s) {
+  std::vector<const Flag*> culprits;
+  const auto refused = CheckStrategy(job.request.model, job.request.work, s);
+  if (!refused || refused->reason != refusal.reason) return culprits;
+  for (const auto& [flag, drop] : DroppedFlags(flags, layout)) {
+    if (!flag->given) continue;
+    Workload work = job.request.work;
+    Strategy other = s;
+    drop(&work, &other);
+    if (!CheckStrategy(job.request.model, work, other)) culprits.push_back(flag);
+  }
+  return culprits;
+}
+
+void RefuseLayout(const Refusal& refusal, const JobFlags& flags, const LayoutFlags& layout,
+                  const report::Job& job, const Strategy& s) {
+  const std::vector<const Flag*> culprits = CulpritsOf(refusal, flags, layout, job, s);
+  if (culprits.empty()) throw InputError(refusal.reason, refusal.hint);
+  std::string hint = refusal.hint;
+  for (std::size_t i = 1; i < culprits.size(); ++i) {
+    const Flag& other = *culprits[i];
+    if (other.where.source && other.where.source->name == kCommandLine) continue;
+    hint += fmt::format("{}{} {} stands in {}", hint.empty() ? "" : "; ", other.name, other.text,
+                        exchange::Place(other.where));
+  }
+  throw InputError({{culprits.front()->where, refusal.reason, hint}});
 }
 
 void CheckFramework(const LayoutFlags& flags, const FrameworkPreset& preset, const Strategy& s) {

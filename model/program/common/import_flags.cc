@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "model/base/plain_text.h"
 #include "model/exchange/bundle.h"
@@ -31,8 +32,8 @@ std::string FlagText(const std::string& field, const std::string& text) {
 class FlagFiller {
  public:
   // `run`: flags of `plan run` alone; none: another command.
-  FlagFiller(const Imported& imported, JobFlags* job, LayoutFlags* layout, bool translate,
-             const std::vector<Flag*>& run)
+  FlagFiller(const Imported& imported, JobFlags* job, LayoutFlags* layout,
+             const std::function<void()>& translate, const std::vector<Flag*>& run)
       : imported_(imported),
         job_(*job),
         layout_(layout),
@@ -54,7 +55,11 @@ class FlagFiller {
       const auto value = imported_.values.find(field.name);
       if (value != imported_.values.end()) TakeField(field, value->second);
     }
-    if (whole_ && translate_) TakeRelease(&job_, *layout_);
+    const auto nodes = imported_.values.find("nodes");
+    if (layout_ != nullptr && nodes != imported_.values.end() && nodes->second.where.source &&
+        job_.nodes.where.source == nodes->second.where.source)
+      layout_->counted = nodes->second.where;
+    if (whole_ && translate_) translate_();
     const bool same = imported_.framework.empty() || imported_.framework == job_.framework.text;
     if (whole_ && (same || !translate_)) TakeFacts();
     TakeTraining();
@@ -164,8 +169,8 @@ class FlagFiller {
       if (text.empty() || stated.find("," + key + "=") != std::string::npos) continue;
       const std::string wanted = key == "fp32_grads"    ? GradientFact(preset, text)
                                  : key == "fp8_weights" ? WeightFact(preset, text)
-                                 : key == "attention"   ? KernelFact(preset, text)
                                                         : text;
+      if (key == "attention" && text == OwnKernel(preset)) continue;
       if (wanted.empty() || wanted == Default(preset, DefaultKey(key))) continue;
       facts += fmt::format("{}{}={}", facts.empty() ? "" : ",", key, wanted);
     }
@@ -211,18 +216,29 @@ class FlagFiller {
     return "";
   }
 
-  // "": it is what the framework takes first.
-  static std::string KernelFact(const FrameworkPreset& preset, const std::string& text) {
-    const bool first = !preset.attention.empty() &&
-                       text == NameIn(kAttentionKernelNames, preset.attention.front());
-    return first ? "" : text;
+  // The kernel that the framework takes by itself on the job's chip; "": that is not known yet, or wrong, which is said later.
+  std::string OwnKernel(const FrameworkPreset& preset) const {
+    try {
+      std::string cluster = job_.topology.text;
+      if (!job_.topology.given)
+        cluster = imported_.model    ? imported_.model->defaults.topology
+                  : job_.model.given ? LoadModelOf(job_.model).defaults.topology
+                                     : "";
+      if (cluster.empty() && !job_.gpu.given) return "";
+      const auto kernel = preset.FusedAttention(
+          LoadGpuProfile(job_.gpu.given ? job_.gpu.text : LoadTopology(cluster).gpu));
+      return kernel ? NameIn(kAttentionKernelNames, *kernel) : "";
+    } catch (const InputError&) {
+      return "";
+    }
   }
 
   const Imported& imported_;
   JobFlags& job_;
   LayoutFlags* layout_;
   std::vector<Flag*> flags_, run_;
-  bool whole_ = false, translate_ = false;
+  const std::function<void()>& translate_;
+  bool whole_ = false;
 };
 
 // A search compares several clusters, node counts or batches: nothing follows from all of them.
@@ -332,7 +348,7 @@ void CheckNodes(const exchange::Setting& count, JobFlags* job) {
 
 }  // namespace
 
-void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
+void TakeImports(JobFlags* job, LayoutFlags* layout, const std::function<void()>& translate,
                  const std::vector<Flag*>& run) {
   if (job->from.empty()) return;
   std::vector<SourcePtr> sources;

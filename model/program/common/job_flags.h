@@ -2,6 +2,7 @@
 // The flags that describe a job and a layout, and the job that comes of them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,9 +53,11 @@ LoadedModel LoadModelOf(const Flag& flag);
 struct LayoutFlags;
 void DeclareFrom(JobFlags* job, FlagSet* set);
 // Fills the flags that the user left out from the files of --from. `layout` null: of the job alone. Throws InputError with
-// file and line. `translate`: --framework stands for another program than the file's, whose facts stay behind.
+// file and line. `translate`: --framework stands for another program than the file's, whose facts stay behind; it is called
+// once the layout is known, to settle for which.
 // `run`: flags of `plan run` that a scenario's section `run` may fill, too, before all others, and settings of a training.
-void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate = false,
+void TakeImports(JobFlags* job, LayoutFlags* layout,
+                 const std::function<void()>& translate = nullptr,
                  const std::vector<Flag*>& run = {});
 
 // --tp, --pp, --zero ...: axes of the layout.
@@ -62,6 +65,7 @@ struct LayoutFlags {
   Flag tp, pp, dp, dp_outer, vpp, zero, micro_batch, recompute, sequence_parallel, schedule, layout,
       offload, placement;
   Flag cp, cp_method, cp_inner, zigzag;
+  Location counted;  // where a file says how many nodes there are; no source: none does
 
   void Declare(FlagSet* flags, const char* group);
   // Throws InputError. `fabric`: whose hosts --placement may name; null: numbers alone.
@@ -84,6 +88,15 @@ void VerifyPlan(const std::string& name, const ir::Plan& plan);
 void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job);
 // Throws InputError where the framework refuses the layout: at the flag, or the line of a file, that asks for what it lacks.
 void CheckFramework(const LayoutFlags& flags, const FrameworkPreset& preset, const Strategy& s);
+// Flags without each of which the refused layout could be had, what asks most closely for what is refused first. Empty: there
+// are none, or CheckStrategy() does not say so of this layout.
+std::vector<const Flag*> CulpritsOf(const Refusal& refusal, const JobFlags& flags,
+                                    const LayoutFlags& layout, const report::Job& job,
+                                    const Strategy& s);
+// Throws InputError: the refusal of a layout, at the first of these; others that stand in files are named in the hint.
+[[noreturn]] void RefuseLayout(const Refusal& refusal, const JobFlags& flags,
+                               const LayoutFlags& layout, const report::Job& job,
+                               const Strategy& s);
 // A framework of the same name up to its '@' that does not refuse it; "": none.
 std::string ReleaseThatOffers(const FrameworkPreset& preset, const Strategy& s);
 // Takes that one for a framework that the user did not name himself.

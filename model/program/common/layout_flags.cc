@@ -346,8 +346,12 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
         {{flags.dp.where,
           fmt::format("tp {} x pp {}{} x dp {} = {} GPUs, but the cluster has {}", strategy.tp,
                       strategy.pp, shared, axes.dp.value_or(0), asked, gpus),
-          more + (gpus % inner == 0 ? fmt::format("--dp {}, or omit --dp", gpus / whole)
-                                    : "omit --dp and choose --tp and --pp that divide it")}});
+          (flags.counted.source ? fmt::format("{} says {} node{}; ", exchange::Place(flags.counted),
+                                              job.cluster.nodes, job.cluster.nodes == 1 ? "" : "s")
+                                : "") +
+              more +
+              (gpus % inner == 0 ? fmt::format("--dp {}, or omit --dp", gpus / whole)
+                                 : "omit --dp and choose --tp and --pp that divide it")}});
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);
   strategy.zero = axes.zero.value_or(preset.DefaultZero());

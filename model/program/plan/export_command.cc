@@ -2,6 +2,7 @@
 // `plan export`: the best layout as files for a framework and a launcher.
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "model/base/plain_text.h"
@@ -114,8 +115,9 @@ Answer RunExport(const CommandLine& line, std::size_t first) {
   }
   const bool translate = !flags.job.framework.given;
   flags.exporting.SetFramework(&flags.job);
-  TakeImports(&flags.job, &flags.layout, translate);
-  if (translate) TakeRelease(&flags.job, flags.layout);
+  const auto settle = [&] { flags.exporting.TakeFramework(&flags.job, flags.layout); };
+  TakeImports(&flags.job, &flags.layout, translate ? std::function<void()>(settle) : nullptr);
+  if (translate) settle();
   KeepEvenStages(&flags);
   SearchSettings settings;
   settings.top = 1;

@@ -7,6 +7,8 @@
 #include <span>
 
 #include "model/base/text.h"
+#include "model/exchange/import_steps.h"
+#include "model/exchange/mapping.h"
 #include "model/exchange/output_folder.h"
 #include "model/hardware/host_order.h"
 #include "model/plan/lower/names.h"
@@ -50,10 +52,8 @@ std::string LeftOut(const report::Job& job) {
   return names;
 }
 
-constexpr std::string_view kPredictionOf = "The prediction is";
 // Lines of a file's header that the answer repeats, by how they begin.
-constexpr std::string_view kSaid[] = {"Layout: ", "Predicted for ", "Chosen ", kNoRoom,
-                                      kPredictionOf};
+constexpr std::string_view kSaid[] = {"Layout: ", "Predicted for ", "Chosen ", kNoRoom};
 
 std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candidate,
                                   const exchange::Bundle& bundle, const std::string& digest) {
@@ -86,13 +86,6 @@ std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candi
   if (const std::string without = LeftOut(job); !without.empty())
     lines.push_back(
         fmt::format("Chosen without schedule {}: {} has none like it", without, target.name));
-  // Facts in which the prediction differs from the release are named one by one.
-  const std::string name = FindFramework(SplitReference(job.request.framework).name).name;
-  const std::string read = FindFramework(exchange::ReadBackAs(bundle)).name;
-  if (name != read)
-    lines.push_back(
-        fmt::format("{} {}'s; --from reads these files as {}, whose step may take another time",
-                    kPredictionOf, name, read));
   return lines;
 }
 
@@ -137,6 +130,26 @@ void ExportFlags::SetFramework(JobFlags* job) const {
   job->framework.given = true;
   job->framework.text = info->framework;
   job->framework.where = target.where;
+}
+
+// --from takes files of some layouts for another framework than the target's: that is the one that runs.
+void ExportFlags::TakeFramework(JobFlags* job, const LayoutFlags& layout) const {
+  const auto family = [](std::string_view name) { return name.substr(0, name.find('@')); };
+  const exchange::TargetInfo& info = *Target();
+  LayoutFlags flags = layout;
+  const std::vector<Flag*> axes = flags.All();
+  exchange::Values values;
+  for (const exchange::Field& field : exchange::LayoutFields()) {
+    const auto axis = std::ranges::find(axes, std::string(field.flag), &Flag::name);
+    if (axis != axes.end() && (*axis)->given) values[field.name] = {(*axis)->text, {}, ""};
+  }
+  const std::string read = exchange::FrameworkAlone(info.target, values);
+  if (family(read) != family(info.framework) && job->framework.text != read) {
+    job->framework.text = read;
+    job->notes.push_back(
+        fmt::format("predicted as {}, which such files of {} are", read, info.name));
+  }
+  TakeRelease(job, layout);
 }
 
 std::vector<PipelineSchedule> ExportFlags::Schedules(const JobFlags& job) const {

@@ -25,6 +25,8 @@ struct ExportFlags {
   const exchange::Launcher& TheLauncher() const;
   // The target's framework, where the user names none: its behaviour is what is predicted.
   void SetFramework(JobFlags* job) const;
+  // With what is fixed of the layout, the one that its files start.
+  void TakeFramework(JobFlags* job, const LayoutFlags& layout) const;
   // The framework's schedules that the target has, too, where it lacks some. Empty: it has all of them, or none.
   std::vector<PipelineSchedule> Schedules(const JobFlags& job) const;
 };

@@ -81,7 +81,8 @@ Description DescribeWatch() { LeaveToWhole(); }
 Description DescribeCheck() { LeaveToWhole(); }
 Description DescribeLaunch() { LeaveToWhole(); }
 
-void TakeImports(JobFlags* job, LayoutFlags*, bool, const std::vector<Flag*>&) {
+void TakeImports(JobFlags* job, LayoutFlags*, const std::function<void()>&,
+                 const std::vector<Flag*>&) {
   if (!job->from.empty()) LeaveToWhole();
 }
 Answer PredictSeveral(const SeveralPredictions&) { LeaveToWhole(); }
@@ -91,6 +92,7 @@ const exchange::TargetInfo* ExportFlags::Target() const {
   return nullptr;
 }
 void ExportFlags::SetFramework(JobFlags*) const {}
+void ExportFlags::TakeFramework(JobFlags*, const LayoutFlags&) const {}
 std::vector<PipelineSchedule> ExportFlags::Schedules(const JobFlags&) const { return {}; }
 ExportResult MakeExport(const ExportFlags&, const report::Job&, const Candidate&,
                         const std::string&) {

@@ -126,7 +126,7 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   const orrery::Job twin = JobOf(job.request, job.profiles);
   const auto predicted = Predict(twin, strategy, engine);
   if (const auto* refusal = std::get_if<Refusal>(&predicted))
-    throw InputError(refusal->reason, refusal->hint);
+    RefuseLayout(*refusal, flags.job, flags.layout, job, strategy);
   StepPredictor predictor(twin);
   const auto micro_step = [&](Window what) {
     return std::get<StepTime>(predictor.Predict(strategy, what));

@@ -334,7 +334,9 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   const exchange::TargetInfo* target = flags.exporting.Target();
   TakeImports(&flags.job, nullptr);
   if (target == nullptr) RefuseExportFlags(flags.exporting);
+  const bool named = flags.job.framework.given;
   flags.exporting.SetFramework(&flags.job);
+  if (target != nullptr && !named) flags.exporting.TakeFramework(&flags.job, flags.layout);
   const LongRun run = ReadRun(flags.run);
   const std::vector<report::Compared> all =
       SearchAll(flags,

@@ -44,6 +44,13 @@ namespace {
                          job.request.fixed.layout->size());
     hint = "as many numbers as stages x chunks per stage; stages divide the number of GPUs";
   }
+  if (result.rejections.size() == 1) {  // which the axes that are given may make by themselves
+    Strategy least = LeastStrategy(job.request.fixed, FindFramework(job.request.framework));
+    least.flash_attention = job.request.flash_attention;
+    const std::vector<const Flag*> culprits =
+        CulpritsOf({result.rejections.front().reason, ""}, job_flags, layout, job, least);
+    if (!culprits.empty()) culprit = culprits.front();
+  }
   throw InputError({{culprit->where, words, hint}});
 }
 

@@ -64,9 +64,10 @@ Answer RunShow(const CommandLine& line, std::size_t first) {
   if (flags.plan.given) return Show(flags, "", ReadPlanFile(flags.plan, flags.job, flags.layout));
   if (ModelAlone(flags)) return {ExitCode::kOk, report::ModelText(LoadModelOf(flags.job.model))};
   const report::Job job = flags.job.Resolve();
-  LowerResult lowered = Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
+  const Strategy strategy = OneStrategy(flags.layout, job);
+  LowerResult lowered = Lower(job.request.model, job.request.work, strategy);
   if (const auto* refusal = std::get_if<Refusal>(&lowered))
-    throw InputError(refusal->reason, refusal->hint);
+    RefuseLayout(*refusal, flags.job, flags.layout, job, strategy);
   auto& plan = std::get<ir::Plan>(lowered);
   plan.framework = job.request.framework;
   return Show(flags, report::JobHeader(job) + "\n", plan);

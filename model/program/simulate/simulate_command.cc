@@ -269,7 +269,8 @@ Answer NoStep(const report::Simulation& simulation, const NoRoute& gap,
                  document, flags.json, flags.html);
 }
 
-Prediction ClosedForm(const orrery::Job& job, const Strategy& strategy) {
+Prediction ClosedForm(const SimulateFlags& flags, const report::Job& whole, const orrery::Job& job,
+                      const Strategy& strategy) {
   if (MicroBatches(job.work, strategy) > kMostMicroBatches) {
     throw InputError(
         fmt::format("{} micro-batches are too many to simulate", MicroBatches(job.work, strategy)),
@@ -277,7 +278,7 @@ Prediction ClosedForm(const orrery::Job& job, const Strategy& strategy) {
   }
   const auto predicted = Predict(job, strategy, Engine::kClosed);
   if (const auto* refusal = std::get_if<Refusal>(&predicted))
-    throw InputError(refusal->reason, refusal->hint);
+    RefuseLayout(*refusal, flags.job, flags.layout, whole, strategy);
   return std::get<Prediction>(predicted);
 }
 
@@ -314,7 +315,7 @@ Answer RunSimulate(const CommandLine& line) {
     simulation.printed_s = simulation.micro_step.total;
   } else {
     const Strategy strategy = OneStrategy(flags.layout, job);
-    simulation.candidate = ClosedForm(priced, strategy);
+    simulation.candidate = ClosedForm(flags, job, priced, strategy);
     StepPredictor predictor(priced);
     simulation.micro_step = std::get<StepTime>(predictor.Predict(strategy, Window::kSustained));
     simulation.printed_s =

@@ -237,9 +237,10 @@ Answer LaunchOverSsh(const cli::LaunchFlags& flags, const cli::CommandLine& own,
   diagnostics.ThrowIfAny();
   job.secret = FindSecret();
   job.main = flags.main.given ? flags.main.text : job.hosts.front().host;
-  job.port =
-      port ? static_cast<int>(*port)
-           : PortOfJob(fmt::format("{} {}", getpid(), Clock::now().time_since_epoch().count()));
+  job.port = port ? static_cast<int>(*port)
+                  : PortIn("MASTER_PORT")
+                        .value_or(PortOfJob(fmt::format("{} {}", getpid(),
+                                                        Clock::now().time_since_epoch().count())));
   job.words = WordsForNodes(own.words(), flags);
   if (!command.empty()) {
     job.words.emplace_back("--");

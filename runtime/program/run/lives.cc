@@ -72,9 +72,12 @@ Lives::Lives(const RunJob& job, std::string folder)
 }
 
 Lives::~Lives() {
-  if (!kept()) return;
+  if (kept()) RemoveFiles();
+}
+
+void Lives::RemoveFiles() const {
   std::error_code ignored;
-  for (const std::string& path : {steps_file(), record_file()})
+  for (const std::string& path : {steps_file(), record_file(), cause_file()})
     std::filesystem::remove(path, ignored);
 }
 
@@ -82,9 +85,7 @@ double Lives::Now() const { return std::chrono::duration<double>(Clock::now() - 
 
 void Lives::Begin(int64_t behind) {
   if (!kept()) return;
-  std::error_code ignored;
-  for (const std::string& path : {steps_file(), record_file()})
-    std::filesystem::remove(path, ignored);
+  RemoveFiles();
   Life life;
   life.behind = behind;
   life.began_s = Now();
@@ -96,6 +97,8 @@ void Lives::End(const LifeEnd& end) {
   Life& life = lives_.back();
   life.seconds = Now() - life.began_s;
   life.end = end;
+  std::ifstream said(cause_file());
+  if (std::string why; end.failed && std::getline(said, why)) life.end.cause += ": " + why;
   ReadSteps(steps_file(), &life.heading, &life.steps);
   std::ifstream file(record_file());
   record_ = file ? Json::parse(file, nullptr, false) : Json();

@@ -33,7 +33,7 @@ class LifeHook : public launch::StepHook {
 
 // How a life ended.
 struct LifeEnd {
-  std::string cause;
+  std::string cause;   // End() adds what the ranks' launcher says of a failure
   int64_t saved = -1;  // the newest snapshot then; -1: none
   bool failed = false;
 };
@@ -51,6 +51,8 @@ class Lives {
   std::string steps_file() const { return folder_ + "/.life.steps"; }
   std::string record_file() const { return folder_ + "/.life.json"; }  // for --json of a life
 
+  std::string cause_file() const { return folder_ + "/.life.cause"; }  // launch::kCauseFile
+
   void Begin(int64_t behind);  // the newest snapshot; -1: none
   void End(const LifeEnd& end);
   // Schema orrery.run/1 of the last life, as far as it left one, with "lives" and "whole_run".
@@ -63,6 +65,7 @@ class Lives {
     LifeEnd end;
     nlohmann::ordered_json heading, steps = nlohmann::ordered_json::array();
   };
+  void RemoveFiles() const;
   double Now() const;
   nlohmann::ordered_json Whole() const;
 

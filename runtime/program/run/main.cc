@@ -104,6 +104,7 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
 }
 
 [[noreturn]] void EndWithFailure(const std::string& why) {
+  launch::WriteCause(why);
   fmt::print(stderr, "plan run: error: {}\n", why);
   std::fflush(nullptr);
   std::_Exit(static_cast<int>(ExitCode::kFailure));
@@ -243,7 +244,7 @@ Answer RunCommand(const CommandLine& line) {
   RunJob job;
   try {
     TakeImports(
-        &flags.job, &flags.layout, false,
+        &flags.job, &flags.layout, nullptr,
         {&flags.ranks, &flags.steps, &flags.data, &flags.seed, &flags.lr, &flags.lr_schedule,
          &flags.lr_steps, &flags.lr_end, &flags.warmup, &flags.weight_decay, &flags.clip_norm});
     job = ReadRunJob(&flags, place);

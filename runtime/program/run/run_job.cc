@@ -64,7 +64,7 @@ class Planner {
         flags_.best_layout.given ? Fastest(&planned) : OneStrategy(flags_.layout, planned);
     LowerResult lowered = Lower(planned.request.model, planned.request.work, strategy, options_);
     if (const auto* refusal = std::get_if<Refusal>(&lowered))
-      throw InputError(refusal->reason, refusal->hint);
+      RefuseLayout(*refusal, flags_.job, flags_.layout, planned, strategy);
     job->plan = std::get<ir::Plan>(std::move(lowered));
     job->layout = Layout(planned, strategy);
     job->name = planned.model.spec.name;

@@ -291,7 +291,10 @@ class Supervisor {
     // What the supervisor blocks stays blocked until the run watches for it: no request is lost between.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setenv(launch::kSupervised, "1", 1);
-    if (lives_.kept()) setenv(kStepsFile, lives_.steps_file().c_str(), 1);
+    if (lives_.kept()) {
+      setenv(kStepsFile, lives_.steps_file().c_str(), 1);
+      setenv(launch::kCauseFile, lives_.cause_file().c_str(), 1);
+    }
     if (const int nothing = JsonOnOutput() ? open("/dev/null", O_WRONLY) : -1; nothing >= 0)
       dup2(nothing, STDOUT_FILENO);
     std::vector<char*> arguments;

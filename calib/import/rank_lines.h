@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines that several ranks print on one step, as one sample.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "calib/import/training_log.h"
+
+namespace orrery::measured {
+
+// Who prints a line; -1: not said.
+struct Printer {
+  int64_t task = -1, rank = -1;  // task: of srun --label, which starts the ranks of a node
+  auto operator<=>(const Printer&) const = default;
+};
+
+class RankLines {
+ public:
+  // `unique`: no two ranks have one number, as they have where each node counts its own.
+  RankLines(TrainingLog* log, bool unique) : log_(*log), unique_(unique) {}
+
+  // Ranks take each step together. One that counts from an earlier step again, or says a step twice, is of a job that has
+  // restarted: its lines are of the next life. `time`: when it was printed, in milliseconds, by the printer's clock.
+  void Add(const Printer& printer, std::optional<int64_t> time, StepSample step);
+
+ private:
+  struct Last {
+    int64_t step = 0, life = 0;
+  };
+  int64_t LifeOfNew(int64_t step) const;
+  bool IsLate(int64_t life, std::optional<int64_t> time, int64_t step);
+
+  TrainingLog& log_;
+  bool unique_;
+  int64_t newest_ = 0;  // life of any rank
+  std::map<Printer, Last> last_;
+  std::map<std::pair<int64_t, int64_t>, std::size_t> samples_;  // by life and step
+  std::map<int64_t, std::map<int64_t, int64_t>> times_;         // likewise: when first printed, ms
+};
+
+}  // namespace orrery::measured
