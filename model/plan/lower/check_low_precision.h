@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "model/plan/lower/lower.h"
 
@@ -14,5 +15,9 @@ namespace orrery {
 std::optional<Refusal> CheckSkippedLayers(const ModelSpec& model, const Workload& work);
 std::optional<Refusal> CheckLowPrecision(const ModelSpec& model, const Workload& work,
                                          const Strategy& strategy);
+
+// What a recipe with one scale per tensor, from the tensor itself, rounds otherwise than one rank does; "": nothing. Delayed
+// scales are the largest of all ranks, and blocks do not cross them.
+std::string RoundingOfParts(const Workload& work, const Strategy& strategy);
 
 }  // namespace orrery
