@@ -279,6 +279,18 @@ TEST(HfConfig, NamesEachSizeThatItTakesFromTheClass) {
   EXPECT_EQ(Read("{\"model_type\": \"falcon\", \"n_layer\": 60}").spec.layers, 60);
 }
 
+// Not at the file of the family, which nobody has written for this model.
+TEST(HfConfig, SaysAtTheFileWhatIsWrongWithADefaultOfTheClass) {
+  const std::string gptj = ReadError("{\"model_type\": \"gptj\", \"n_embd\": 100}");
+  EXPECT_THAT(gptj, HasSubstr("{\"model_type\": \"gptj\", \"n_embd\": 100}"));
+  EXPECT_THAT(gptj, HasSubstr("(rotary_dim 64, which GPTJ of transformers takes"));
+  EXPECT_THAT(gptj, HasSubstr("give rotary_dim in the file"));
+  EXPECT_THAT(gptj, Not(HasSubstr(".yaml")));
+  const std::string olmo = ReadError("{\n\"model_type\": \"olmo2\",\n\"hidden_size\": 1000}");
+  EXPECT_THAT(olmo, HasSubstr(":2:15: error: 32 heads do not divide a hidden width of 1000 "
+                              "(num_attention_heads 32, which Olmo2"));
+}
+
 TEST(HfConfig, TakesDropoutWhereAllRatesAreOne) {
   const auto rate = [](const std::string& keys) {
     return Read("{\"model_type\": \"falcon\"" + keys + "}").defaults.dropout;
