@@ -81,26 +81,46 @@ void NoteDefaults(const HfFamily& family, const Node& config, const ModelSpec& s
                                family.Text("class"), text));
 }
 
-constexpr const char* kDropouts[] = {
-    "attention_dropout", "attn_pdrop",     "resid_pdrop",         "resid_dropout",
-    "embd_pdrop",        "hidden_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob",
-    "dropout",           "dropout_rate",   "embedding_dropout",   "residual_dropout"};
+// Rates by what they drop: the first that the file has, else that the class has; those of T5 are one.
+constexpr const char* kHiddenDropouts[] = {"resid_pdrop",    "resid_dropout", "residual_dropout",
+                                           "hidden_dropout", "dropout",       "hidden_dropout_prob",
+                                           "dropout_rate"};
+constexpr const char* kAttentionDropouts[] = {"attention_dropout", "attn_pdrop", "attn_dropout",
+                                              "attention_probs_dropout_prob", "dropout_rate"};
+constexpr const char* kEmbeddingDropouts[] = {"embd_pdrop", "embedding_dropout"};
 
-// One rate for all places, as --dropout; nullopt: none, or rates that differ, which a note says.
-std::optional<double> ReadDropout(const Node& config, std::vector<std::string>* notes) {
-  std::optional<double> rate;
-  std::string text;
-  bool differ = false;
-  for (const char* key : kDropouts) {
-    if (!config.Has(key)) continue;
-    const double value = config.Number(key, 0, 0.99);
-    differ |= rate && *rate != value;
-    rate = value;
-    text += fmt::format("{}{} {:g}", text.empty() ? "" : ", ", key, value);
+struct DropoutRate {
+  const char* key;
+  double rate;
+};
+
+template <std::size_t N>
+std::optional<DropoutRate> FirstRate(const HfFamily& family, const Node& config,
+                                     const char* const (&keys)[N]) {
+  for (const bool of_file : {true, false}) {
+    for (const char* key : keys) {
+      if (of_file && !config.Has(key)) continue;
+      if (const auto place = family.Value(config, key))
+        return DropoutRate{key, place->node.Number(place->key, 0, 0.99)};
+    }
   }
-  if (!differ) return rate;
-  notes->push_back(fmt::format("{}: plans have one rate, --dropout", text));
   return std::nullopt;
+}
+
+// What the class of transformers drops, where it says anything. Sublayers and embeddings have one rate in plans.
+void ReadDropout(const HfFamily& family, const Node& config, LoadedModel* model) {
+  const auto hidden = FirstRate(family, config, kHiddenDropouts);
+  const auto attention = FirstRate(family, config, kAttentionDropouts);
+  if (!hidden && !attention) return;
+  TrainingDefaults& defaults = model->defaults;
+  defaults.dropout = hidden ? hidden->rate : 0;
+  const double of_attention = attention ? attention->rate : 0;
+  if (of_attention != *defaults.dropout) defaults.attention_dropout = of_attention;
+  const auto embedding = FirstRate(family, config, kEmbeddingDropouts);
+  if (hidden && embedding && embedding->rate != hidden->rate)
+    model->notes.push_back(
+        fmt::format("{} {:g} is planned as {} {:g}: embeddings and sublayers have one rate",
+                    embedding->key, embedding->rate, hidden->key, hidden->rate));
 }
 
 // The class of transformers refuses a null here, too: no model is meant by it.
@@ -186,7 +206,7 @@ void ReadDescription(const Node& file, const HfFamily& family, Diagnostics* diag
   diagnostics->ThrowIfAny();
   NoteDefaults(family, config, model->spec, &model->notes);
   NoteHead(file, &model->notes);
-  model->defaults.dropout = ReadDropout(config, &model->notes);
+  ReadDropout(family, config, model);
   diagnostics->ThrowIfAny();
 }
 

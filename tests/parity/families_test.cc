@@ -212,6 +212,12 @@ TEST(Options, DropoutDropsTheSameElementsInEveryLayout) {
     job.work.dropout = 0.1;
     EXPECT_NE(Reference(job).front().loss, plain.front().loss);
     ExpectParity(job, Plans(job, {1, 2, 4, 8}, 15));
+    job.key += " of sublayers";
+    job.work.attention_dropout = 0;
+    ExpectParity(job, Plans(job, {2, 4}, 6));
+    job.key += ", of attention";
+    job.work.attention_dropout = 0.2, job.work.dropout = 0;
+    ExpectParity(job, Plans(job, {2, 4}, 6));
   }
 }
 

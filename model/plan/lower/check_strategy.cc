@@ -154,7 +154,7 @@ Result CheckContext(const ModelSpec& model, const Workload& work, const Strategy
                      "use allgather or ulysses (--cp-method), as with TransformerEngine, which "
                      "refuses windows with p2p"};
   }
-  if (two_level && work.dropout > 0)
+  if (two_level && work.AttentionDropout() > 0)
     return Refusal{"attention dropout with a2a_ring is not lowered", "use ring, or no dropout"};
   if (two_level && model.positions == Positions::kAlibi)
     return Refusal{"positions alibi with a2a_ring are not lowered", "use ring or ulysses"};

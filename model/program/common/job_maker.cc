@@ -101,7 +101,14 @@ void JobMaker::ReadPlain() {
   if (flags_.fp8_skip.given) ReadSkipped();
   optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
   attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);
-  dropout_ = ReadRate(flags_.dropout);
+  Flag hidden = flags_.dropout;
+  if (const auto slash = hidden.text.find('/'); hidden.given && slash != std::string::npos) {
+    Flag attention = hidden;
+    attention.text = hidden.text.substr(slash + 1);
+    hidden.text.resize(slash);
+    attention_dropout_ = ReadRate(attention);
+  }
+  dropout_ = ReadRate(hidden);
   request_.work.lora = ReadLora(flags_, &diagnostics_);
   if (flags_.framework.given) {
     AtFile(flags_.framework, "a framework",

@@ -68,7 +68,7 @@ class JobMaker {
   std::optional<Fp8> fp8_;
   std::optional<Optimizer> optimizer_;
   std::optional<bool> attention_;
-  std::optional<double> dropout_;
+  std::optional<double> dropout_, attention_dropout_;
   FrameworkMatch framework_{nullptr, nullptr};
   int64_t ranks_ = 0;     // of a plan; 0: there is none
   std::string recorded_;  // what a plan says of its framework, in words
