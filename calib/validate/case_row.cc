@@ -13,6 +13,7 @@
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/profile.h"
+#include "model/plan/lower/check_low_precision.h"
 
 namespace orrery {
 namespace {
@@ -269,15 +270,29 @@ void ReadGpu(CaseCells* cells, CaseRow* row) {
 }
 
 // Facts that have a column of their own.
+void AddFact(const std::string& fact, CaseRow* row) {
+  const FrameworkReference reference = SplitReference(row->framework);
+  row->framework =
+      WithFacts(reference.name, reference.facts.empty() ? fact : reference.facts + "," + fact);
+}
+
 void ReadColumnFacts(CaseCells* cells, CaseRow* row) {
   const Meaning<bool> overlap = YesOrNo(cells->Text("tp_overlap"));
   if (overlap.value && row->framework.find("tp_overlap") == std::string::npos &&
-      FindFramework(row->framework).tp_overlap != *overlap.value) {
-    const FrameworkReference reference = SplitReference(row->framework);
-    const std::string fact = *overlap.value ? "tp_overlap=on" : "tp_overlap=off";
-    row->framework =
-        WithFacts(reference.name, reference.facts.empty() ? fact : reference.facts + "," + fact);
-  }
+      FindFramework(row->framework).tp_overlap != *overlap.value)
+    AddFact(*overlap.value ? "tp_overlap=on" : "tp_overlap=off", row);
+}
+
+// What a row leaves open: not every recipe lets tensor parallelism be overlapped with its products.
+void FollowRecipe(CaseCells* cells, CaseRow* row) {
+  if (OverlapsTensors(row->work.fp8) || !FindFramework(row->framework).tp_overlap) return;
+  if (row->framework.find("tp_overlap") != std::string::npos ||
+      YesOrNo(cells->Text("tp_overlap")).value)
+    return;
+  AddFact("tp_overlap=off", row);
+  row->strategy.adapter_gathers = false;
+  cells->Note(fmt::format("{}: no tensor parallelism overlapped with its products",
+                          NameIn(kFp8Names, row->work.fp8)));
 }
 
 // Products in fewer bits, and the type that gradients are reduced in.
@@ -360,6 +375,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   ReadColumnFacts(&cells, &row);
   ReadLayout(&cells, &row);
   ReadProducts(&cells, &row);
+  FollowRecipe(&cells, &row);
   ReadBase(&cells, &row);
   CopyKeyValueHeads(&cells, &row);
   ReadGradients(&row);

@@ -70,6 +70,8 @@ Result CheckLowPrecision(const ModelSpec& model, const Workload& work, const Str
   return Multiple(recipe, rows, "rows of a sequence per rank", "another seq_len, or a smaller tp");
 }
 
+bool OverlapsTensors(Fp8 recipe) { return recipe != Fp8::kNvfp4 && recipe != Fp8::kBlockwise; }
+
 std::string RoundingOfParts(const Workload& work, const Strategy& s) {
   const bool of_tensor = work.fp8 == Fp8::kCurrent || work.fp8 == Fp8::kNvfp4;
   if (!of_tensor || s.tp * s.cp == 1) return "";

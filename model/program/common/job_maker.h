@@ -46,6 +46,7 @@ class JobMaker {
   // Facts that the user states, over those of the framework, named or not.
   void TakeFacts();
   void TakeWeights();
+  std::string AndFact(const std::string& fact) const;
   // What an alias stands for is part of the answer.
   void TakeFramework();
   // A plan text may say what it was made for; --framework overrides it.
