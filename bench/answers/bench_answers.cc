@@ -34,6 +34,25 @@ std::vector<Answer> Answers() {
   const std::vector<const char*> gpus_4096 = {"--nodes",        "512", "--dp", "64",
                                               "--global-batch", "4096"};
   const std::vector<const char*> gpus_32768 = {"--nodes", "4096", "--dp", "512"};
+  const std::vector<const char*> whole_machine = {"--model",
+                                                  "llama3-405b",
+                                                  "--topology",
+                                                  "dgx-h100",
+                                                  "--nodes",
+                                                  "16384",
+                                                  "--seq-len",
+                                                  "8192",
+                                                  "--global-batch",
+                                                  "16384",
+                                                  "--zero",
+                                                  "1",
+                                                  "--sequence-parallel",
+                                                  "--tp",
+                                                  "8",
+                                                  "--pp",
+                                                  "16",
+                                                  "--dp",
+                                                  "1024"};
   const auto with = [](std::vector<const char*> flags, std::initializer_list<const char*> more) {
     flags.insert(flags.end(), more);
     return Large(flags);
@@ -48,6 +67,7 @@ std::vector<Answer> Answers() {
        with(gpus_32768, {"--global-batch", "32768", "--slow-gpu", "3:1.2"}), 2},
       {"32768_gpus_8_micro_batches_jitter", "plan-simulate",
        with(gpus_32768, {"--global-batch", "4096", "--jitter", "2%"}), 1},
+      {"131072_gpus_16_micro_batches", "plan-simulate", whole_machine, 3},
       {"64_gpus_512_micro_batches", "plan-simulate",
        Large({"--nodes", "8", "--dp", "1", "--global-batch", "512"}), 3},
       {"64_gpus_65536_micro_batches", "plan-simulate",

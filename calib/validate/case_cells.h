@@ -51,5 +51,9 @@ class CaseCells {
 
 // case_layout.cc: degrees, batch, sharding and schedule; the model and the workload were read.
 void ReadLayout(CaseCells* cells, CaseRow* row);
+// Behind it: products in fewer bits, and the type that gradients are reduced in.
+void ReadProducts(CaseCells* cells, CaseRow* row);
+// One fact of the row's framework.
+void AddFact(const std::string& fact, CaseRow* row);
 
 }  // namespace orrery

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Degrees, batch and sharding of a row; what a row leaves out follows from the number of GPUs where it can.
+// Degrees, batch, sharding and products of a row; what a row leaves out follows from the number of GPUs where it can.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,9 +7,30 @@
 
 #include "calib/validate/case_cells.h"
 #include "model/framework/presets.h"
+#include "model/plan/lower/check_low_precision.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
+
+void AddFact(const std::string& fact, CaseRow* row) {
+  const FrameworkReference reference = SplitReference(row->framework);
+  row->framework =
+      WithFacts(reference.name, reference.facts.empty() ? fact : reference.facts + "," + fact);
+}
+
 namespace {
+
+// What a row leaves open: not every recipe lets tensor parallelism be overlapped with its products.
+void FollowRecipe(CaseCells* cells, CaseRow* row) {
+  if (OverlapsTensors(row->work.fp8) || !FindFramework(row->framework).tp_overlap) return;
+  if (row->framework.find("tp_overlap") != std::string::npos ||
+      YesOrNo(cells->Text("tp_overlap")).value)
+    return;
+  AddFact("tp_overlap=off", row);
+  row->strategy.adapter_gathers = false;
+  cells->Note(fmt::format("{}: no tensor parallelism overlapped with its products",
+                          NameIn(kFp8Names, row->work.fp8)));
+}
 
 struct Degree {
   const char* column;
@@ -162,6 +183,32 @@ void ReadLayout(CaseCells* cells, CaseRow* row) {
   s.count_embedding = s.count_head = s.pp > 1 && layers % s.pp != 0;
   ReadGroup(cells, row);
   CheckRanks(cells, *row);
+}
+
+void ReadProducts(CaseCells* cells, CaseRow* row) {
+  row->work.fp8 = cells->Take(Fp8Of(cells->Text("precision"), cells->Text("precision_recipe"),
+                                    FindFramework(row->framework).fp8),
+                              Fp8::kOff);
+  if (const std::string skipped = cells->Text("fp8_skip"); !skipped.empty()) {
+    const auto layers = ReadSkippedLayers(skipped);
+    if (!layers)
+      cells->Refuse(
+          fmt::format("fp8_skip '{}': layers at the start and at the end, as \"1,1\"", skipped));
+    else
+      row->work.fp8_skip = *layers;
+  }
+  const std::string gradients = cells->Text("grad_reduce_dtype");
+  if (gradients == "bf16") row->strategy.fp32_grads = false;
+  if (gradients == "fp32" && row->work.precision == Precision::kBf16)
+    row->strategy.fp32_grads = true;
+  const std::string storage = cells->Text("param_storage");
+  const std::vector<Fp8>& held = FindFramework(row->framework).fp8_weights;
+  const bool own = storage.empty() && std::ranges::find(held, row->work.fp8) != held.end();
+  row->strategy.fp8_weights = (own || storage == "fp8") && CanHoldCodes(row->work, row->strategy);
+  if (row->work.fp8 != Fp8::kOff && storage == "fp8" && !row->strategy.fp8_weights &&
+      !row->work.lora.on())
+    cells->Note("parameters held in fp8: read as bf16 and cast once per step");
+  FollowRecipe(cells, row);
 }
 
 }  // namespace orrery

@@ -272,38 +272,8 @@ void ReadGpu(CaseCells* cells, CaseRow* row) {
 void ReadColumnFacts(CaseCells* cells, CaseRow* row) {
   const Meaning<bool> overlap = YesOrNo(cells->Text("tp_overlap"));
   if (overlap.value && row->framework.find("tp_overlap") == std::string::npos &&
-      FindFramework(row->framework).tp_overlap != *overlap.value) {
-    const FrameworkReference reference = SplitReference(row->framework);
-    const std::string fact = *overlap.value ? "tp_overlap=on" : "tp_overlap=off";
-    row->framework =
-        WithFacts(reference.name, reference.facts.empty() ? fact : reference.facts + "," + fact);
-  }
-}
-
-// Products in fewer bits, and the type that gradients are reduced in.
-void ReadProducts(CaseCells* cells, CaseRow* row) {
-  row->work.fp8 = cells->Take(Fp8Of(cells->Text("precision"), cells->Text("precision_recipe"),
-                                    FindFramework(row->framework).fp8),
-                              Fp8::kOff);
-  if (const std::string skipped = cells->Text("fp8_skip"); !skipped.empty()) {
-    const auto layers = ReadSkippedLayers(skipped);
-    if (!layers)
-      cells->Refuse(
-          fmt::format("fp8_skip '{}': layers at the start and at the end, as \"1,1\"", skipped));
-    else
-      row->work.fp8_skip = *layers;
-  }
-  const std::string gradients = cells->Text("grad_reduce_dtype");
-  if (gradients == "bf16") row->strategy.fp32_grads = false;
-  if (gradients == "fp32" && row->work.precision == Precision::kBf16)
-    row->strategy.fp32_grads = true;
-  const std::string storage = cells->Text("param_storage");
-  const std::vector<Fp8>& held = FindFramework(row->framework).fp8_weights;
-  const bool own = storage.empty() && std::ranges::find(held, row->work.fp8) != held.end();
-  row->strategy.fp8_weights = (own || storage == "fp8") && CanHoldCodes(row->work, row->strategy);
-  if (row->work.fp8 != Fp8::kOff && storage == "fp8" && !row->strategy.fp8_weights &&
-      !row->work.lora.on())
-    cells->Note("parameters held in fp8: read as bf16 and cast once per step");
+      FindFramework(row->framework).tp_overlap != *overlap.value)
+    AddFact(*overlap.value ? "tp_overlap=on" : "tp_overlap=off", row);
 }
 
 // What the frozen weights are kept in.

@@ -41,8 +41,8 @@ std::string PlanKey(const CaseRow& row) {
              InFlight(row) * 32 + s.fp8_weights * 16 + row.work.master_weights * 8 +
                  s.whole_logits * 4 + s.fp32_grads * 2 + s.reduce_in_backward +
                  s.whole_embedding * (1 << 30) + s.whole_head * (1 << 29) + s.free_head * (1 << 28),
-             row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types,
-             s.cp * 4 + static_cast<int>(s.context.method),
+             row.gpus_per_node, m.tied_embeddings, row.work.dropout, row.work.AttentionDropout(),
+             m.head_dim, m.token_types, s.cp * 4 + static_cast<int>(s.context.method),
              row.work.lora.key() * 32 + s.reduces_apart * 16 + s.gathers_kept * 8 +
                  static_cast<int>(s.adapter_split) * 2 + s.adapter_gathers) +
          OffloadText(s.offload);

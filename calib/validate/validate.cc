@@ -252,6 +252,11 @@ class CasePredictor {
       row.notes.push_back(fmt::format("topology '{}' read as {}", row.topology, *alias));
       row.topology = *alias;
     }
+    if (const auto larger = WithLargerNodes(row)) {
+      row.notes.push_back(fmt::format("{} GPUs per node: topology '{}' read as {}",
+                                      row.gpus_per_node, row.topology, *larger));
+      row.topology = *larger;
+    }
     const auto key = std::make_tuple(row.topology, row.gpu, row.framework, row.nodes,
                                      row.gpus_per_node, row.strategy.flash_attention);
     auto found = settings_.find(key);
@@ -275,6 +280,17 @@ class CasePredictor {
                        cluster.domain_gpus()));
     }
     return setting;
+  }
+
+  // The topology of the same name whose nodes have as many GPUs as the row's, of a row that has more than its own: NAME-8.
+  std::optional<std::string> WithLargerNodes(const CaseRow& row) {
+    std::string reason;
+    const TopologySpec* spec = topologies_.Get(
+        row.topology, [&] { return LoadTopology(row.topology); }, &reason);
+    if (spec == nullptr || row.gpus_per_node <= spec->node.gpus) return std::nullopt;
+    const std::string name = fmt::format("{}-{}", row.topology, row.gpus_per_node);
+    const std::vector<std::string> known = TopologyNames();
+    return std::ranges::count(known, name) > 0 ? std::optional(name) : std::nullopt;
   }
 
   // The topology with the row's own GPU, and as many nodes as the row needs.

@@ -2,8 +2,11 @@
 // Reads HuggingFace config.json files by the rules of their family.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "model/arch/enum_names.h"
 #include "model/arch/hf_family.h"
@@ -78,26 +81,46 @@ void NoteDefaults(const HfFamily& family, const Node& config, const ModelSpec& s
                                family.Text("class"), text));
 }
 
-constexpr const char* kDropouts[] = {
-    "attention_dropout", "attn_pdrop",     "resid_pdrop",         "resid_dropout",
-    "embd_pdrop",        "hidden_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob",
-    "dropout",           "dropout_rate",   "embedding_dropout",   "residual_dropout"};
+// Rates by what they drop: the first that the file has, else that the class has; those of T5 are one.
+constexpr const char* kHiddenDropouts[] = {"resid_pdrop",    "resid_dropout", "residual_dropout",
+                                           "hidden_dropout", "dropout",       "hidden_dropout_prob",
+                                           "dropout_rate"};
+constexpr const char* kAttentionDropouts[] = {"attention_dropout", "attn_pdrop", "attn_dropout",
+                                              "attention_probs_dropout_prob", "dropout_rate"};
+constexpr const char* kEmbeddingDropouts[] = {"embd_pdrop", "embedding_dropout"};
 
-// One rate for all places, as --dropout; nullopt: none, or rates that differ, which a note says.
-std::optional<double> ReadDropout(const Node& config, std::vector<std::string>* notes) {
-  std::optional<double> rate;
-  std::string text;
-  bool differ = false;
-  for (const char* key : kDropouts) {
-    if (!config.Has(key)) continue;
-    const double value = config.Number(key, 0, 0.99);
-    differ |= rate && *rate != value;
-    rate = value;
-    text += fmt::format("{}{} {:g}", text.empty() ? "" : ", ", key, value);
+struct DropoutRate {
+  const char* key;
+  double rate;
+};
+
+template <std::size_t N>
+std::optional<DropoutRate> FirstRate(const HfFamily& family, const Node& config,
+                                     const char* const (&keys)[N]) {
+  for (const bool of_file : {true, false}) {
+    for (const char* key : keys) {
+      if (of_file && !config.Has(key)) continue;
+      if (const auto place = family.Value(config, key))
+        return DropoutRate{key, place->node.Number(place->key, 0, 0.99)};
+    }
   }
-  if (!differ) return rate;
-  notes->push_back(fmt::format("{}: plans have one rate, --dropout", text));
   return std::nullopt;
+}
+
+// What the class of transformers drops, where it says anything. Sublayers and embeddings have one rate in plans.
+void ReadDropout(const HfFamily& family, const Node& config, LoadedModel* model) {
+  const auto hidden = FirstRate(family, config, kHiddenDropouts);
+  const auto attention = FirstRate(family, config, kAttentionDropouts);
+  if (!hidden && !attention) return;
+  TrainingDefaults& defaults = model->defaults;
+  defaults.dropout = hidden ? hidden->rate : 0;
+  const double of_attention = attention ? attention->rate : 0;
+  if (of_attention != *defaults.dropout) defaults.attention_dropout = of_attention;
+  const auto embedding = FirstRate(family, config, kEmbeddingDropouts);
+  if (hidden && embedding && embedding->rate != hidden->rate)
+    model->notes.push_back(
+        fmt::format("{} {:g} is planned as {} {:g}: embeddings and sublayers have one rate",
+                    embedding->key, embedding->rate, hidden->key, hidden->rate));
 }
 
 // The class of transformers refuses a null here, too: no model is meant by it.
@@ -137,6 +160,56 @@ std::string OwnName(const Node& file) {
   return "config.json";
 }
 
+// The key and the value of a family's file where a diagnostic points: "rotary_dim", "64".
+std::pair<std::string, std::string> EntryAt(const Location& where) {
+  std::istringstream lines(where.source->text);
+  std::string line;
+  for (int i = 0; i < where.line; ++i) std::getline(lines, line);
+  const auto at = std::min<std::size_t>(std::max(where.column - 1, 0), line.size());
+  const std::string before = line.substr(0, at);
+  const auto colon = before.rfind(':');
+  const auto start = before.find_last_of(" {,", colon);
+  if (colon == std::string::npos) return {};
+  const auto first = start == std::string::npos ? 0 : start + 1;
+  const auto end = line.find_first_of(",}", at);
+  return {before.substr(first, colon - first), line.substr(at, end - at)};
+}
+
+// What is wrong with a value that the family's file has for the user's: said at the user's file, which has no place for it.
+std::vector<Diagnostic> AtTheConfig(std::vector<Diagnostic> found, const SourcePtr& source,
+                                    const Location& place, const std::string& of_class) {
+  for (Diagnostic& one : found) {
+    if (!one.where.source || one.where.source == source) continue;
+    if (const auto [key, value] = EntryAt(one.where); !key.empty() && key != "is") {
+      one.message += fmt::format(" ({} {}, which {} of transformers takes: the file does not say)",
+                                 key, value, of_class);
+      if (one.hint.empty()) one.hint = fmt::format("give {} in the file", key);
+    }
+    one.where = place;
+  }
+  return found;
+}
+
+void ReadDescription(const Node& file, const HfFamily& family, Diagnostics* diagnostics,
+                     LoadedModel* model) {
+  const std::string inside = family.Text("inside");
+  const Node config = inside.empty() ? file : file.Child(inside);
+  diagnostics->ThrowIfAny();
+  model->without_effect = family.Account(config, false);
+  if (!inside.empty()) model->without_effect.merge(family.Account(file, true));
+  const Fields fields([&](const std::string& key) { return family.Find(config, key); });
+  model->spec.family = fields.Choice<Family>("family", kFamilyNames, Family::kDecoder);
+  if (fields.Has("longest")) model->defaults.seq_len = fields.Integer("longest", 1, kMaxPositions);
+  ReadTransformer(fields, *diagnostics, &model->spec);
+  diagnostics->ThrowIfAny();
+  RequireActivation(family, config);
+  diagnostics->ThrowIfAny();
+  NoteDefaults(family, config, model->spec, &model->notes);
+  NoteHead(file, &model->notes);
+  ReadDropout(family, config, model);
+  diagnostics->ThrowIfAny();
+}
+
 }  // namespace
 
 LoadedModel ReadHfConfig(SourcePtr source, const std::string& name) {
@@ -151,22 +224,12 @@ LoadedModel ReadHfConfig(SourcePtr source, const std::string& name) {
   model.hf_family = family->name();
   model.hf_config = source;
   for (const std::string& note : family->Notes()) model.notes.push_back(note);
-  const std::string inside = family->Text("inside");
-  const Node config = inside.empty() ? file : file.Child(inside);
-  diagnostics.ThrowIfAny();
-  model.without_effect = family->Account(config, false);
-  if (!inside.empty()) model.without_effect.merge(family->Account(file, true));
-  const Fields fields([&](const std::string& key) { return family->Find(config, key); });
-  model.spec.family = fields.Choice<Family>("family", kFamilyNames, Family::kDecoder);
-  if (fields.Has("longest")) model.defaults.seq_len = fields.Integer("longest", 1, kMaxPositions);
-  ReadTransformer(fields, diagnostics, &model.spec);
-  diagnostics.ThrowIfAny();
-  RequireActivation(*family, config);
-  diagnostics.ThrowIfAny();
-  NoteDefaults(*family, config, model.spec, &model.notes);
-  NoteHead(file, &model.notes);
-  model.defaults.dropout = ReadDropout(config, &model.notes);
-  diagnostics.ThrowIfAny();
+  try {
+    ReadDescription(file, *family, &diagnostics, &model);
+  } catch (const InputError& error) {
+    const Location place = file.Has("model_type") ? file.where("model_type") : file.where();
+    throw InputError(AtTheConfig(error.diagnostics(), source, place, family->Text("class")));
+  }
   return model;
 }
 

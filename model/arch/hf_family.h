@@ -33,6 +33,9 @@ class HfFamily {
   // Where `config` keeps a key of the description: the file, the default of the HuggingFace class, or a constant.
   Place Find(const Node& config, const std::string& key) const;
 
+  // The value of a key of config.json: the file's, or the default of the HuggingFace class; nullopt: neither has one.
+  std::optional<Place> Value(const Node& config, const std::string& name) const;
+
   // Reports every key of `config` that no rule uses and no reason excuses; returns the excused ones with their reasons.
   // `outer`: the map around the part that holds the model: rules do not read it.
   std::map<std::string, std::string> Account(const Node& config, bool outer) const;
@@ -49,7 +52,6 @@ class HfFamily {
                          const HfTensors& tensors) const;
 
  private:
-  std::optional<Place> Value(const Node& config, const std::string& name) const;
   std::string ValueText(const Node& config, const std::string& name) const;
   bool IsFlag(const std::string& name) const;
   bool Applies(const Node& config, const Node& when) const;

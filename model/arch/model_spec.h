@@ -110,9 +110,10 @@ struct TrainingDefaults {
   std::optional<int64_t> masked_positions;  // kEncoder: MLM predictions per sequence of seq_len
   // kEncoder: (sequence length, predictions) at other lengths; see MaskedPositions() in catalogue.h.
   std::vector<std::pair<int64_t, int64_t>> masked_positions_at;
-  std::optional<double> dropout;  // of embeddings, sublayers and attention
-  std::string precision;          // "" = not given
-  std::string fp8;                // likewise
+  std::optional<double> dropout;            // of embeddings, sublayers and attention,
+  std::optional<double> attention_dropout;  // unless that has its own
+  std::string precision;                    // "" = not given
+  std::string fp8;                          // likewise
   std::string optimizer;
   std::string topology;
   std::string source;  // where these come from

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "model/arch/lora.h"
@@ -24,14 +25,16 @@ struct Workload {
   Precision precision = Precision::kBf16;
   Optimizer optimizer = Optimizer::kAdam;
   double clip_norm = 1.0;  // 0: no gradient clipping (then no gradient norm is computed)
-  double dropout = 0.0;    // of embeddings, sublayer outputs and attention probabilities
-  Fp8 fp8 = Fp8::kOff;     // products of layers in 8 or 4 bits
-  SkippedLayers fp8_skip;  // but of these
-  Lora lora;               // on: all weights are frozen, adapters beside them are trained
+  double dropout = 0.0;    // of embeddings, sublayer outputs and attention probabilities,
+  std::optional<double> attention_dropout;  // unless these have a rate of their own
+  Fp8 fp8 = Fp8::kOff;                      // products of layers in 8 or 4 bits
+  SkippedLayers fp8_skip;                   // but of these
+  Lora lora;  // on: all weights are frozen, adapters beside them are trained
   bool master_weights =
       true;  // 16-bit weights have an fp32 copy that the optimizer updates, and fp32 moments; false:
              // both are in 16 bits alone
 
+  double AttentionDropout() const { return attention_dropout.value_or(dropout); }
   // Of one of `layers`; -1: of none.
   Fp8 RecipeOf(int64_t layer, int64_t layers) const {
     return fp8_skip.Hold(layer, layers) ? Fp8::kOff : fp8;

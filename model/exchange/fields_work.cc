@@ -12,17 +12,47 @@ std::string Short(double number) { return fmt::format("{:g}", number); }
 const char* const kByProgram = "the program's own (data set, model configuration)";
 const char* const kTf32 = "the environment decides on tf32 (torch.set_float32_matmul_precision)";
 
-Cell Dropouts() {
+// As --dropout takes it: one rate, or one and that of attention.
+std::string DropoutText(const Case& c) {
+  const Workload& work = c.work;
+  const bool one = work.AttentionDropout() == work.dropout;
+  return Short(work.dropout) + (one ? "" : "/" + Short(work.AttentionDropout()));
+}
+
+// Two settings; `fallback`: of either where a file names none.
+Cell Dropouts(const char* attention_key, const char* hidden_key, const char* fallback) {
+  return Rule(
+      [=](const Case& c) {
+        return Say({Set(attention_key, Short(c.work.AttentionDropout())),
+                    Set(hidden_key, Short(c.work.dropout))});
+      },
+      [=](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const Setting* attention = settings.Find(attention_key);
+        const Setting* hidden = settings.Find(hidden_key);
+        if (hidden == nullptr && attention == nullptr && *fallback == '\0') return std::nullopt;
+        const auto rate = [&](const Setting* one) -> std::string {
+          return one != nullptr ? one->value : *fallback != '\0' ? fallback : "0";
+        };
+        std::string text = rate(hidden);
+        double of_attention = 0, of_hidden = 0;
+        const bool read = ParseNumber(rate(attention), &of_attention) == NumberFault::kNone &&
+                          ParseNumber(text, &of_hidden) == NumberFault::kNone;
+        if (read && of_attention != of_hidden) text += "/" + rate(attention);
+        const Setting* told = hidden != nullptr ? hidden : attention;
+        return told != nullptr ? From(told, text) : Value{text, {}, ""};
+      });
+}
+
+Cell OneDropout() {
   return Rule(
       [](const Case& c) {
-        return Say({Set("attention-dropout", Short(c.work.dropout)),
-                    Set("hidden-dropout", Short(c.work.dropout))});
+        if (c.work.AttentionDropout() != c.work.dropout)
+          return No("its program has one rate for attention and sublayers");
+        return Say({Set("DROPOUT", Short(c.work.dropout))});
       },
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-        settings.Find("attention-dropout");
-        const Setting* hidden = settings.Find("hidden-dropout");
-        // Both are 0.1 where a script names none.
-        return hidden != nullptr ? From(hidden, hidden->value) : Value{"0.1", {}, ""};
+        const Setting* rate = settings.Find("DROPOUT");
+        return rate != nullptr ? From(rate, rate->value) : std::nullopt;
       });
 }
 
@@ -265,22 +295,13 @@ std::vector<Field> ArithmeticFields() {
         {kTitans, Key("training.max_norm")},
         {kTorch, Key("CLIP_NORM")}}},
       {"dropout",
-       [](const Case& c) { return Short(c.work.dropout); },
+       DropoutText,
        "--dropout",
-       {{kMegatron, Dropouts()},
-        {kBridge, Rule(
-                      [](const Case& c) {
-                        return Say({Set("model.attention_dropout", Short(c.work.dropout)),
-                                    Set("model.hidden_dropout", Short(c.work.dropout))});
-                      },
-                      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
-                        settings.Find("model.attention_dropout");
-                        const Setting* hidden = settings.Find("model.hidden_dropout");
-                        return hidden != nullptr ? From(hidden, hidden->value) : std::nullopt;
-                      })},
+       {{kMegatron, Dropouts("attention-dropout", "hidden-dropout", "0.1")},
+        {kBridge, Dropouts("model.attention_dropout", "model.hidden_dropout", "")},
         {kDeepSpeed | kAccelerate, Choices({}, kByProgram)},
         {kTitans, Fixed("0", "its models have no dropout")},
-        {kTorch, Key("DROPOUT")}}},
+        {kTorch, OneDropout()}}},
       {"master_weights",
        MasterWeights,
        "fact master_weights",

@@ -89,8 +89,12 @@ Document OwnRecord(const SourcePtr& source, const Tree& root) {
   add("nodes", Member(*prediction, "nodes"));
   add("global_batch", Member(*prediction, "global_batch"));
   if (const Tree* work = Member(root, "workload"); work != nullptr) {
-    for (const char* key : {"seq_len", "precision", "optimizer", "dropout", "fp8", "fp8_skip"})
+    for (const char* key : {"seq_len", "precision", "optimizer", "fp8", "fp8_skip"})
       add(key, Member(*work, key));
+    const Tree* dropout = Member(*work, "dropout");
+    add("dropout", dropout);
+    if (const Tree* own = Member(*work, "attention_dropout"); own != nullptr && dropout != nullptr)
+      document.settings.back().value += "/" + own->text;
     if (const Tree* lora = Member(*work, "lora"); lora != nullptr) {
       add("lora", Member(*lora, "rank"));
       add("lora_alpha", Member(*lora, "alpha"));

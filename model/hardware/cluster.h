@@ -51,6 +51,7 @@ enum class LinkKind {
   kNicPort,   // NIC to its first switch, and back
   kFabric,    // switch to switch
 };
+inline constexpr std::size_t kLinkKinds = 5;
 
 struct Link {  // one direction
   VertexId from = 0;

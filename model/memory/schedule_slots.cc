@@ -45,7 +45,9 @@ class SlotWalk {
       const int v = VirtualStage(s.schedule == PipelineSchedule::kZeroBubbleV, s.pp, stage, c);
       const double layers = static_cast<double>(chunks[v].count);
       const int place = static_cast<int>(PlaceOf(v, s.pp * s.vpp));
-      chunks_.push_back({place, layers});
+      const bool empty = layers == 0 && place == static_cast<int>(ChunkPlace::kMiddle);
+      chunks_.push_back({place, layers, empty});
+      if (empty) continue;
       slots_.chunks[place] += 1;
       slots_.layers[place] += layers;
       slots_.most_layers[place] = std::max(slots_.most_layers[place], layers);
@@ -68,9 +70,11 @@ class SlotWalk {
   struct ChunkAt {
     int place;
     double layers;
+    bool empty;  // in the middle and without a layer: what it passes on is left out
   };
 
   void Change(const ChunkAt& chunk, FrameKind kind, double by) {
+    if (chunk.empty) return;
     Alive& count = alive_[chunk.place][static_cast<int>(kind)];
     count.frames += by;
     count.layers += by * chunk.layers;
@@ -100,6 +104,7 @@ class SlotWalk {
 
   // The current moment, with the call's own frame, if it is the fullest of its kind of call.
   void Keep(int call, const ChunkAt& chunk, FrameKind own) {
+    if (chunk.empty) return;
     KeepBest(call, {kept_, waiting_}, chunk, own, 0);
     if (numbers_.split_backward) KeepBest(call, {waiting_, kept_}, chunk, own, 1);
   }

@@ -21,10 +21,11 @@ SiteLayouts::SiteLayouts(const Question& question, const std::vector<Site>& site
   for (const Site& site : sites_) {
     const Allocation allocation = AllocationOf(site.profiles.framework);
     const Workload& work = site.request.work;
-    kinds_.push_back(std::to_string(static_cast<int>(work.precision)) + "/" +
-                     std::to_string(static_cast<int>(work.optimizer)) + "/" +
-                     std::to_string(work.seq_len) + "/" + std::to_string(work.masked_positions) +
-                     "/" + std::to_string(work.dropout) + "/" + std::to_string(work.clip_norm));
+    kinds_.push_back(
+        std::to_string(static_cast<int>(work.precision)) + "/" +
+        std::to_string(static_cast<int>(work.optimizer)) + "/" + std::to_string(work.seq_len) +
+        "/" + std::to_string(work.masked_positions) + "/" + std::to_string(work.dropout) + "/" +
+        std::to_string(work.AttentionDropout()) + "/" + std::to_string(work.clip_norm));
     const std::pair key(kinds_.back(), allocation);
     layouts_.push_back(
         std::make_unique<FastestLayouts>(site.request, site.profiles, memories[key]));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/base/text.h"
 #include "model/plan/lower/names.h"
 #include "model/twin/explain.h"
 #include "model/twin/space.h"
@@ -24,7 +25,10 @@ class RemedyFinder {
 
   std::vector<Remedy> Find() {
     FreeAxes();
-    if (!GlobalBatch()) Nodes();
+    if (!GlobalBatch()) {
+      Nodes();
+      ToTheHost();
+    }
     SequenceLength();
     Precision16();
     // The largest change, and the longest search: where the others say enough it is not looked at.
@@ -123,6 +127,39 @@ class RemedyFinder {
       }
     }
     return false;
+  }
+
+  // What the framework can keep in memory of the host, the least that will do.
+  void ToTheHost() {
+    const FrameworkPreset& preset = FindFramework(request_.framework);
+    if (request_.fixed.offload && request_.fixed.offload->on()) return;
+    struct Choice {
+      bool offered;
+      Offload offload;
+      const char* what;
+    };
+    for (const Choice& choice :
+         {Choice{preset.offload_optimizer, {.optimizer = 1}, "optimizer states"},
+          {preset.offload_activations, {.activations = true}, "activations"},
+          {preset.offload_optimizer && preset.offload_activations,
+           {.optimizer = 1, .activations = true},
+           "optimizer states and activations"},
+          {preset.offload_weights,
+           {.optimizer = 1, .weights = true},
+           "optimizer states and weights"}}) {
+      if (!choice.offered) continue;
+      SearchRequest changed = request_;
+      changed.fixed.offload = choice.offload;
+      if (!Try(changed, profiles_, "", "--offload " + OffloadText(choice.offload))) continue;
+      Remedy& remedy = remedies_.back();
+      const Bytes of_node = remedy.candidate.memory ? remedy.candidate.memory->host_node : Bytes();
+      const int64_t ranks = std::min<int64_t>(
+          remedy.candidate.strategy.ranks(),
+          request_.gpus_per_node > 0 ? request_.gpus_per_node : request_.topology.node.gpus);
+      remedy.change = fmt::format("{} in memory of the host, {} of each GPU's", choice.what,
+                                  Format(of_node / static_cast<double>(ranks)));
+      return;
+    }
   }
 
   void Nodes() {

@@ -279,17 +279,44 @@ TEST(HfConfig, NamesEachSizeThatItTakesFromTheClass) {
   EXPECT_EQ(Read("{\"model_type\": \"falcon\", \"n_layer\": 60}").spec.layers, 60);
 }
 
-TEST(HfConfig, TakesDropoutWhereAllRatesAreOne) {
-  const auto rate = [](const std::string& keys) {
-    return Read("{\"model_type\": \"falcon\"" + keys + "}").defaults.dropout;
+// Not at the file of the family, which nobody has written for this model.
+TEST(HfConfig, SaysAtTheFileWhatIsWrongWithADefaultOfTheClass) {
+  const std::string gptj = ReadError("{\"model_type\": \"gptj\", \"n_embd\": 100}");
+  EXPECT_THAT(gptj, HasSubstr("{\"model_type\": \"gptj\", \"n_embd\": 100}"));
+  EXPECT_THAT(gptj, HasSubstr("(rotary_dim 64, which GPTJ of transformers takes"));
+  EXPECT_THAT(gptj, HasSubstr("give rotary_dim in the file"));
+  EXPECT_THAT(gptj, Not(HasSubstr(".yaml")));
+  const std::string olmo = ReadError("{\n\"model_type\": \"olmo2\",\n\"hidden_size\": 1000}");
+  EXPECT_THAT(olmo, HasSubstr(":2:15: error: 32 heads do not divide a hidden width of 1000 "
+                              "(num_attention_heads 32, which Olmo2"));
+}
+
+// The rate of attention next to that of sublayers where they differ; of what a file leaves out, the class's.
+TEST(HfConfig, TakesTheRatesOfDropout) {
+  using Rates = std::pair<std::optional<double>, std::optional<double>>;
+  const auto rates = [](const std::string& family, const std::string& keys) -> Rates {
+    const LoadedModel model = Read("{\"model_type\": \"" + family + "\"" + keys + "}");
+    return {model.defaults.dropout, model.defaults.attention_dropout};
   };
-  EXPECT_EQ(rate(""), std::nullopt);
-  EXPECT_EQ(rate(", \"attention_dropout\": 0.0, \"hidden_dropout\": 0.0"), 0.0);
-  EXPECT_EQ(rate(", \"attention_dropout\": 0.1, \"hidden_dropout\": 0.1"), 0.1);
-  const LoadedModel two =
-      Read("{\"model_type\": \"falcon\", \"attention_dropout\": 0.0, \"hidden_dropout\": 0.1}");
-  EXPECT_EQ(two.defaults.dropout, std::nullopt);
-  EXPECT_THAT(two.notes.back(), HasSubstr("plans have one rate"));
+  EXPECT_EQ(rates("falcon", ""), Rates(0.0, std::nullopt));
+  EXPECT_EQ(rates("falcon", ", \"attention_dropout\": 0.1, \"hidden_dropout\": 0.1"),
+            Rates(0.1, std::nullopt));
+  EXPECT_EQ(rates("falcon", ", \"attention_dropout\": 0.0, \"hidden_dropout\": 0.1"),
+            Rates(0.1, 0.0));
+  EXPECT_EQ(rates("opt",
+                  ", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"num_attention_heads\": 2, "
+                  "\"ffn_dim\": 128, \"vocab_size\": 100"),
+            Rates(0.1, 0.0));
+  EXPECT_EQ(rates("t5",
+                  ", \"d_model\": 512, \"num_layers\": 2, \"num_heads\": 8, \"d_ff\": 64, "
+                  "\"vocab_size\": 100"),
+            Rates(0.1, std::nullopt));
+  EXPECT_EQ(rates("llama", ", \"attention_dropout\": 0.1"), Rates(0.0, 0.1));
+  EXPECT_EQ(rates("llama", ""), Rates(std::nullopt, std::nullopt));
+  const std::string phi2 = ", \"resid_pdrop\": 0.1, \"embd_pdrop\": 0.0";
+  EXPECT_EQ(rates("phi", phi2), Rates(0.1, 0.0));
+  EXPECT_THAT(Read("{\"model_type\": \"phi\"" + phi2 + "}").notes.back(),
+              HasSubstr("embd_pdrop 0 is planned as resid_pdrop 0.1"));
 }
 
 TEST(HfConfig, SaysThatTheHeadOfATaskIsNotPlanned) {

@@ -112,6 +112,25 @@ TEST(Facts, ARecipeIsThatOfTheReleaseThatIsPriced) {
       << held.out << held.err;
 }
 
+// One scale for a tensor, from the tensor: that of a part where ranks share it.
+TEST(Facts, AnswersSayWhereRanksRoundOtherwiseThanOne) {
+  const auto says = [](const char* command, const char* recipe, std::vector<std::string> layout) {
+    std::vector<std::string> words = {"--model", "llama3-8b", "--topology", "dgx-b200",
+                                      "--nodes", "1",         "--fp8",      recipe};
+    if (*command != '\0') words.insert(words.begin(), command);
+    words.insert(words.end(), layout.begin(), layout.end());
+    return Folded(RunPlan(words).out).find("scales each rank's part of a tensor by itself") !=
+           std::string::npos;
+  };
+  const std::vector<std::string> tensor = {"--tp", "8"}, context = {"--tp", "1", "--cp", "8"},
+                                 replicas = {"--tp", "1", "--dp", "8"};
+  EXPECT_TRUE(says("predict", "current", tensor));
+  EXPECT_TRUE(says("predict", "nvfp4", context));
+  EXPECT_FALSE(says("predict", "current", replicas));
+  EXPECT_FALSE(says("predict", "mxfp8", tensor));
+  EXPECT_TRUE(says("", "current", tensor));
+}
+
 // Papers print MFU with whole attention; at 131,072 tokens half of most FLOPs is masked.
 TEST(Facts, MfuSaysWhatItCounts) {
   const auto answer = [](const char* command, const char* length, bool json) {

@@ -51,6 +51,24 @@ TEST(LargeInput, ManyNodesAndSequencesAreSearched) {
   EXPECT_THAT(outcome.out, HasSubstr("131072 GPUs"));
 }
 
+// Links that no message uses, and copies of the traffic of each, took 834 MB and most of the time.
+TEST(LargeInput, AStepOfManyGpusTakesLittleMemory) {
+  const Outcome outcome = RunPlan({"simulate",    "--model",
+                                   "llama3-405b", "--topology",
+                                   "dgx-h100",    "--nodes",
+                                   "16384",       "--seq-len",
+                                   "8192",        "--global-batch",
+                                   "16384",       "--zero",
+                                   "1",           "--sequence-parallel",
+                                   "--tp",        "8",
+                                   "--pp",        "16",
+                                   "--dp",        "1024"});
+  EXPECT_THAT(outcome.out, HasSubstr("= 131072 GPUs"));
+#ifndef __SANITIZE_ADDRESS__
+  EXPECT_LT(outcome.peak_mib, 640);
+#endif
+}
+
 TEST(LargeInput, APlanTextObeysTheLimitsOfFlags) {
   const Outcome plan = RunPlan({"show", "--model", "gpt2-small", "--topology", "dgx-h100",
                                 "--nodes", "1", "--dp", "8", "--global-batch", "64", "--ir"});

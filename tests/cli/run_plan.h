@@ -9,9 +9,10 @@
 namespace orrery {
 
 struct Outcome {
-  int code = -1;    // exit code; -1: killed by a signal (a crash, or no answer in time)
-  std::string out;  // standard output
-  std::string err;  // standard error
+  int code = -1;        // exit code; -1: killed by a signal (a crash, or no answer in time)
+  std::string out;      // standard output
+  std::string err;      // standard error
+  double peak_mib = 0;  // of its memory
 };
 
 // `plan` of the build folder with these arguments; `environment` adds to ours.

@@ -339,5 +339,20 @@ TEST(Predictions, RowsWithoutAPrintedTimeArePredicted) {
   EXPECT_THAT(empty.row.refused.value_or(""), HasSubstr("no measured step time"));
 }
 
+// Block scales: TransformerEngine overlaps no products with them. A row that says so keeps its word.
+TEST(CaseRow, OverlapOfTensorParallelismDependsOnTheRecipe) {
+  const auto overlaps = [](const char* recipe, const char* printed) {
+    const CaseRow row = Read(Printed({{"framework", "nemo"},
+                                      {"precision", recipe},
+                                      {"precision_recipe", recipe},
+                                      {"tp_overlap", printed}}));
+    return FindFramework(row.framework).tp_overlap;
+  };
+  EXPECT_TRUE(overlaps("mxfp8", ""));
+  EXPECT_TRUE(overlaps("bf16", ""));
+  EXPECT_FALSE(overlaps("nvfp4", ""));
+  EXPECT_TRUE(overlaps("nvfp4", "on"));
+}
+
 }  // namespace
 }  // namespace orrery

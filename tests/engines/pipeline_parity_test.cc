@@ -125,6 +125,27 @@ TEST(PipelineParity, ReductionsBehindAHead) {
                              {"gpt2-large", "eos", "megatron@deterministic", 13, chunks, 2}});
 }
 
+// Stages and chunks of a layout that hold nothing hand on what they get.
+TEST(PipelineParity, ChunksWithoutALayer) {
+  const auto with = [](Strategy s, std::vector<int> layers) {
+    s.layout = std::make_shared<const std::vector<int>>(std::move(layers));
+    return s;
+  };
+  Strategy s;
+  s.pp = 4, s.dp = 4, s.zero = 1;
+  Strategy chunks = s, in_a_v = s;
+  chunks.vpp = 3, chunks.schedule = PipelineSchedule::kInterleaved;
+  in_a_v.vpp = 2, in_a_v.schedule = PipelineSchedule::kZeroBubbleV;
+  ExpectWithin(PipelinedJobs{
+      {"bert-large", "mi300x-8", "megatron", 2, with(s, {10, 0, 8, 6}), 16},
+      {"gpt2-medium", "aws-p4d", "megatron", 2, with(s, {0, 12, 12, 0}), 8},
+      {"gpt2-medium", "aws-p4d", "megatron", 2, with(chunks, {3, 3, 0, 3, 3, 0, 3, 3, 0, 3, 3, 0}),
+       16},
+      {"gpt2-medium", "dgx-h100", "megatron", 2, with(chunks, {6, 6, 6, 6, 0, 0, 0, 0, 0, 0, 0, 0}),
+       8},
+      {"gpt2-medium", "dgx-h100", "torchtitan", 2, with(in_a_v, {4, 4, 0, 4, 4, 0, 4, 4}), 16}});
+}
+
 // An encoder-decoder's relative positions are a unit of their own, its encoder's norm is gathered again.
 TEST(PipelineParity, TwoStacks) {
   Strategy s;

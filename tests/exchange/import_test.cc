@@ -219,6 +219,16 @@ TEST(ImportMegatron, TheEpsilonOfNormsIsThatOfTheFile) {
   EXPECT_EQ(made.model->spec.norm_epsilon, 1e-6);
 }
 
+// Both are 0.1 where a script says nothing (arguments.py).
+TEST(ImportMegatron, RatesOfDropoutMayDiffer) {
+  const auto dropout = [](const std::string& flags) {
+    return Text(Read("x.sh", std::string(kSmall) + flags), "dropout");
+  };
+  EXPECT_EQ(dropout("--attention-dropout 0 --hidden-dropout 0.1"), "0.1/0");
+  EXPECT_EQ(dropout("--attention-dropout 0.0 --hidden-dropout 0"), "0");
+  EXPECT_EQ(dropout("--attention-dropout 0"), "0.1/0");
+}
+
 // pipeline_parallel_layer_layout.py, parse_str_to_list: brackets first, then letters.
 TEST(ImportMegatron, LayoutsRepeatLettersInsideBrackets) {
   const std::string front =

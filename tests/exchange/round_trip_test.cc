@@ -41,7 +41,7 @@ class Draw {
     add("--seq-len", {"128", "512", "1024"});
     add("--precision", {"bf16", "bf16", "fp16", "fp32", "tf32"});
     add("--optimizer", {"adamw", "adamw", "adam", "sgd", "lamb", "adam8bit", "muon"});
-    add("--dropout", {"0", "0.1"});
+    add("--dropout", {"0", "0.1", "0.1/0", "0/0.2"});
     // Degrees that the target has; that it refuses others is another test.
     const std::string tp = (target & kTorch) != 0 ? "1" : Of({"1", "1", "2", "4", "8"});
     const bool stages = (target & (kMegatron | kBridge | kTitans)) != 0;

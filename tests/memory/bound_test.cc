@@ -80,7 +80,8 @@ class Drawer {
     return divisors[Below(static_cast<int>(divisors.size()))];
   }
 
-  Strategy Draw(const Job& job, const ModelSpec& model, const Workload& work) {
+  Strategy Draw(const Job& job, const ModelSpec& model, const Workload& work,
+                bool empty_chunks = false) {
     for (;;) {
       Strategy s;
       s.tp = Divisor(job.ranks);
@@ -103,12 +104,24 @@ class Drawer {
       s.flash_attention = Below(2) == 0;
       const auto& preset = FindFramework(kFrameworks[Below(3)]);
       s = preset.Complete(s, work.precision);
+      if (empty_chunks && s.pp > 1) s.layout = LayersWithGaps(model.layers, s.pp * s.vpp);
       s.split_products = (s.recompute.modules & (kRecomputeKeys | kRecomputeUp)) != 0;
       if (!CheckStrategy(model, work, s)) return s;
     }
   }
 
  private:
+  // About half of the chunks are empty.
+  std::shared_ptr<const std::vector<int>> LayersWithGaps(int64_t layers, int chunks) {
+    std::vector<int> held(static_cast<std::size_t>(chunks), 0), filled;
+    for (int chunk = 0; chunk < chunks; ++chunk)
+      if (Below(2) == 0) filled.push_back(chunk);
+    if (filled.empty()) filled.push_back(Below(chunks));
+    for (; layers > 0; --layers)
+      ++held[static_cast<std::size_t>(filled[Below(static_cast<int>(filled.size()))])];
+    return std::make_shared<const std::vector<int>>(std::move(held));
+  }
+
   std::mt19937_64 random_;
 };
 
@@ -195,6 +208,30 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   live.Summarise(job.model, "live", cases);
   copies.Summarise(job.model, "with copies", cases);
   eager.Summarise(job.model, "as autograd holds it", cases);
+}
+
+// What chunks without a layer pass on counts as nothing.
+TEST(BoundOfEmptyChunks, IsNeverAboveTheExactFigure) {
+  const Job job = {"gpt2-medium", 12, 512, 64, 64, Optimizer::kAdam, Precision::kBf16};
+  ModelSpec model = LoadModel(job.model).spec;
+  model.layers = job.layers;
+  Workload work;
+  work.seq_len = job.seq_len;
+  work.global_batch = job.global_batch;
+  work.precision = job.precision;
+  work.optimizer = job.optimizer;
+  Drawer drawer(5);
+  Against arena(model, work, {{true}, 0, 0}), live(model, work, {{}, 0, 0});
+  int middle = 0;
+  constexpr int kCases = 60;
+  for (int i = 0; i < kCases; ++i) {
+    const Strategy s = drawer.Draw(job, model, work, true);
+    middle += s.layout && std::any_of(s.layout->begin() + 1, s.layout->end() - 1,
+                                      [](int layers) { return layers == 0; });
+    const ir::Plan plan = std::get<ir::Plan>(Lower(model, work, s));
+    for (Against* against : {&arena, &live}) against->Check(s, plan, plan.title);
+  }
+  EXPECT_GT(middle, 20);
 }
 
 struct SmallJob {

@@ -172,6 +172,39 @@ TEST(Options, LayersOfEachChunkByChoice) {
   }
 }
 
+// Chunks of a layout that hold nothing, beside each other too: what they get goes on as it is.
+TEST(Options, ChunksWithoutALayer) {
+  Job gpt = TinyGpt(true), llama = TinyLlama();
+  gpt.model.layers = llama.model.layers = 4;
+  gpt.key = "gpt empty chunks", llama.key = "llama empty chunks";
+  std::mt19937 random(9);
+  std::vector<Case> cases;
+  int in_a_v = 0;
+  for (const Job* job : {&gpt, &llama}) {
+    std::vector<Case> of_job;
+    for (Case c : Plans(*job, {2, 4, 8}, 400)) {
+      if (c.strategy.pp == 1 || c.strategy.pp * c.strategy.vpp == 2 || of_job.size() == 40)
+        continue;
+      std::vector<int> layout(static_cast<std::size_t>(c.strategy.pp) * c.strategy.vpp, 0);
+      const auto inner = layout.size() - 2;
+      const std::size_t empty = 1 + random() % inner;
+      for (int left = 4; left > 0;) {
+        const std::size_t at = random() % layout.size();
+        if (at != empty) ++layout[at], --left;
+      }
+      c.strategy.layout = std::make_shared<const std::vector<int>>(layout);
+      if (CheckStrategy(job->model, job->work, c.strategy)) continue;
+      in_a_v += c.strategy.schedule == PipelineSchedule::kZeroBubbleV;
+      of_job.push_back(c);
+    }
+    EXPECT_EQ(of_job.size(), 40u);
+    cases.insert(cases.end(), of_job.begin(), of_job.end());
+  }
+  EXPECT_GT(in_a_v, 5);
+  ExpectParity(gpt, {cases.begin(), cases.begin() + 40});
+  ExpectParity(llama, {cases.begin() + 40, cases.end()});
+}
+
 TEST(Options, DropoutDropsTheSameElementsInEveryLayout) {
   for (Job job : {TinyGpt(true), TinyLlama(), TinyBert(), TinyT5()}) {
     const auto plain = Reference(job);
@@ -179,6 +212,12 @@ TEST(Options, DropoutDropsTheSameElementsInEveryLayout) {
     job.work.dropout = 0.1;
     EXPECT_NE(Reference(job).front().loss, plain.front().loss);
     ExpectParity(job, Plans(job, {1, 2, 4, 8}, 15));
+    job.key += " of sublayers";
+    job.work.attention_dropout = 0;
+    ExpectParity(job, Plans(job, {2, 4}, 6));
+    job.key += ", of attention";
+    job.work.attention_dropout = 0.2, job.work.dropout = 0;
+    ExpectParity(job, Plans(job, {2, 4}, 6));
   }
 }
 

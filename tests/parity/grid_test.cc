@@ -48,8 +48,12 @@ TEST(VSchedule, PlansEqualOneRank) {
         if (c.strategy.schedule == PipelineSchedule::kZeroBubbleV) in_a_v.push_back(c);
       const std::vector<Case> some = Sample(in_a_v, std::min<size_t>(kPlans, 24), kSeed);
       cases.insert(cases.end(), some.begin(), some.end());
-      for (const std::vector<int>& layout :
-           {std::vector<int>{0, 2, 1, 1}, {1, 2, 1, 0}, {1, 1, 1, 1}}) {
+      for (const std::vector<int>& layout : {std::vector<int>{0, 2, 1, 1},
+                                             {1, 2, 1, 0},
+                                             {1, 1, 1, 1},
+                                             {2, 0, 2, 0},
+                                             {2, 2, 0, 0},
+                                             {2, 0, 0, 2}}) {
         Case c = some.front();
         c.strategy = {};
         c.strategy.pp = 2, c.strategy.vpp = 2, c.strategy.dp = ranks / 2;

@@ -235,6 +235,25 @@ TEST(Search, WhenNothingFitsRemediesAreProved) {
   EXPECT_EQ(result.remedies.front().flag.substr(0, 7), "--nodes") << result.remedies.front().flag;
 }
 
+// States that the host holds are no GPU's, and the answer says how many bytes; what is offered depends on the framework.
+TEST(Search, WhatTheHostCanHoldIsARemedy) {
+  SearchRequest request = Request("llama2-70b", "aws-p4d", 1, 16);
+  const auto offload = [&](const char* framework) {
+    request.framework = framework;
+    const SearchResult result = Search(request);
+    EXPECT_FALSE(result.feasible()) << framework;
+    const auto found = std::ranges::find_if(
+        result.remedies, [](const Remedy& remedy) { return remedy.flag.starts_with("--offload"); });
+    return found == result.remedies.end() ? Remedy() : *found;
+  };
+  const Remedy remedy = offload("orrery");
+  EXPECT_EQ(remedy.flag, "--offload optimizer");
+  EXPECT_NE(remedy.change.find(" GiB of each GPU's"), std::string::npos) << remedy.change;
+  EXPECT_GT(remedy.candidate.strategy.offload.optimizer, 0);
+  EXPECT_TRUE(remedy.candidate.memory->fits);
+  EXPECT_EQ(offload("nanotron").flag, "");
+}
+
 TEST(Search, AFixedAxisThatDoesNotFitCanBeFreed) {
   SearchRequest request = Request("gpt2-xl", "aws-p4d", 1, 512);
   request.fixed.micro_batch = 64;

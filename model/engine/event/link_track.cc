@@ -65,10 +65,10 @@ class TrackBuilder {
       const double begin = std::min(span.end, span.met + exchange.latency);
       if (span.end <= begin) continue;
       const double rate = exchange.bytes / (span.end - begin);
-      for (const LinkTraffic& share : *meetings_.link_shares[At(exchange.route)]) {
+      meetings_.link_shares[At(exchange.route)]->Each([&](const LinkTraffic& share) {
         Add(share.link, begin, share.occupied * rate);
         Add(share.link, span.end, -share.occupied * rate);
-      }
+      });
     }
   }
 

@@ -435,11 +435,12 @@ std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& t
   std::vector<LinkTraffic> traffic(links);
   for (std::size_t link = 0; link < links; ++link) traffic[link].link = static_cast<LinkId>(link);
   for (std::size_t route = 0; route < meetings.link_shares.size(); ++route) {
-    for (const LinkTraffic& share : *meetings.link_shares[route]) {
-      traffic[At(share.link)].bytes += share.bytes * through[route];
-      traffic[At(share.link)].occupied += share.occupied * through[route];
-      traffic[At(share.link)].alone += share.alone * through[route];
-    }
+    meetings.link_shares[route]->Each([&](const LinkTraffic& share) {
+      LinkTraffic& on_link = traffic[At(share.link)];
+      on_link.bytes += share.bytes * through[route];
+      on_link.occupied += share.occupied * through[route];
+      on_link.alone += share.alone * through[route];
+    });
   }
   return traffic;
 }

@@ -5,10 +5,14 @@
 // per meeting is enough for a rendezvous.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "model/collectives/algorithm.h"
 #include "model/engine/event/tasks.h"
 #include "model/engine/network/network.h"
 #include "model/hardware/traffic.h"
@@ -52,8 +56,51 @@ struct LinkTraffic {
   double efficiency() const { return alone > 0 ? bytes / alone : 1; }
 };
 
-// Of a route. Tables of the same ranks share them: with the traffic of 131,072 GPUs they are large.
-using LinkShares = std::shared_ptr<const std::vector<LinkTraffic>>;
+// What a route's traffic puts on links per byte of S, worked out where it is asked for: with the traffic of 131,072 GPUs it is
+// the most that a step holds.
+class RouteLinks {
+ public:
+  // Channels that run together or one after the other.
+  struct Part {
+    std::vector<net::LinkUse> uses;
+    double bytes = 0;  // that occupy links of weight 1
+    LineShare wire, share;
+  };
+  using Kinds = std::shared_ptr<const std::vector<LinkKind>>;  // by link
+
+  RouteLinks() = default;
+  RouteLinks(std::vector<Part> parts, Kinds kinds)
+      : parts_(std::move(parts)), kinds_(std::move(kinds)) {}
+
+  // Of each link of each part, in order.
+  template <class Visit>
+  void Each(const Visit& visit) const {
+    for (const Part& part : parts_) {
+      std::array<double, kLinkKinds> wire, share;
+      for (std::size_t kind = 0; kind < kLinkKinds; ++kind) {
+        wire[kind] = part.wire.On(static_cast<LinkKind>(kind));
+        share[kind] = part.share.On(static_cast<LinkKind>(kind));
+      }
+      for (const net::LinkUse& use : part.uses) {
+        const auto kind = static_cast<std::size_t>((*kinds_)[static_cast<std::size_t>(use.link)]);
+        const double occupied = use.weight * part.bytes, bytes = occupied * wire[kind];
+        visit(LinkTraffic{use.link, bytes, occupied, bytes / share[kind]});
+      }
+    }
+  }
+  bool Uses(LinkId link) const {
+    return std::ranges::any_of(parts_, [&](const Part& part) {
+      return std::ranges::count(part.uses, link, &net::LinkUse::link) > 0;
+    });
+  }
+
+ private:
+  std::vector<Part> parts_;
+  Kinds kinds_;
+};
+
+// Of a route. Tables of the same ranks share them.
+using LinkShares = std::shared_ptr<const RouteLinks>;
 
 struct Meeting {
   int32_t line = 0;

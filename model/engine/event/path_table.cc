@@ -170,36 +170,19 @@ std::vector<Route> PathTable::Register(net::Network* network, bool set_apart,
 }
 
 std::vector<LinkShares> PathTable::TakeLinkShares() {
-  std::vector<LinkShares> shares;
-  shares.reserve(static_cast<std::size_t>(routes_));
-  std::vector<LinkTraffic> own;
   std::vector<LinkKind> kinds;  // apart from all else of a link: paths touch links in no order
   kinds.reserve(cluster_.links.size());
   for (const auto& link : cluster_.links) kinds.push_back(link.kind);
-  for (std::size_t begin = 0; begin < entries_.size();) {
-    // The traffic of all ranks: next to its source, or grown by doubling, it would be the most that a step of 131,072 GPUs
-    // holds.
-    std::size_t end = begin, length = 0;
-    for (; end < entries_.size() && entries_[end].route == entries_[begin].route; ++end)
-      length += entries_[end].uses.size();
-    own.reserve(length);
-    const auto route = static_cast<std::size_t>(entries_[begin].route);
-    for (; begin < end; ++begin) {
-      Entry& entry = entries_[begin];
-      for (const net::LinkUse& use : entry.uses) {
-        const LinkKind kind = kinds[static_cast<std::size_t>(use.link)];
-        const double occupied = use.weight * entry.bytes, bytes = occupied * entry.wire.On(kind);
-        own.push_back({use.link, bytes, occupied, bytes / entry.share.On(kind)});
-      }
-      std::vector<net::LinkUse>().swap(entry.uses);
-    }
-    shares.resize(route, std::make_shared<const std::vector<LinkTraffic>>());
-    shares.push_back(std::make_shared<const std::vector<LinkTraffic>>(std::move(own)));
-    own = std::vector<LinkTraffic>();
-  }
+  const auto of_links = std::make_shared<const std::vector<LinkKind>>(std::move(kinds));
+  std::vector<std::vector<RouteLinks::Part>> parts(static_cast<std::size_t>(routes_));
+  for (Entry& entry : entries_)
+    parts[static_cast<std::size_t>(entry.route)].push_back(
+        {std::move(entry.uses), entry.bytes, entry.wire, entry.share});
   entries_.clear();
-  shares.resize(static_cast<std::size_t>(routes_),
-                std::make_shared<const std::vector<LinkTraffic>>());
+  std::vector<LinkShares> shares;
+  shares.reserve(parts.size());
+  for (std::vector<RouteLinks::Part>& of_route : parts)
+    shares.push_back(std::make_shared<const RouteLinks>(std::move(of_route), of_links));
   return shares;
 }
 

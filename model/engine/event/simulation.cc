@@ -155,11 +155,11 @@ class LinkLoad {
     LinkId fullest = -1;
     double most = 0;
     if (run_.meetings.link_shares.empty()) return fullest;
-    for (const LinkTraffic& use : *run_.meetings.link_shares[At(route)]) {
+    run_.meetings.link_shares[At(route)]->Each([&](const LinkTraffic& use) {
       double load = 0;
       for (const std::vector<double>& seconds : load_) load += seconds[At(use.link)];
       if (load > most) most = load, fullest = use.link;
-    }
+    });
     return fullest;
   }
 
@@ -195,9 +195,7 @@ class LinkLoad {
   }
 
   bool Crosses(int32_t route, LinkId link) const {
-    return route >= 0 &&
-           std::ranges::any_of(*whole_.link_shares[At(route)],
-                               [&](const LinkTraffic& use) { return use.link == link; });
+    return route >= 0 && whole_.link_shares[At(route)]->Uses(link);
   }
 
   // Whether a copy of the group, in a replica that is not executed, has ranks on the same nodes: it uses the same links.
@@ -247,9 +245,10 @@ class LinkLoad {
       for (std::size_t route = 0; route < whole_.link_shares.size(); ++route) {
         const double bytes = through[Index(axis)][route];
         if (bytes <= 0) continue;
-        for (const LinkTraffic& use : *whole_.link_shares[route])
+        whole_.link_shares[route]->Each([&](const LinkTraffic& use) {
           seconds[At(use.link)] +=
               use.occupied * bytes / cluster_.links[At(use.link)].capacity.value;
+        });
       }
     }
   }

@@ -15,7 +15,16 @@ std::size_t At(int32_t index) { return static_cast<std::size_t>(index); }
 }  // namespace
 
 MaxMin::MaxMin(std::vector<double> capacity)
-    : capacity_(std::move(capacity)), users_(capacity_.size()), states_(capacity_.size()) {}
+    : capacity_(std::move(capacity)), state_of_(capacity_.size()) {}
+
+int32_t MaxMin::StateOf(LinkId link) {
+  int32_t& number = state_of_[At(link)];
+  if (number == 0) {
+    states_.push_back({link, capacity_[At(link)], {}});
+    number = static_cast<int32_t>(states_.size());
+  }
+  return number - 1;
+}
 
 void MaxMin::AddPath(std::span<const LinkId> links, std::span<const double> weights, double cap) {
   Path path;
@@ -23,7 +32,7 @@ void MaxMin::AddPath(std::span<const LinkId> links, std::span<const double> weig
   path.count = static_cast<uint32_t>(links.size());
   path.cap = cap;
   for (std::size_t i = 0; i < links.size(); ++i) {
-    uses_.push_back({links[i], static_cast<int32_t>(paths_.size()), weights[i],
+    uses_.push_back({StateOf(links[i]), static_cast<int32_t>(paths_.size()), weights[i],
                      capacity_[At(links[i])] / weights[i], 0});
   }
   paths_.push_back(path);
@@ -39,7 +48,7 @@ void MaxMin::SetJobs(int32_t path, int32_t jobs) {
 void MaxMin::Enlist(int32_t path) {
   const Path& at = paths_[At(path)];
   for (uint32_t u = at.first; u < at.first + at.count; ++u) {
-    std::vector<uint32_t>& users = users_[At(uses_[u].link)];
+    std::vector<uint32_t>& users = states_[At(uses_[u].link)].users;
     uses_[u].place = static_cast<uint32_t>(users.size());
     users.push_back(u);
   }
@@ -49,7 +58,7 @@ void MaxMin::Delist(int32_t path) {
   Path& at = paths_[At(path)];
   at.rate = 0;
   for (uint32_t u = at.first; u < at.first + at.count; ++u) {
-    std::vector<uint32_t>& users = users_[At(uses_[u].link)];
+    std::vector<uint32_t>& users = states_[At(uses_[u].link)].users;
     users[uses_[u].place] = users.back();
     uses_[users.back()].place = uses_[u].place;
     users.pop_back();
@@ -69,7 +78,7 @@ bool MaxMin::Collect(int32_t seed, std::vector<int32_t>* component) {
     double bound = path.bound;
     for (uint32_t u = path.first; u < path.first + path.count; ++u) {
       const Use& use = uses_[u];
-      if (users_[At(use.link)].size() == 1) {
+      if (states_[At(use.link)].users.size() == 1) {
         bound = std::min(bound, use.alone);
       } else if (states_[At(use.link)].seen != pass_) {
         VisitLink(use.link, component);
@@ -80,12 +89,12 @@ bool MaxMin::Collect(int32_t seed, std::vector<int32_t>* component) {
   return true;
 }
 
-void MaxMin::VisitLink(int32_t link, std::vector<int32_t>* component) {
-  LinkState& state = states_[At(link)];
-  const std::vector<uint32_t>& users = users_[At(link)];
+void MaxMin::VisitLink(int32_t number, std::vector<int32_t>* component) {
+  LinkState& state = states_[At(number)];
+  const std::vector<uint32_t>& users = state.users;
   state.seen = pass_;
   state.open = static_cast<int32_t>(users.size());
-  state.left = capacity_[At(link)];
+  state.left = state.capacity;
   state.demand = 0;
   for (const uint32_t u : users) {
     Path& path = paths_[At(uses_[u].path)];
@@ -95,14 +104,14 @@ void MaxMin::VisitLink(int32_t link, std::vector<int32_t>* component) {
     path.bound = std::numeric_limits<double>::infinity();
     component->push_back(uses_[u].path);
   }
-  links_.push_back(link);
+  links_.push_back(number);
 }
 
 void MaxMin::PrepareLevels(std::span<const int32_t> component) {
   link_levels_.clear();
   for (const int32_t link : links_) {
     const LinkState& state = states_[At(link)];
-    link_levels_.emplace_back(state.left / state.demand, link);
+    link_levels_.emplace_back(state.left / state.demand, state.link);
   }
   path_levels_.clear();
   least_bound_ = std::numeric_limits<double>::infinity();
@@ -124,7 +133,7 @@ void MaxMin::PrepareLevels(std::span<const int32_t> component) {
 const MaxMin::Level* MaxMin::NextLink() {
   while (!link_levels_.empty()) {
     const Level top = link_levels_.front();
-    const LinkState& state = states_[At(top.second)];
+    const LinkState& state = OfCluster(top.second);
     const double level = state.open == 0 ? 0.0 : std::max(top.first, state.left / state.demand);
     if (state.open > 0 && level <= top.first) return &link_levels_.front();
     std::ranges::pop_heap(link_levels_, std::greater<>());
@@ -166,9 +175,9 @@ int MaxMin::Fix(int32_t id, double rate) {
   return 1;
 }
 
-int MaxMin::Fill(int32_t link, double rate) {
+int MaxMin::Fill(LinkId link, double rate) {
   int fixed = 0;
-  for (const uint32_t u : users_[At(link)]) {
+  for (const uint32_t u : OfCluster(link).users) {
     if (paths_[At(uses_[u].path)].open) fixed += Fix(uses_[u].path, rate);
   }
   return fixed;

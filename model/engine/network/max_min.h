@@ -44,35 +44,43 @@ class MaxMin {
     bool open = false;  // not yet given a rate
   };
   struct Use {
-    int32_t link = 0;
+    int32_t link = 0;  // into states_
     int32_t path = 0;
     double weight = 0;
     double alone = 0;    // capacity / weight
-    uint32_t place = 0;  // in users_[link]
+    uint32_t place = 0;  // in LinkState::users
   };
+  // Of a link that some path has: clusters have many that none has.
   struct LinkState {
-    uint32_t seen = 0;  // pass
-    int32_t open = 0;   // paths without a rate; not counted on a link of one path
-    double left = 0;    // capacity
-    double demand = 0;  // bytes/s on the link when each open job runs at 1 byte/s
+    LinkId link = 0;
+    double capacity = 0;
+    std::vector<uint32_t> users;  // uses of busy paths
+    uint32_t seen = 0;            // pass
+    int32_t open = 0;             // paths without a rate; not counted on a link of one path
+    double left = 0;              // capacity
+    double demand = 0;            // bytes/s on the link when each open job runs at 1 byte/s
   };
-  using Level = std::pair<double, int32_t>;  // rate at which it stops, link or path
+  using Level = std::pair<double, int32_t>;  // rate at which it stops, link of the cluster or path
 
+  int32_t StateOf(LinkId link);
+  LinkState& OfCluster(LinkId link) {
+    return states_[static_cast<std::size_t>(state_of_[static_cast<std::size_t>(link)] - 1)];
+  }
   void Enlist(int32_t path);
   void Delist(int32_t path);
-  void VisitLink(int32_t link, std::vector<int32_t>* component);
+  void VisitLink(int32_t number, std::vector<int32_t>* component);
   void PrepareLevels(std::span<const int32_t> component);
   const Level* NextLink();
   const Level* NextBound(const Level* link);
   int Fix(int32_t path, double rate);
-  int Fill(int32_t link, double rate);
+  int Fill(LinkId link, double rate);
 
   std::vector<double> capacity_;
   std::vector<Path> paths_;
   std::vector<Use> uses_;
-  std::vector<std::vector<uint32_t>> users_;  // by link: uses of busy paths
   std::vector<LinkState> states_;
-  std::vector<int32_t> links_;                    // shared ones of the component collected last
+  std::vector<int32_t> state_of_;  // by link, from 1 on; 0: no path has it
+  std::vector<int32_t> links_;     // states_ of the shared ones of the component collected last
   std::vector<Level> link_levels_, path_levels_;  // heaps, lowest first
   double least_bound_ = 0;                        // of path_levels_ while it is not yet a heap
   bool bounds_sorted_ = false;

@@ -70,4 +70,18 @@ Result CheckLowPrecision(const ModelSpec& model, const Workload& work, const Str
   return Multiple(recipe, rows, "rows of a sequence per rank", "another seq_len, or a smaller tp");
 }
 
+bool OverlapsTensors(Fp8 recipe) { return recipe != Fp8::kNvfp4 && recipe != Fp8::kBlockwise; }
+
+std::string RoundingOfParts(const Workload& work, const Strategy& s) {
+  const bool of_tensor = work.fp8 == Fp8::kCurrent || work.fp8 == Fp8::kNvfp4;
+  if (!of_tensor || s.tp * s.cp == 1) return "";
+  const std::string ranks = s.cp == 1   ? fmt::format("tp {}", s.tp)
+                            : s.tp == 1 ? fmt::format("cp {}", s.cp)
+                                        : fmt::format("tp {} x cp {}", s.tp, s.cp);
+  return fmt::format(
+      "fp8 {} scales each rank's part of a tensor by itself ({}): casts round otherwise than on "
+      "one rank, and losses differ by that",
+      NameIn(kFp8Names, work.fp8), ranks);
+}
+
 }  // namespace orrery

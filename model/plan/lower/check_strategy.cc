@@ -154,7 +154,7 @@ Result CheckContext(const ModelSpec& model, const Workload& work, const Strategy
                      "use allgather or ulysses (--cp-method), as with TransformerEngine, which "
                      "refuses windows with p2p"};
   }
-  if (two_level && work.dropout > 0)
+  if (two_level && work.AttentionDropout() > 0)
     return Refusal{"attention dropout with a2a_ring is not lowered", "use ring, or no dropout"};
   if (two_level && model.positions == Positions::kAlibi)
     return Refusal{"positions alibi with a2a_ring are not lowered", "use ring or ulysses"};
@@ -182,7 +182,8 @@ Result CheckAdapters(const ModelSpec& model, const Workload& work, const Strateg
   return CheckPacked(model, work, s);
 }
 
-// Every chunk holds a layer, the embedding or the head.
+// Every chunk holds a layer, the embedding or the head, unless a layout says otherwise. Megatron-LM builds chunks of nothing
+// ("it is legal to have empty stages, e.g., E||t|L", its guide to custom pipeline layouts): they hand on what they get.
 Result CheckLayout(const ModelSpec& model, const Strategy& s) {
   const int64_t chunks = ChunksOf(s);
   if (s.layout) {
@@ -198,16 +199,14 @@ Result CheckLayout(const ModelSpec& model, const Strategy& s) {
       return Refusal{
           fmt::format("the layout holds {} layers, the model has {}", held, model.layers), ""};
   }
-  const bool ends = s.pp > 1 && model.family != Family::kMlp;
+  const bool ends = s.pp > 1 && model.family != Family::kMlp, named = s.layout && s.pp > 1;
   const ChunkSplit split(model.layers, s);
   for (int64_t i = 0; i < chunks; ++i) {
     const bool end = ends && (i == 0 || i + 1 == chunks);
     const int64_t count = split.Layers(i);
-    if (count >= (end ? 0 : 1)) continue;
+    if (count >= (end || named ? 0 : 1)) continue;
     if (s.layout)
-      return Refusal{fmt::format("chunk {} of the layout holds {} layers", i, count),
-                     "only the first and the last chunk, which hold the embedding and the head, "
-                     "may be without one"};
+      return Refusal{fmt::format("chunk {} of the layout holds {} layers", i, count), "0 or more"};
     return Refusal{
         fmt::format("{} layers do not fill pp {} x vpp {} stages", model.layers, s.pp, s.vpp), ""};
   }

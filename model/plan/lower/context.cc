@@ -74,7 +74,7 @@ class Attention {
     if (g_.exchanged > 1 && !again) ToHeads(a_.in, qkv, g_.qkv_width(), Temporary(), "qkv");
     const ViewId context = Context();
     if (g_.parts == 1) {
-      stage_.Emit(OpKind::kAttn, {context, a_.lse}, {qkv}, Attrs()).group = DropoutGroup(stage_);
+      stage_.Emit(OpKind::kAttn, {context, a_.lse}, {qkv}, Attrs()).group = DropoutGroup(stage_, true);
     } else if (stage_.ctx().strategy.context.method == CpMethod::kAllGather) {
       const ViewId all = GatherKeys(qkv, Temporary());
       AttendTo(context, qkv, all, -1, -1);
@@ -94,7 +94,7 @@ class Attention {
     }
     if (g_.parts == 1) {
       stage_.Emit(OpKind::kAttnBwd, {dqkv}, {d, qkv, context, a_.lse}, Attrs()).group =
-          DropoutGroup(stage_);
+          DropoutGroup(stage_, true);
     } else if (stage_.ctx().strategy.context.method == CpMethod::kAllGather) {
       GatherBackward(d, qkv, context, dqkv);
     } else {
@@ -198,7 +198,7 @@ class Attention {
       attrs.Set(Attr::kAcc, 1);
     }
     stage_.Emit(OpKind::kPartAttn, {out, a_.lse}, std::move(in), attrs).group =
-        DropoutGroup(stage_);
+        DropoutGroup(stage_, true);
   }
   void AttendBackward(ViewId dkv, ViewId dqkv, const std::vector<ViewId>& in, bool acc, int step) {
     std::vector<ViewId> operands = in;
@@ -208,7 +208,7 @@ class Attention {
       attrs.Set(Attr::kAcc, 1);
     }
     stage_.Emit(OpKind::kPartAttnBwd, {dkv, dqkv}, std::move(operands), attrs).group =
-        DropoutGroup(stage_);
+        DropoutGroup(stage_, true);
   }
 
   void GatherBackward(ViewId d, ViewId qkv, ViewId context, ViewId dqkv) {

@@ -372,7 +372,7 @@ class StageBuilder {
     int64_t shard = 0;      // elements of one ZeRO shard
     int64_t tail_from = 0;  // first element whose raw gradient is partial over the tensor axis
     ir::ViewId weight = -1, grad = -1, grad_shard = -1, master = -1, first_moment = -1,
-               second_moment = -1;
+               second_moment = -1, moment_scales = -1;
     ir::ViewId tail = -1;              // of `grad`, from tail_from on
     bool reduced_in_backward = false;  // what is reduced once per step
   };
@@ -438,6 +438,7 @@ class StageBuilder {
   void DeclareUnitBuffers(int unit);
   ir::ViewId DeclareOfUnit(int unit, const char* prefix, ir::BufferClass cls, ir::Dtype dtype,
                            bool shard);
+  void DeclareMomentScales(int unit);
   void DeclareGradients(int unit);
   void DeclareTail(int unit);
   // Each backward pass leaves its gradient in a buffer of its own.

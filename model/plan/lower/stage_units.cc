@@ -123,15 +123,29 @@ void StageBuilder::DeclareUnitBuffers(int index) {
   if (ctx_.master || state.coded)
     state.master = declare("M.", BufferClass::kMaster, ctx_.state, zero > 0);
   if (ctx_.work.optimizer != Optimizer::kSgd) {
-    // The scales of blocks of 2,048 one-byte moments (0.2 %) are left out.
-    const ir::Dtype moment = ctx_.work.optimizer == Optimizer::kAdam8bit
-                                 ? ctx_.options.uniform_dtype.value_or(ir::Dtype::kU8)
-                                 : ctx_.state;
+    const bool bytes =
+        ctx_.work.optimizer == Optimizer::kAdam8bit && !ctx_.options.uniform_dtype.has_value();
+    const ir::Dtype moment = bytes ? ir::Dtype::kU8 : ctx_.state;
     state.first_moment = declare("m.", BufferClass::kOptimizer, moment, zero > 0);
     if (!UsesMuon(state))
       state.second_moment = declare("v.", BufferClass::kOptimizer, moment, zero > 0);
+    if (bytes) DeclareMomentScales(index);
   }
   DeclareTail(index);
+}
+
+// One fp32 scale for each block of both one-byte moments (bitsandbytes 0.44.0 and torchao after it: blocks of 256 elements,
+// its pull request 1365). No op names them: the update reads and writes them with the moments.
+void StageBuilder::DeclareMomentScales(int index) {
+  constexpr int64_t kBlock = 256, kMoments = 2;
+  UnitState& state = units_[index];
+  const ir::Buffer like = BufferOf(state.first_moment);
+  state.moment_scales = Make("ms." + program_.units[index].name,
+                             kMoments * RoundUp(state.shard, kBlock) / kBlock, ir::Dtype::kF32,
+                             BufferClass::kOptimizer, Life::kStep);
+  ir::Buffer& buffer = BufferOf(state.moment_scales);
+  buffer.unit = like.unit;
+  buffer.unit_shard_axis = like.unit_shard_axis;
 }
 
 ViewId StageBuilder::DeclareOfUnit(int index, const char* prefix, BufferClass cls, ir::Dtype dtype,

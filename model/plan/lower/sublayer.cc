@@ -48,15 +48,21 @@ std::string Name(const std::string& prefix, const Layer& layer, const Sublayer& 
   return std::move(name.append(sub.tag).append(".").append(of).append(part));
 }
 
-int16_t DropoutGroup(const StageBuilder& stage) {
-  return stage.ctx().work.dropout > 0 ? kGroupData : -1;
+double DropoutRate(const StageBuilder& stage, bool attention) {
+  const Workload& work = stage.ctx().work;
+  return attention ? work.AttentionDropout() : work.dropout;
+}
+
+int16_t DropoutGroup(const StageBuilder& stage, bool attention) {
+  return DropoutRate(stage, attention) > 0 ? kGroupData : -1;
 }
 
 void SetDropout(const StageBuilder& stage, const Layer& layer, const Sublayer& sub, bool attention,
                 ir::Attrs& attrs) {
-  if (stage.ctx().work.dropout <= 0) return;
+  const double rate = DropoutRate(stage, attention);
+  if (rate <= 0) return;
   const auto which = static_cast<int>(sub.kind) * 2 + (attention ? 1 : 0);
-  attrs.Set(Attr::kRate, stage.ctx().work.dropout);
+  attrs.Set(Attr::kRate, rate);
   attrs.Set(Attr::kSite, 8.0 * (layer.index + 1) + which);
   attrs.Set(Attr::kBatch, double(stage.ctx().batch()));
   const bool sharded = attention ? stage.ctx().strategy.tp > 1 : stage.ctx().sp();
@@ -109,7 +115,7 @@ AttentionOutput AttentionBuffers(StageBuilder& stage, const Layer& layer, const 
   const int64_t seq = stage.ctx().work.seq_len,
                 scores = stage.ctx().batch() * shape.heads * seq * seq;
   AttentionOutput out{context, stage.Act(Name(own, layer, sub, "probs"), scores)};
-  if (stage.ctx().work.dropout > 0) {
+  if (DropoutRate(stage, true) > 0) {
     out.mask = stage.Make(Name(own, layer, sub, "pmask"), scores, stage.ctx().mask);
     out.dropped = stage.Act(Name(own, layer, sub, "pdrop"), scores);
   }
@@ -163,13 +169,13 @@ void EmitAttention(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
   if (sub.kind == SubKind::kCrossAttention) {
     const ViewId kv = stage.Act(Name(prefix, layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
     stage.Emit(OpKind::kCrossAttn, out.Saved(), {in, kv}, AttentionAttrs(stage, layer, sub)).group =
-        DropoutGroup(stage);
+        DropoutGroup(stage, true);
     return;
   }
   std::vector<ViewId> operands{in};
   if (sub.relative_bias) operands.push_back(stage.Weight(sub.relative_bias));
   stage.Emit(OpKind::kAttn, out.Saved(), operands, AttentionAttrs(stage, layer, sub)).group =
-      DropoutGroup(stage);
+      DropoutGroup(stage, true);
 }
 
 // The activation of `elements` inner columns: plain, or of pairs (gate, up), which may be two tensors.
@@ -301,7 +307,7 @@ std::vector<ViewId> InnerBackward(StageBuilder& stage, const Layer& layer, const
     std::vector<ViewId> operands{dinner, in, kv};
     for (ViewId saved_view : out.Saved()) operands.push_back(saved_view);
     stage.Emit(OpKind::kCrossAttnBwd, {din, dkv}, operands, AttentionAttrs(stage, layer, sub))
-        .group = DropoutGroup(stage);
+        .group = DropoutGroup(stage, true);
     const Factor cast = CastTensor(stage, KeyValueGrad(stage, layer, sub), {});
     Multiply(stage, dmemory, cast,
              WeightFactor(stage, sub.kv_w, 2 * shape.inner_width, shape.hidden),
@@ -323,7 +329,7 @@ std::vector<ViewId> InnerBackward(StageBuilder& stage, const Layer& layer, const
     results.push_back(dbias);
   }
   stage.Emit(OpKind::kAttnBwd, results, operands, AttentionAttrs(stage, layer, sub)).group =
-      DropoutGroup(stage);
+      DropoutGroup(stage, true);
   return turn_back();
 }
 

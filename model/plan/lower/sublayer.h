@@ -24,7 +24,7 @@ std::string Name(const std::string& prefix, const Layer& layer, const Sublayer& 
                  const char* what, const char* of_what = "");
 
 // The group that tells a dropout which samples it works on.
-int16_t DropoutGroup(const StageBuilder& stage);
+int16_t DropoutGroup(const StageBuilder& stage, bool attention);
 // Of a layer's gradient in CastSource; below 0, where dropout has no sites.
 double GradientSite(const Layer& layer, int which);
 // Attributes that make every layout drop the same elements, of attention probabilities or of a sublayer's output.

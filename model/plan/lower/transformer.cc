@@ -97,7 +97,7 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
   SetDropout(stage, layer, sub, false, attrs);
   std::vector<ViewId> results{sum};
   if (stage.ctx().work.dropout > 0) results.push_back(OutputMask(stage, layer, sub, prefix));
-  stage.Emit(OpKind::kBiasResidual, results, in, attrs).group = DropoutGroup(stage);
+  stage.Emit(OpKind::kBiasResidual, results, in, attrs).group = DropoutGroup(stage, false);
   if (post) {
     EmitNorm(stage, Name(prefix, layer, sub, "n"), sum, sub.norm_gamma, sub.norm_beta,
              shape.shard_rows, y);

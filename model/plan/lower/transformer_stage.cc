@@ -20,8 +20,9 @@ struct Chunk {
   bool first = false, last = false;
   // What lies before and behind it is on this stage.
   bool from_here = false, to_here = false;
-  int forth = 1;      // to the stage of the chunk behind it
-  bool back = false;  // the way back of a V
+  bool passed_on = false;  // to_here, and the chunk behind it sends what it gets: it holds no layer
+  int forth = 1;           // to the stage of the chunk behind it
+  bool back = false;       // the way back of a V
   LayerRange range;
   std::vector<std::vector<Layer>> units;  // layers of each flat unit
 };
@@ -44,6 +45,7 @@ std::vector<Chunk> MakeChunks(StageBuilder& stage) {
     chunk.first = chunk.virtual_stage == 0;
     chunk.last = chunk.virtual_stage + 1 == static_cast<int>(ctx.chunks.size());
     chunk.range = ctx.chunks[chunk.virtual_stage];
+    chunk.passed_on = chunk.to_here && ctx.chunks[chunk.virtual_stage + 1].count == 0;
     for (int64_t at = 0; at < chunk.range.count; at += ctx.strategy.bucket_layers) {
       const int64_t count = std::min<int64_t>(ctx.strategy.bucket_layers, chunk.range.count - at);
       chunk.units.push_back(AddLayerUnit(stage, static_cast<int>(chunk.range.first + at),
@@ -128,15 +130,21 @@ class StageEmitter {
     });
   }
 
-  // Residual stream in front of layer `index`; a chunk's own input and output at its two ends.
+  // Of a chunk's output and of its gradient.
+  static bool GoesOut(const Chunk& chunk) {
+    return !chunk.last && (!chunk.to_here || chunk.passed_on);
+  }
+
+  // Residual stream in front of layer `index`; a chunk's own input and output at its two ends. A chunk without a layer sends
+  // what it has received.
   ViewId Stream(const Chunk& chunk, int64_t index) {
     const bool received = index == chunk.range.first && !chunk.first && !chunk.from_here;
-    const bool sent = index == End(chunk) && !chunk.last && !chunk.to_here;
+    const bool sent = index == End(chunk) && GoesOut(chunk);
     return Boundary((sent ? "y" : "x") + std::to_string(index), received, sent);
   }
 
   ViewId StreamGrad(const Chunk& chunk, int64_t index) {
-    const bool received = index == End(chunk) && !chunk.last && !chunk.to_here;
+    const bool received = index == End(chunk) && GoesOut(chunk);
     const bool sent = index == chunk.range.first && !chunk.first && !chunk.from_here;
     return Boundary((received ? "d.y" : "d.x") + std::to_string(index), received, sent);
   }

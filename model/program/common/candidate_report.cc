@@ -14,6 +14,7 @@
 #include "model/base/text.h"
 #include "model/collectives/group_shapes.h"
 #include "model/plan/lower/balance.h"
+#include "model/plan/lower/check_low_precision.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/names.h"
 #include "model/program/common/provenance.h"
@@ -120,6 +121,8 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
     text += Line("layers", orrery::LayoutWords(candidate.shares) + " by stage");
   if (!candidate.interval_basis.empty()) text += Line("interval from", candidate.interval_basis);
   text += OutsideLines(candidate);
+  if (const auto words = RoundingOfParts(job.request.work, candidate.strategy); !words.empty())
+    text += Line("rounding", words);
   text += Line("MFU", MfuFormula(job, candidate));
   text += Line("", "peak: " + PeakSource(job));
   if (candidate.price_per_step) text += Line("price", Price(job, candidate));
@@ -390,6 +393,8 @@ nlohmann::ordered_json RecordJson(const Job& job, const PredictReport& predictio
   json["prediction"] = CandidateJson(prediction.candidate);
   json["prediction"]["not_counted"] =
       TextOrNull(job.plan.empty() ? NotCounted(job, prediction.candidate) : "");
+  json["prediction"]["rounding"] =
+      TextOrNull(RoundingOfParts(job.request.work, prediction.candidate.strategy));
   if (!job.plan.empty()) {  // not to be seen in a plan text
     json["prediction"]["layout"] = job.plan;
     for (const char* key : {"vpp", "schedule", "zero", "recompute", "sequence_parallel"})

@@ -180,6 +180,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"attention", job.request.flash_attention ? "flash" : "standard"},
                       {"framework", FrameworkWords(job.request.framework)},
                       {"release", ReleaseOf(job)}};
+  if (work.attention_dropout) json["workload"]["attention_dropout"] = *work.attention_dropout;
   if (work.fp8 != Fp8::kOff) json["workload"]["fp8"] = NameIn(kFp8Names, work.fp8);
   if (work.fp8_skip.any())
     json["workload"]["fp8_skip"] = fmt::format("{},{}", work.fp8_skip.first, work.fp8_skip.last);
@@ -190,7 +191,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
                                 {"parameters", LoraParameters(job)}};
   if (work.lora.packed()) json["workload"]["lora"]["base"] = NameIn(kLoraBaseNames, work.lora.base);
   if (!job.plan.empty()) {  // what a plan text does not say
-    for (const char* key : {"masked_positions", "optimizer", "dropout"})
+    for (const char* key : {"masked_positions", "optimizer", "dropout", "attention_dropout"})
       json["workload"][key] = nullptr;
   }
   json["profiles"] = {{"gpu", job.profiles.gpu.header.id},

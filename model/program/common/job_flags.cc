@@ -69,7 +69,8 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "flash (fused, no score matrix in memory; default in fp16 and bf16) or standard",
                Words::kList, NamesOf<bool>(report::kAttentionNames));
   flags->Value(&dropout, "--dropout", "RATE",
-               "of embeddings, sublayers and attention, 0 to below 1 (default: the framework's)");
+               "of embeddings, sublayers and attention, 0 to below 1; 0.1/0: another rate of "
+               "attention (default: the framework's)");
   flags->Value(&lora_rank, "--lora-rank", "N",
                "LoRA: freezes the weights and trains adapters of this rank (without it all weights "
                "are trained)");

@@ -12,6 +12,7 @@
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster_file.h"
 #include "model/plan/ir/plan_facts.h"
+#include "model/plan/lower/check_low_precision.h"
 #include "model/program/common/adapter_flags.h"
 #include "model/program/common/release_facts.h"
 #include "model/program/common/slow_nodes.h"
@@ -101,7 +102,14 @@ void JobMaker::ReadPlain() {
   if (flags_.fp8_skip.given) ReadSkipped();
   optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
   attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);
-  dropout_ = ReadRate(flags_.dropout);
+  Flag hidden = flags_.dropout;
+  if (const auto slash = hidden.text.find('/'); hidden.given && slash != std::string::npos) {
+    Flag attention = hidden;
+    attention.text = hidden.text.substr(slash + 1);
+    hidden.text.resize(slash);
+    attention_dropout_ = ReadRate(attention);
+  }
+  dropout_ = ReadRate(hidden);
   request_.work.lora = ReadLora(flags_, &diagnostics_);
   if (flags_.framework.given) {
     AtFile(flags_.framework, "a framework",
@@ -207,6 +215,18 @@ void JobMaker::TakeFacts() {
     });
   }
   if (flags_.fp8_weights.given) AtFlag(flags_.fp8_weights, [&] { TakeWeights(); });
+  const FrameworkPreset& preset = FindFramework(request_.framework);
+  if (!preset.tp_overlap || OverlapsTensors(request_.work.fp8)) return;
+  if (preset.facts.at("facts.tp_overlap").file == kOwnFact) return;
+  request_.framework = AndFact("tp_overlap=off");
+  job_.notes.push_back(fmt::format("tp_overlap off: products in {} have none",
+                                   NameIn(kFp8Names, request_.work.fp8)));
+}
+
+// The framework of the request with one fact more.
+std::string JobMaker::AndFact(const std::string& fact) const {
+  const FrameworkReference now = SplitReference(request_.framework);
+  return FindFramework(WithFacts(now.name, now.facts.empty() ? fact : now.facts + "," + fact)).name;
 }
 
 // --fp8-weights: the fact of that name, for every recipe that can.
@@ -214,11 +234,8 @@ void JobMaker::TakeWeights() {
   const std::string& text = flags_.fp8_weights.text;
   if (text != "on" && text != "off")
     throw InputError(fmt::format("--fp8-weights is on or off, not '{}'", text));
-  const FrameworkReference now = SplitReference(request_.framework);
-  const std::string fact =
-      text == "on" ? "fp8_weights=delayed,current,blockwise,mxfp8" : "fp8_weights=off";
   request_.framework =
-      FindFramework(WithFacts(now.name, now.facts.empty() ? fact : now.facts + "," + fact)).name;
+      AndFact(text == "on" ? "fp8_weights=delayed,current,blockwise,mxfp8" : "fp8_weights=off");
 }
 
 void JobMaker::TakeFramework() {

@@ -46,6 +46,7 @@ class JobMaker {
   // Facts that the user states, over those of the framework, named or not.
   void TakeFacts();
   void TakeWeights();
+  std::string AndFact(const std::string& fact) const;
   // What an alias stands for is part of the answer.
   void TakeFramework();
   // A plan text may say what it was made for; --framework overrides it.
@@ -68,7 +69,7 @@ class JobMaker {
   std::optional<Fp8> fp8_;
   std::optional<Optimizer> optimizer_;
   std::optional<bool> attention_;
-  std::optional<double> dropout_;
+  std::optional<double> dropout_, attention_dropout_;
   FrameworkMatch framework_{nullptr, nullptr};
   int64_t ranks_ = 0;     // of a plan; 0: there is none
   std::string recorded_;  // what a plan says of its framework, in words

@@ -143,13 +143,18 @@ void JobMaker::SetDropout() {
   double& rate = job_.request.work.dropout;
   if (dropout_) {
     rate = *dropout_;
+    job_.request.work.attention_dropout = attention_dropout_;
   } else if (const auto& fact = FindFramework(request_.framework).facts.at("defaults.dropout");
              fact.file == kOwnFact) {
     rate =
         FindFramework(request_.framework).dropout;  // also of models that train without by default
   } else if (const auto by_model = job_.model.defaults.dropout) {
     rate = *by_model;
-    FromModel(fmt::format("dropout {}", rate), "--dropout");
+    const auto of_attention = job_.model.defaults.attention_dropout;
+    job_.request.work.attention_dropout = of_attention;
+    FromModel(fmt::format("dropout {}{}", rate,
+                          of_attention ? fmt::format(" (of attention {})", *of_attention) : ""),
+              "--dropout");
   } else if (request_.model.family != Family::kMlp) {
     rate = FindFramework(request_.framework).DropoutOf(request_.model);
     if (rate > 0) Own(fmt::format("dropout {}", rate), "--dropout", "default of the framework");

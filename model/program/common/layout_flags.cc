@@ -380,12 +380,6 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
                          fmt::format("the layout holds {} layers, the model has {}", held, layers),
                          "one number of layers per chunk; together they are the model's"}});
   }
-  for (std::size_t i = 1; axes.layout && i + 1 < axes.layout->size(); ++i) {
-    if ((*axes.layout)[i] > 0) continue;
-    throw InputError({{flags.layout.where, fmt::format("chunk {} of the layout holds no layer", i),
-                       "only the first and the last chunk, which hold the embedding and the head, "
-                       "may be without one"}});
-  }
   strategy.sequence_parallel = *axes.sequence_parallel;
   if (axes.schedule) {
     strategy.schedule = *axes.schedule;

@@ -11,6 +11,7 @@
 #include "model/base/text.h"
 #include "model/exchange/rules.h"
 #include "model/plan/lower/balance.h"
+#include "model/plan/lower/check_low_precision.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/names.h"
@@ -280,9 +281,11 @@ std::string Winner(const Job& job, const SearchResult& result) {
                         MemoryText(*first.memory));
   }
   const auto& given = job.request.fixed.placement;
+  const std::string rounding = RoundingOfParts(job.request.work, first.strategy);
   return text + fmt::format("\nDetails\n  {}{}{}\n", PredictCommand(job, first),
                             given ? " --placement " + orrery::PlacementText(*given) : "",
-                            result.refinement ? "" : " --engine closed");
+                            result.refinement ? "" : " --engine closed") +
+         (rounding.empty() ? "" : fmt::format("  Rounding: {}.\n", Fold(rounding, 2)));
 }
 
 std::string NothingFits(const Job& job, const SearchResult& result) {
