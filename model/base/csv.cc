@@ -237,12 +237,19 @@ std::string_view CsvTable::View(std::size_t row, std::string_view column) const 
 
 std::optional<double> CsvTable::Number(std::size_t row, std::string_view column, double min,
                                        double max) const {
-  const std::string_view text = Trim(View(row, column));
+  return Number(row, IndexOf(column), min, max);
+}
+
+std::optional<double> CsvTable::Number(std::size_t row, std::optional<std::size_t> index,
+                                       double min, double max) const {
+  ORRERY_CHECK(row < rows(), "row {} of {}", row, rows());
+  const std::string_view text =
+      index ? Trim(cells_[row * header_.size() + *index].text) : std::string_view();
   if (text.empty()) return std::nullopt;
   double value = 0;
   const NumberFault fault = ParseNumber(text, &value);
   if (fault == NumberFault::kNone && value >= min && value <= max) return value;
-  Complain(row, column, fault == NumberFault::kMalformed, "a number", Range(min, max));
+  Complain(row, header_[*index], fault == NumberFault::kMalformed, "a number", Range(min, max));
   return std::nullopt;
 }
 

@@ -33,8 +33,12 @@ class CsvTable {
                    std::string_view column) const;  // "" when empty or no such column
   std::string_view View(std::size_t row, std::string_view column)
       const;  // the same, for as long as this table or a copy lives
+  // The first of its name; for those who read it in every row.
+  std::optional<std::size_t> IndexOf(std::string_view column) const;
   // nullopt: the cell is empty, or it is malformed or out of range (then also recorded).
   std::optional<double> Number(std::size_t row, std::string_view column, double min,
+                               double max) const;
+  std::optional<double> Number(std::size_t row, std::optional<std::size_t> index, double min,
                                double max) const;
   std::optional<int64_t> Integer(std::size_t row, std::string_view column, int64_t min,
                                  int64_t max) const;
@@ -47,7 +51,6 @@ class CsvTable {
   };
   class Scanner;
 
-  std::optional<std::size_t> IndexOf(std::string_view column) const;
   const Cell* At(std::size_t row, std::string_view column) const;  // null: no such column
   void Complain(std::size_t row, std::string_view column, bool malformed, const char* wanted,
                 const std::string& range) const;

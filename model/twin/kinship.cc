@@ -243,6 +243,11 @@ std::string IdentityCells(const RunIdentity* run) {
   return text;
 }
 
+IdentityReader::IdentityReader(const CsvTable& table) : table_(table) {
+  for (int feature = 0; feature < kFeatures; ++feature)
+    columns_[feature] = table.IndexOf(kFeatureNames[feature]);
+}
+
 RunIdentity IdentityReader::Read(std::size_t row) {
   const std::string_view text = table_.View(row, "facts");
   const auto [facts, added] = known_.try_emplace(text);
@@ -251,7 +256,7 @@ RunIdentity IdentityReader::Read(std::size_t row) {
       table_.Text(row, "framework"), table_.Text(row, "gpu"), table_.Text(row, "fabric"),
       table_.Text(row, "topology"),  facts->second,           {}};
   for (int feature = 0; feature < kFeatures; ++feature)
-    run.at[feature] = table_.Number(row, kFeatureNames[feature], 1e-6, kMostOfColumn).value_or(1);
+    run.at[feature] = table_.Number(row, columns_[feature], 1e-6, kMostOfColumn).value_or(1);
   return run;
 }
 

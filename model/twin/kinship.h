@@ -9,6 +9,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -70,12 +71,13 @@ std::string IdentityCells(const RunIdentity* run);  // null: empty cells
 // Reads those of one table, which must outlive it.
 class IdentityReader {
  public:
-  explicit IdentityReader(const CsvTable& table) : table_(table) {}
+  explicit IdentityReader(const CsvTable& table);
 
   RunIdentity Read(std::size_t row);
 
  private:
   const CsvTable& table_;
+  std::array<std::optional<std::size_t>, kFeatures> columns_;
   std::unordered_map<std::string_view, RunFacts> known_;  // by their text, which many rows share
 };
 

@@ -5,6 +5,7 @@
 // nothing is cut, none of reductions where nothing is reduced.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +20,9 @@ class RunFacts {
  public:
   using Map = std::map<std::string, std::string>;
 
+  RunFacts(std::initializer_list<Map::value_type> facts = {})
+      : facts_(std::make_shared<Map>(facts)) {}
+
   Map::const_iterator begin() const { return facts_->begin(); }
   Map::const_iterator end() const { return facts_->end(); }
   Map::const_iterator find(const std::string& key) const { return facts_->find(key); }
@@ -31,7 +35,7 @@ class RunFacts {
   bool operator==(const RunFacts& other) const { return *facts_ == *other.facts_; }
 
  private:
-  std::shared_ptr<Map> facts_ = std::make_shared<Map>();
+  std::shared_ptr<Map> facts_;
 };
 
 // Kernels of a chip: known where they ran on it.
