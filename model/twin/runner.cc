@@ -329,7 +329,7 @@ Candidate Runner::Fill(const Entry& entry) const {
 void Runner::LayOut(Candidate* candidate) const {
   const Job& job = JobOf(*candidate);
   auto plan = std::make_shared<const ir::Plan>(LowerLegal(job, candidate->strategy));
-  AddLayout(job, *plan, request_.window, candidate);
+  AddMemoryOfLayout(job, *plan, candidate);
   candidate->plan = std::move(plan);
 }
 

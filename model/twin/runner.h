@@ -42,7 +42,7 @@ class Runner {
   // The smallest by one of the members of SplitResult.
   std::optional<Entry> BestOf(std::optional<Entry> SplitResult::*member) const;
 
-  // Time, price and, with `exact_memory`, the lowered plan's memory and what verify says of it.
+  // Time, price and, with `exact_memory`, the lowered plan's memory.
   Candidate Complete(const Entry& entry, bool exact_memory);
 
   std::vector<Rejection> Rejections() const;

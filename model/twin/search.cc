@@ -200,7 +200,7 @@ void CompareShares(const Runner& runner, std::vector<Candidate>* ranked) {
     if (std::holds_alternative<Refusal>(time)) continue;
     Prediction prediction = PredictionOf(job, equal, std::get<StepTime>(time));
     const ir::Plan plan = LowerLegal(job, equal);
-    AddLayout(job, plan, 0, &prediction);
+    AddMemoryOfLayout(job, plan, &prediction);
     if (candidate.simulated) Settle(job, plan, ClusterOf(job), &prediction);
     if (candidate.simulated.has_value() == prediction.simulated.has_value())
       candidate.equals = {prediction.time.total, prediction.memory->fits,

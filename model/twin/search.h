@@ -88,7 +88,6 @@ struct SearchRequest {
   bool flash_attention = true;
   std::optional<Bytes> memory_limit;         // per GPU; empty: the capacity in the GPU's profile
   std::optional<DollarsPerHour> node_price;  // empty: the topology's
-  int window = 0;                            // executor's look-ahead for verify; 0: no bound
   int threads = 0;                           // 0: as many as the machine has
   int refine =
       0;  // simulate at least the best so many and rank by simulated time; 0: closed form only
