@@ -83,9 +83,10 @@ Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, c
                       predict(job.prices()), predict);
 }
 
-void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction) {
-  ShapeCache shapes;
-  Confidence confidence = ConfidenceOf(job, prediction->strategy, Window::kStep, trust, &shapes);
+void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction, ShapeCache* shapes) {
+  ShapeCache own;
+  Confidence confidence = ConfidenceOf(job, prediction->strategy, Window::kStep, trust,
+                                       shapes != nullptr ? shapes : &own);
   StepTime& closed = prediction->closed_form ? *prediction->closed_form : prediction->time;
   closed.low = confidence.low;
   closed.high = confidence.high;

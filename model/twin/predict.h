@@ -96,7 +96,8 @@ void AddMemoryOfLayout(const Job& job, const ir::Plan& plan, Prediction* predict
 // What is known of the time of a layout in closed form. `shapes`: of the job's model and workload, may be null.
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
                         ShapeCache* shapes);
-void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction);
+void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction,
+                   ShapeCache* shapes = nullptr);
 
 // Effort of a simulation, counted in ops and never by a clock, so that one question always gets one answer: each op takes
 // about 0.14 us of a core.

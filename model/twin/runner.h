@@ -52,6 +52,9 @@ class Runner {
   const MemoryLimits& limits() const { return limits_; }
   const Job& JobOf(const Candidate& candidate) const;
 
+  int threads() const;
+  const std::shared_ptr<ShapeCache>& shapes() const { return shapes_; }
+
  private:
   void MakeJobs();
   void MakeSplits();
@@ -73,12 +76,15 @@ class Runner {
   BoundOfGpu MemoryBoundOf(const Entry& entry) const;
   Candidate Fill(const Entry& entry) const;
   void LayOut(Candidate* candidate) const;
+  // What Complete() will hand out of them, on all threads.
+  void LayOutAll(const std::vector<const Entry*>& entries);
 
   const SearchRequest& request_;
   const Profiles& profiles_;
   const FrameworkPreset& preset_;
   MemoryLimits limits_;
-  mutable MemoryModel memory_;         // a cache
+  mutable MemoryModel memory_;                                                 // a cache
+  const std::shared_ptr<ShapeCache> shapes_ = std::make_shared<ShapeCache>();  // likewise
   std::deque<Job> jobs_;               // (nodes, global batch); evaluators refer to them
   Evaluators evaluators_;              // of the calling thread
   std::deque<Evaluators> of_threads_;  // of others

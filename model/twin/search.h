@@ -213,6 +213,7 @@ struct SearchResult {
   std::vector<Remedy> remedies;          // when nothing fits
   std::optional<Candidate> closest;      // when nothing fits: least memory, report exact
   std::optional<Refinement> refinement;  // when the request asks for it
+  std::shared_ptr<ShapeCache> shapes;    // for who asks more of the same model and workload
   SearchCounts counts;
   bool complete = true;  // every strategy of the space is accounted for: the first is optimal
 
