@@ -15,7 +15,7 @@ namespace orrery::net {
 namespace {
 
 constexpr int kMostChannels = 128;
-constexpr std::size_t kMostKept = std::size_t{1} << 20;  // uses of links, 16 MB
+constexpr std::size_t kMostUsesKept = std::size_t{1} << 20;  // uses of links, 16 MB
 
 std::size_t UsesIn(const Traffic& traffic) {
   std::size_t uses = 0;
@@ -183,7 +183,7 @@ Traffic TrafficRouter::Route(std::string_view algorithm, Collective collective,
         SuggestName(algorithm, AlgorithmNames()));
   }
   Traffic traffic = found->Route(collective, &routes);
-  if (UsesIn(traffic) <= kMostKept) known_.push_back({found, collective, traffic});
+  if (UsesIn(traffic) <= kMostUsesKept) known_.push_back({found, collective, traffic});
   return traffic;
 }
 
