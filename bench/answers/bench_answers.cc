@@ -58,6 +58,18 @@ std::vector<Answer> Answers() {
     return Large(flags);
   };
   return {
+      {"help", "plan", {"--help"}, 20},
+      {"list", "plan", {"list"}, 20},
+      {"completion_of_a_name", "plan", {"completion", "words", "--model", "b"}, 20},
+      {"predict",
+       "plan",
+       {"predict", "--model", "bert-1.5b", "--nodes", "1", "--zero", "1", "--micro-batch", "8"},
+       20},
+      {"plan_32_nodes", "plan", {"--nodes", "32", "--model", "bert-1.5b"}, 10},
+      {"simulate_4_nodes",
+       "plan-simulate",
+       {"--model", "gpt2-xl", "--topology", "aws-p4d", "--nodes", "4"},
+       10},
       {"4096_gpus_64_micro_batches", "plan-simulate", Large(gpus_4096), 3},
       {"4096_gpus_64_micro_batches_one_slow_gpu", "plan-simulate",
        with(gpus_4096, {"--slow-gpu", "3:1.2"}), 3},

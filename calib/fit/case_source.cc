@@ -122,9 +122,7 @@ int CaseSource::FindSweep(const CaseRow& row, const ClusterSummary* cluster,
                        profiles.framework, std::make_unique<ShapeCache>()});
   }
   Sweep& sweep = sweeps_[found->second];
-  const MicroBatchKey shape = orrery::KeyOf(row.model, row.strategy);
-  if (!sweep.shapes->contains(shape))
-    sweep.shapes->emplace(shape, ShapeMicroBatch(row.model, row.work, shape));
+  (void)sweep.shapes->Of(row.model, row.work, orrery::KeyOf(row.model, row.strategy));
   return found->second;
 }
 

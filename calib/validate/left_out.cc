@@ -53,6 +53,7 @@ LeftOutRows ReadLeftOut(const std::string& path) {
   Diagnostics diagnostics;
   const CsvTable table =
       CsvTable::Parse(ReadSource(path), {std::begin(kColumns), std::end(kColumns)}, &diagnostics);
+  IdentityReader reader(table);
   LeftOutRows rows;
   for (std::size_t i = 0; i < table.rows(); ++i) {
     const std::optional<double> ratio = table.Number(i, "model_left_out", 0, kMostRatio);
@@ -62,7 +63,7 @@ LeftOutRows ReadLeftOut(const std::string& path) {
                    Flag(table, i, "source_inside_80")};
     if (const auto measured = table.Number(i, "measured_s", 0, kMostSeconds)) {
       row.measured = *measured;
-      row.run = ReadIdentity(table, i);
+      row.run = reader.Read(i);
     }
     rows[{table.Text(i, "what"), table.Text(i, "case")}] = std::move(row);
   }

@@ -125,7 +125,10 @@ std::string RunningProgram() {
 
 std::string DataRoot() {
   if (const std::string root = Environment("ORRERY_ROOT"); !root.empty()) {
-    if (HoldsCatalogue(root)) return root;
+    static std::mutex mutex;
+    static std::string known;
+    const std::lock_guard lock(mutex);
+    if (root == known || HoldsCatalogue(root)) return known = root;
     throw InputError("ORRERY_ROOT is '" + root + "', which has no scenarios/models",
                      "set it to the folder that holds scenarios/ and topologies/, or unset it");
   }
@@ -170,11 +173,18 @@ std::vector<std::string> NamesOfKind(const std::string& kind) {
 std::string FileOfName(const std::string& kind, const std::string& name) {
   if (name.empty() || name.front() == '.' || name.find_first_of(std::string("/\0", 2)) != name.npos)
     return "";
-  for (const fs::path& folder : FoldersOf(kind)) {
-    std::error_code error;
-    if (fs::path file = folder / (name + ".yaml"); fs::exists(file, error)) return file.string();
+  // One command asks hundreds of times: no paths taken apart, no folder looked at whose file is there.
+  const auto in = [&](const std::string& folder, const std::string& below) {
+    const char* slash = folder.ends_with('/') ? "" : "/";
+    std::string file = folder + slash + below + "/" + name + ".yaml";
+    return access(file.c_str(), F_OK) == 0 ? file : "";
+  };
+  for (const std::string& user : UserFolders()) {
+    if (std::string file = in(user, UserKind(kind)); !file.empty()) return file;
   }
-  return "";
+  std::string file = in(DataRoot(), kind);
+  if (file.empty()) (void)CatalogueFolder(kind);
+  return file;
 }
 
 bool IsYamlPath(const std::string& text) {

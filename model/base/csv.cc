@@ -15,8 +15,11 @@ namespace orrery {
 // Walks the text record by record.
 class CsvTable::Scanner {
  public:
-  Scanner(SourcePtr source, Diagnostics* diagnostics)
-      : source_(std::move(source)), text_(source_->text), diagnostics_(diagnostics) {
+  Scanner(SourcePtr source, std::deque<std::string>* own_texts, Diagnostics* diagnostics)
+      : source_(std::move(source)),
+        text_(source_->text),
+        own_texts_(*own_texts),
+        diagnostics_(diagnostics) {
     const std::size_t mark = text_.size() - WithoutByteOrderMark(text_).size();
     at_ = mark;
   }
@@ -76,27 +79,30 @@ class CsvTable::Scanner {
       }
     }
     at_ = end;
-    field.text.assign(text + start, end - start);
+    field.text = text_.substr(start, end - start);
     return field;
   }
 
   void ReadQuoted(Cell* field) {
-    ++at_;
+    std::size_t start = ++at_;
+    std::string* own = nullptr;  // once there is a doubled quote
     while (at_ < text_.size()) {
       const char c = text_[at_++];
       if (c == '\n') NewLine();
-      if (c != '"') {
-        field->text += c;
-      } else if (at_ < text_.size() && text_[at_] == '"') {
-        field->text += '"';
-        ++at_;
-      } else {
-        if (at_ < text_.size() && text_[at_] != ',' && !AtLineEnd()) {
-          Break({source_, line_, column()}, "text after the closing quote of a field",
-                "double the quotes inside a quoted field");
-        }
-        return;
+      if (c != '"') continue;
+      if (at_ < text_.size() && text_[at_] == '"') {
+        if (own == nullptr) own = &own_texts_.emplace_back();
+        own->append(text_.substr(start, at_ - start));
+        start = ++at_;
+        continue;
       }
+      field->text = text_.substr(start, at_ - 1 - start);
+      if (own != nullptr) field->text = own->append(field->text);
+      if (at_ < text_.size() && text_[at_] != ',' && !AtLineEnd()) {
+        Break({source_, line_, column()}, "text after the closing quote of a field",
+              "double the quotes inside a quoted field");
+      }
+      return;
     }
     Break({source_, field->line, field->column}, "this quote is never closed", "");
   }
@@ -108,6 +114,7 @@ class CsvTable::Scanner {
 
   SourcePtr source_;
   std::string_view text_;
+  std::deque<std::string>& own_texts_;
   Diagnostics* diagnostics_;
   std::size_t at_ = 0;
   std::size_t line_start_ = 0;
@@ -122,7 +129,7 @@ void CheckHeader(const SourcePtr& source, const std::vector<Cell>& header,
                  const std::vector<std::string>& required, Diagnostics* diagnostics) {
   std::vector<std::string> unused;  // columns that nobody requires: a misspelt one is among them
   for (std::size_t i = 0; i < header.size(); ++i) {
-    const std::string& name = header[i].text;
+    const std::string name(header[i].text);
     const auto same = [&](const Cell& field) { return field.text == name; };
     if (std::find_if(header.begin(), header.begin() + static_cast<std::ptrdiff_t>(i), same) !=
         header.begin() + static_cast<std::ptrdiff_t>(i)) {
@@ -164,7 +171,8 @@ CsvTable CsvTable::Parse(SourcePtr source, const std::vector<std::string>& requi
   table.source_ = std::move(source);
   table.diagnostics_ = diagnostics;
   if (!CheckPlainText(table.source_, diagnostics)) return table;
-  Scanner scanner(table.source_, diagnostics);
+  table.own_texts_ = std::make_shared<std::deque<std::string>>();
+  Scanner scanner(table.source_, table.own_texts_.get(), diagnostics);
   std::vector<Cell> record;
   if (!scanner.Next(&record)) {
     if (record.empty())
@@ -172,11 +180,11 @@ CsvTable CsvTable::Parse(SourcePtr source, const std::vector<std::string>& requi
                          "the first line names the columns");
     return table;
   }
-  for (Cell& field : record) field.text = std::string(Trim(field.text));
+  for (Cell& field : record) field.text = Trim(field.text);
   CheckHeader(table.source_, record, required, diagnostics);
   for (const Cell& field : record) {
-    table.index_.try_emplace(field.text, table.header_.size());
-    table.header_.push_back(field.text);
+    table.index_.try_emplace(std::string(field.text), table.header_.size());
+    table.header_.emplace_back(field.text);
     table.header_at_.push_back({table.source_, field.line, field.column});
   }
   while (scanner.Next(&record)) {
@@ -188,9 +196,7 @@ CsvTable CsvTable::Parse(SourcePtr source, const std::vector<std::string>& requi
           record.size() > table.header_.size() ? "put fields that hold a comma in quotes" : "");
       continue;
     }
-    table.cells_.push_back(std::move(record));
-    record = {};
-    record.reserve(table.header_.size());
+    table.cells_.insert(table.cells_.end(), record.begin(), record.end());
   }
   return table;
 }
@@ -204,7 +210,7 @@ std::optional<std::size_t> CsvTable::IndexOf(std::string_view column) const {
 const CsvTable::Cell* CsvTable::At(std::size_t row, std::string_view column) const {
   ORRERY_CHECK(row < rows(), "row {} of {}", row, rows());
   const std::optional<std::size_t> index = IndexOf(column);
-  return index ? &cells_[row][*index] : nullptr;
+  return index ? &cells_[row * header_.size() + *index] : nullptr;
 }
 
 Location CsvTable::header(std::string_view column) const {
@@ -216,30 +222,40 @@ bool CsvTable::HasColumn(std::string_view column) const { return IndexOf(column)
 
 Location CsvTable::where(std::size_t row, std::string_view column) const {
   const Cell* cell = At(row, column);
-  if (!cell && !cells_[row].empty()) cell = &cells_[row][0];
+  if (!cell) cell = &cells_[row * header_.size()];
   return cell ? Location{source_, cell->line, cell->column} : Location{source_, 0, 0};
 }
 
-const std::string& CsvTable::Text(std::size_t row, std::string_view column) const {
-  static const std::string empty;
+std::string CsvTable::Text(std::size_t row, std::string_view column) const {
+  return std::string(View(row, column));
+}
+
+std::string_view CsvTable::View(std::size_t row, std::string_view column) const {
   const Cell* cell = At(row, column);
-  return cell ? cell->text : empty;
+  return cell ? cell->text : std::string_view();
 }
 
 std::optional<double> CsvTable::Number(std::size_t row, std::string_view column, double min,
                                        double max) const {
-  const std::string_view text = Trim(Text(row, column));
+  return Number(row, IndexOf(column), min, max);
+}
+
+std::optional<double> CsvTable::Number(std::size_t row, std::optional<std::size_t> index,
+                                       double min, double max) const {
+  ORRERY_CHECK(row < rows(), "row {} of {}", row, rows());
+  const std::string_view text =
+      index ? Trim(cells_[row * header_.size() + *index].text) : std::string_view();
   if (text.empty()) return std::nullopt;
   double value = 0;
   const NumberFault fault = ParseNumber(text, &value);
   if (fault == NumberFault::kNone && value >= min && value <= max) return value;
-  Complain(row, column, fault == NumberFault::kMalformed, "a number", Range(min, max));
+  Complain(row, header_[*index], fault == NumberFault::kMalformed, "a number", Range(min, max));
   return std::nullopt;
 }
 
 std::optional<int64_t> CsvTable::Integer(std::size_t row, std::string_view column, int64_t min,
                                          int64_t max) const {
-  const std::string_view text = Trim(Text(row, column));
+  const std::string_view text = Trim(View(row, column));
   if (text.empty()) return std::nullopt;
   int64_t value = 0;
   const NumberFault fault = ParseInteger(text, &value);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,29 +23,34 @@ class CsvTable {
   static CsvTable Parse(SourcePtr source, const std::vector<std::string>& required,
                         Diagnostics* diagnostics);
 
-  std::size_t rows() const { return cells_.size(); }
+  std::size_t rows() const { return header_.empty() ? 0 : cells_.size() / header_.size(); }
   const std::vector<std::string>& columns() const { return header_; }
   Location header(std::string_view column) const;  // where it is named; the first line without it
   bool HasColumn(std::string_view column) const;
   Location where(std::size_t row, std::string_view column) const;
 
-  const std::string& Text(std::size_t row,
-                          std::string_view column) const;  // "" when empty or no such column
+  std::string Text(std::size_t row,
+                   std::string_view column) const;  // "" when empty or no such column
+  std::string_view View(std::size_t row, std::string_view column)
+      const;  // the same, for as long as this table or a copy lives
+  // The first of its name; for those who read it in every row.
+  std::optional<std::size_t> IndexOf(std::string_view column) const;
   // nullopt: the cell is empty, or it is malformed or out of range (then also recorded).
   std::optional<double> Number(std::size_t row, std::string_view column, double min,
+                               double max) const;
+  std::optional<double> Number(std::size_t row, std::optional<std::size_t> index, double min,
                                double max) const;
   std::optional<int64_t> Integer(std::size_t row, std::string_view column, int64_t min,
                                  int64_t max) const;
 
  private:
   struct Cell {
-    std::string text;
+    std::string_view text;  // of the source, or of own_texts_
     int line;
     int column;
   };
   class Scanner;
 
-  std::optional<std::size_t> IndexOf(std::string_view column) const;
   const Cell* At(std::size_t row, std::string_view column) const;  // null: no such column
   void Complain(std::size_t row, std::string_view column, bool malformed, const char* wanted,
                 const std::string& range) const;
@@ -57,7 +64,8 @@ class CsvTable {
   // Of a column, the first of its name.
   std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> index_;
   std::vector<Location> header_at_;
-  std::vector<std::vector<Cell>> cells_;
+  std::vector<Cell> cells_;                             // by rows
+  std::shared_ptr<std::deque<std::string>> own_texts_;  // of cells with a doubled quote
 };
 
 }  // namespace orrery

@@ -2,6 +2,8 @@
 // Starts as many threads as the machine allows.
 #include "model/base/parallel.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <mutex>
@@ -61,6 +63,14 @@ void OnThreads(int threads, const std::function<void(int)>& work) {
   guarded(0);
   for (std::thread& thread : others) thread.join();
   if (failure) std::rethrow_exception(failure);
+}
+
+void EachOnThreads(int threads, std::size_t count, const std::function<void(std::size_t)>& each) {
+  std::atomic<std::size_t> next{0};
+  OnThreads(static_cast<int>(std::min(count, static_cast<std::size_t>(std::max(1, threads)))),
+            [&](int) {
+              for (std::size_t i = next++; i < count; i = next++) each(i);
+            });
 }
 
 }  // namespace orrery

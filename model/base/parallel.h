@@ -11,4 +11,7 @@ namespace orrery {
 // have ended; throws what the first of them threw.
 void OnThreads(int threads, const std::function<void(int)>& work);
 
+// each(0) .. each(count - 1), on up to `threads` threads, in whichever order.
+void EachOnThreads(int threads, std::size_t count, const std::function<void(std::size_t)>& each);
+
 }  // namespace orrery

@@ -15,6 +15,15 @@ namespace orrery::net {
 namespace {
 
 constexpr int kMostChannels = 128;
+constexpr std::size_t kMostUsesKept = std::size_t{1} << 20;  // uses of links, 16 MB
+
+std::size_t UsesIn(const Traffic& traffic) {
+  std::size_t uses = 0;
+  for (const TrafficPhase& phase : traffic) {
+    for (const Channel& channel : phase) uses += channel.uses.size();
+  }
+  return uses;
+}
 
 Nodes ByNode(const Cluster& cluster, std::span<const int64_t> members) {
   Nodes nodes;
@@ -28,12 +37,14 @@ Nodes ByNode(const Cluster& cluster, std::span<const int64_t> members) {
 
 std::vector<int> GpusOf(const Cluster& cluster, const std::vector<int64_t>& local) {
   std::vector<int> gpus;
+  gpus.reserve(local.size());
   for (const int64_t rank : local) gpus.push_back(static_cast<int>(rank % cluster.gpus_per_node));
   return gpus;
 }
 
 std::vector<int64_t> Follow(const Order& order, const std::vector<int64_t>& local) {
   std::vector<int64_t> walk;
+  walk.reserve(order.size());
   for (const int place : order) walk.push_back(local[static_cast<std::size_t>(place)]);
   return walk;
 }
@@ -133,18 +144,17 @@ TrafficPhase GroupRoutes::DoubleTree(const InsideNode& inside) {
   TrafficPhase phase;
   const int channels = ChannelsOf(nodes_);
   const auto count = static_cast<int64_t>(nodes_.size());
+  std::vector<std::vector<int64_t>> walks(nodes_.size());
   for (int c = 0; c < channels; ++c) {
     const int turn = c / static_cast<int>(nodes_.front().size());
-    const auto walk_of = [&](int64_t n) {
-      return Walk(nodes_[static_cast<std::size_t>(n)], false, c, channels);
-    };
+    for (std::size_t n = 0; n < nodes_.size(); ++n) walks[n] = Walk(nodes_[n], false, c, channels);
     for (const int64_t shift : {0, 1}) {
       for (int64_t n = 0; n < count; ++n) {
-        const std::vector<int64_t> walk = walk_of(n);
+        const std::vector<int64_t>& walk = walks[static_cast<std::size_t>(n)];
         inside(walk, turn);
         const int64_t parent = ParentInTree(n, count, shift);
         if (parent < 0) continue;
-        const int64_t above = walk_of(parent).front();
+        const int64_t above = walks[static_cast<std::size_t>(parent)].front();
         AddEdge(walk.front(), above, turn);
         AddEdge(above, walk.front(), turn);
       }
@@ -157,15 +167,24 @@ TrafficPhase GroupRoutes::DoubleTree(const InsideNode& inside) {
 Traffic TrafficRouter::Route(std::string_view algorithm, Collective collective,
                              std::span<const int64_t> members) {
   ORRERY_CHECK(members.size() >= 2, "{} members", members.size());
-  GroupRoutes routes(members, &state_);
   const Algorithm* found = FindAlgorithm(algorithm);
+  if (!std::ranges::equal(group_, members)) {
+    known_.clear();
+    group_.assign(members.begin(), members.end());
+  }
+  for (const Known& known : known_) {
+    if (known.algorithm == found && known.collective == collective) return known.traffic;
+  }
+  GroupRoutes routes(members, &state_);
   if (found == nullptr || !found->Serves(collective, routes.shape())) {
     throw InputError(
         fmt::format("algorithm '{}' cannot run {} among {} ranks on {} nodes", algorithm,
                     Name(collective), members.size(), routes.nodes().size()),
         SuggestName(algorithm, AlgorithmNames()));
   }
-  return found->Route(collective, &routes);
+  Traffic traffic = found->Route(collective, &routes);
+  if (UsesIn(traffic) <= kMostUsesKept) known_.push_back({found, collective, traffic});
+  return traffic;
 }
 
 }  // namespace orrery::net

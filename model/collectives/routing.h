@@ -91,7 +91,16 @@ class TrafficRouter {
                 std::span<const int64_t> members);
 
  private:
+  struct Known {
+    const Algorithm* algorithm;
+    Collective collective;
+    Traffic traffic;
+  };
+
   RoutingState state_;
+  // Of the group that was asked for last: one group's messages of several sizes follow one another, and their routes are the same.
+  std::vector<int64_t> group_;
+  std::vector<Known> known_;
 };
 
 }  // namespace orrery::net

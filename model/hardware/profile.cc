@@ -3,11 +3,11 @@
 #include "model/hardware/profile.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -20,7 +20,6 @@
 namespace orrery {
 namespace {
 
-namespace fs = std::filesystem;
 constexpr std::size_t kMaxProfileBytes = 1 << 20;
 
 // `mm: [[m, n, k, us], ...]`: the shape, then the time in microseconds.
@@ -102,20 +101,21 @@ bool HasProfile(const std::string& folder, const std::string& id) {
 
 SourcePtr ReadUnchanged(const std::string& path) {
   struct Known {
-    fs::file_time_type time;
-    std::uintmax_t size = 0;
+    timespec time{};
+    off_t size = 0;
     SourcePtr source;
   };
   static std::mutex mutex;
   static std::map<std::string, Known> by_path;
-  std::error_code no_time, no_size;
-  Known now{fs::last_write_time(path, no_time), fs::file_size(path, no_size), nullptr};
-  if (no_time || no_size) return ReadSource(path, kMaxProfileBytes);  // says what is wrong
+  struct stat now {};
+  if (stat(path.c_str(), &now) != 0 || !S_ISREG(now.st_mode))
+    return ReadSource(path, kMaxProfileBytes);  // says what is wrong
   const std::lock_guard lock(mutex);
   Known& known = by_path[path];
-  if (known.source && known.time == now.time && known.size == now.size) return known.source;
-  now.source = ReadSource(path, kMaxProfileBytes);
-  known = now;
+  if (known.source && known.time.tv_sec == now.st_mtim.tv_sec &&
+      known.time.tv_nsec == now.st_mtim.tv_nsec && known.size == now.st_size)
+    return known.source;
+  known = {now.st_mtim, now.st_size, ReadSource(path, kMaxProfileBytes)};
   return known.source;
 }
 

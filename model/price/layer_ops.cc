@@ -162,4 +162,16 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   return out;
 }
 
+const std::variant<MicroBatchOps, Refusal>& ShapeCache::Of(const ModelSpec& model,
+                                                           const Workload& work,
+                                                           const MicroBatchKey& key) {
+  Entry& entry = [&]() -> Entry& {
+    const std::lock_guard lock(mutex_);
+    return entries_[key];
+  }();
+  const std::lock_guard lock(entry.mutex);
+  if (!entry.shape) entry.shape = ShapeMicroBatch(model, work, key);
+  return *entry.shape;
+}
+
 }  // namespace orrery

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -60,7 +62,21 @@ struct MicroBatchOps {
 std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, const Workload& work,
                                                      const MicroBatchKey& key);
 
-// Shapes of one model and workload (whatever its global batch), for those who cost them often.
-using ShapeCache = std::map<MicroBatchKey, std::variant<MicroBatchOps, Refusal>>;
+// Shapes of one model and workload (whatever its global batch), for those who cost them often. Threads may share one: each
+// shape is made once.
+class ShapeCache {
+ public:
+  // Stays valid.
+  const std::variant<MicroBatchOps, Refusal>& Of(const ModelSpec& model, const Workload& work,
+                                                 const MicroBatchKey& key);
+
+ private:
+  struct Entry {
+    std::mutex mutex;
+    std::optional<std::variant<MicroBatchOps, Refusal>> shape;
+  };
+  std::mutex mutex_;  // of the map
+  std::map<MicroBatchKey, Entry> entries_;
+};
 
 }  // namespace orrery

@@ -180,9 +180,9 @@ Limit InputLimit(const Candidate& winner, double fed, double slowest) {
 }
 
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
-                              const Candidate& winner, const std::optional<Candidate>& unlimited) {
+                              const Candidate& winner, const std::optional<Candidate>& unlimited,
+                              ShapeCache* shapes) {
   std::vector<Limit> limits;
-  ShapeCache shapes;
   const double before = winner.time.total;
   // No resource makes an input faster.
   const auto fed = [&](const Candidate& of) {
@@ -198,8 +198,8 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
     Profiles changed = profiles;
     Job job = JobOf(request, changed, winner.nodes, winner.global_batch);
     change(changed, job.cluster);
-    const double step = WithChange(
-        winner, std::get<StepTime>(StepPredictor(job, &shapes).Predict(winner.strategy)));
+    const double step =
+        WithChange(winner, std::get<StepTime>(StepPredictor(job, shapes).Predict(winner.strategy)));
     return std::max(step, least);
   };
   for (const Resource& resource : kResources) {

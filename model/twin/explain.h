@@ -27,7 +27,8 @@ Limit InputLimit(const Candidate& winner, double fed, double slowest);
 // 0.5 %. Each term of the step changes as the closed form of it does. Where one constant of the framework is behind most of
 // a gain, the words name it.
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
-                              const Candidate& winner, const std::optional<Candidate>& unlimited);
+                              const Candidate& winner, const std::optional<Candidate>& unlimited,
+                              ShapeCache* shapes);
 
 // Searches with one change each until something fits.
 std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& profiles);

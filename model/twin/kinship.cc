@@ -243,12 +243,20 @@ std::string IdentityCells(const RunIdentity* run) {
   return text;
 }
 
-RunIdentity ReadIdentity(const CsvTable& table, std::size_t row) {
-  RunIdentity run{table.Text(row, "framework"),        table.Text(row, "gpu"),
-                  table.Text(row, "fabric"),           table.Text(row, "topology"),
-                  ReadFacts(table.Text(row, "facts")), {}};
+IdentityReader::IdentityReader(const CsvTable& table) : table_(table) {
   for (int feature = 0; feature < kFeatures; ++feature)
-    run.at[feature] = table.Number(row, kFeatureNames[feature], 1e-6, kMostOfColumn).value_or(1);
+    columns_[feature] = table.IndexOf(kFeatureNames[feature]);
+}
+
+RunIdentity IdentityReader::Read(std::size_t row) {
+  const std::string_view text = table_.View(row, "facts");
+  const auto [facts, added] = known_.try_emplace(text);
+  if (added) facts->second = ReadFacts(text);
+  RunIdentity run{
+      table_.Text(row, "framework"), table_.Text(row, "gpu"), table_.Text(row, "fabric"),
+      table_.Text(row, "topology"),  facts->second,           {}};
+  for (int feature = 0; feature < kFeatures; ++feature)
+    run.at[feature] = table_.Number(row, columns_[feature], 1e-6, kMostOfColumn).value_or(1);
   return run;
 }
 

@@ -9,7 +9,10 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "model/price/setting.h"
@@ -64,6 +67,18 @@ std::string SiteOf(const RunIdentity& run);
 // Columns of calib/profiles/left_out.csv that hold an identity, with leading comma: ",framework,gpu,...".
 std::string IdentityColumns();
 std::string IdentityCells(const RunIdentity* run);  // null: empty cells
-RunIdentity ReadIdentity(const CsvTable& table, std::size_t row);
+
+// Reads those of one table, which must outlive it.
+class IdentityReader {
+ public:
+  explicit IdentityReader(const CsvTable& table);
+
+  RunIdentity Read(std::size_t row);
+
+ private:
+  const CsvTable& table_;
+  std::array<std::optional<std::size_t>, kFeatures> columns_;
+  std::unordered_map<std::string_view, RunFacts> known_;  // by their text, which many rows share
+};
 
 }  // namespace orrery

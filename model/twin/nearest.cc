@@ -30,12 +30,15 @@ std::vector<NearRun> ReadRuns(const SourcePtr& source) {
                                       "fabric", "topology", "facts",          "measured_s"};
   columns.insert(columns.end(), std::begin(kFeatureNames), std::end(kFeatureNames));
   const CsvTable table = CsvTable::Parse(source, columns, &diagnostics);
+  IdentityReader reader(table);
+  const auto measured_s = table.IndexOf("measured_s"), left_out = table.IndexOf("model_left_out");
   std::vector<NearRun> runs;
+  runs.reserve(table.rows());
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    const auto measured = table.Number(i, "measured_s", 1e-12, kMostValue);
-    const auto ratio = table.Number(i, "model_left_out", 0, kMostValue);
+    const auto measured = table.Number(i, measured_s, 1e-12, kMostValue);
+    const auto ratio = table.Number(i, left_out, 0, kMostValue);
     if (!measured || !ratio) continue;  // memory, or a row that no fit has seen
-    NearRun run{ReadIdentity(table, i), table.Text(i, "case")};
+    NearRun run{reader.Read(i), table.Text(i, "case")};
     run.measured = *measured;
     run.predicted = *measured * *ratio;
     runs.push_back(std::move(run));

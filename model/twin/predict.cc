@@ -11,7 +11,6 @@
 #include "model/base/check.h"
 #include "model/plan/ir/hazards.h"
 #include "model/plan/ir/plan_facts.h"
-#include "model/plan/ir/verify.h"
 #include "model/plan/lower/lower.h"
 
 namespace orrery {
@@ -61,25 +60,9 @@ ir::Plan LowerLegal(const Job& job, const Strategy& layout) {
   return std::move(*plan);
 }
 
-namespace {
-
 void AddMemory(const Job& job, const ir::Plan& plan, Prediction* prediction) {
   prediction->memory =
       ReportMemory(plan, LimitsOf(job, prediction->strategy), Communicators(prediction->strategy));
-}
-
-}  // namespace
-
-void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
-  AddMemory(job, plan, prediction);
-  ir::VerifyOptions options;
-  options.window = window;
-  prediction->verify_findings = static_cast<int>(ir::Verify(plan, options).size());
-}
-
-void AddLayout(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
-  const auto shorter = ShorterPlan(job, prediction->strategy, plan);
-  AddPlan(job, shorter ? *shorter : plan, window, prediction);
 }
 
 void AddMemoryOfLayout(const Job& job, const ir::Plan& plan, Prediction* prediction) {
@@ -100,9 +83,10 @@ Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, c
                       predict(job.prices()), predict);
 }
 
-void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction) {
-  ShapeCache shapes;
-  Confidence confidence = ConfidenceOf(job, prediction->strategy, Window::kStep, trust, &shapes);
+void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction, ShapeCache* shapes) {
+  ShapeCache own;
+  Confidence confidence = ConfidenceOf(job, prediction->strategy, Window::kStep, trust,
+                                       shapes != nullptr ? shapes : &own);
   StepTime& closed = prediction->closed_form ? *prediction->closed_form : prediction->time;
   closed.low = confidence.low;
   closed.high = confidence.high;
@@ -213,7 +197,7 @@ std::variant<Prediction, Refusal> Predict(const Job& job, const Strategy& layout
   if (const auto* refusal = std::get_if<Refusal>(&closed)) return *refusal;
   Prediction prediction = PredictionOf(job, layout, std::get<StepTime>(closed));
   const ir::Plan plan = LowerLegal(job, layout);
-  AddLayout(job, plan, 0, &prediction);
+  AddMemoryOfLayout(job, plan, &prediction);
   prediction.digest = ir::Digest(plan);
   AddConfidence(job, LoadTrust(), &prediction);
   if (engine == Engine::kAuto) Settle(job, plan, ClusterOf(job), &prediction);
@@ -311,7 +295,7 @@ Prediction PredictPlan(const Job& job, const ir::Plan& plan) {
   prediction.SetTime(time);
   prediction.simulated = std::move(step);
   AddPlanConfidence(job, plan, &prediction);
-  AddPlan(job, plan, 0, &prediction);
+  AddMemory(job, plan, &prediction);
   prediction.digest = ir::Digest(plan);
   return prediction;
 }

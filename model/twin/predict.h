@@ -56,7 +56,6 @@ struct Prediction {
       0;  // 80 % of differences between layouts are known to this (logarithm); 0: unknown
   int difference_pairs = 0;  // published pairs behind it
   std::string digest;        // of the lowered plan
-  int verify_findings = 0;   // of ir::Verify on it, by AddPlan(); 0 unless this program has a fault
 
   const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
   // The rule of kAuto was applied.
@@ -90,16 +89,15 @@ Cluster ClusterOf(const Job& job);
 ir::Plan LowerLegal(const Job& job, const Strategy& layout);
 // Times and what follows from them, without interval, plan or memory.
 Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& time);
-// Memory of the plan, and what ir::Verify finds; `window`: the executor's look-ahead, 0: no bound.
-void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction);
+// Of the plan.
+void AddMemory(const Job& job, const ir::Plan& plan, Prediction* prediction);
 // The same of a layout that lowers to `plan`, in time that does not grow with its micro-batches.
-void AddLayout(const Job& job, const ir::Plan& plan, int window, Prediction* prediction);
-// The memory alone.
 void AddMemoryOfLayout(const Job& job, const ir::Plan& plan, Prediction* prediction);
 // What is known of the time of a layout in closed form. `shapes`: of the job's model and workload, may be null.
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
                         ShapeCache* shapes);
-void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction);
+void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction,
+                   ShapeCache* shapes = nullptr);
 
 // Effort of a simulation, counted in ops and never by a clock, so that one question always gets one answer: each op takes
 // about 0.14 us of a core.

@@ -102,13 +102,13 @@ std::string FactsText(const RunFacts& facts) {
   return text;
 }
 
-RunFacts ReadFacts(const std::string& text) {
+RunFacts ReadFacts(std::string_view text) {
   RunFacts facts;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find(';', begin), text.size());
-    const std::string fact = text.substr(begin, end - begin);
+    const std::string_view fact = text.substr(begin, end - begin);
     const std::size_t at = fact.find('=');
-    if (at != std::string::npos) facts[fact.substr(0, at)] = fact.substr(at + 1);
+    if (at != fact.npos) facts[std::string(fact.substr(0, at))] = fact.substr(at + 1);
     begin = end + 1;
   }
   return facts;

@@ -35,12 +35,11 @@ void Runner::Run(bool prune) {
 
 void Runner::OverSplits(const char* what,
                         const std::function<void(Evaluator&, std::size_t)>& each) {
-  int threads = request_.threads > 0 ? request_.threads
-                                     : static_cast<int>(std::thread::hardware_concurrency());
-  threads = std::clamp<int>(threads, 1, std::max<int>(1, static_cast<int>(splits_.size() / 4)));
-  of_threads_.resize(static_cast<std::size_t>(threads) - 1);
+  const int used =
+      std::clamp<int>(threads(), 1, std::max<int>(1, static_cast<int>(splits_.size() / 4)));
+  of_threads_.resize(static_cast<std::size_t>(used) - 1);
   std::atomic<std::size_t> next{0};
-  OnThreads(threads, [&](int thread) {
+  OnThreads(used, [&](int thread) {
     const Evaluators& evaluators = EvaluatorsOf(thread);
     for (std::size_t i = next++; i < splits_.size(); i = next++) {
       each(*evaluators[splits_[i].job], i);
@@ -56,7 +55,8 @@ Runner::Evaluators& Runner::EvaluatorsOf(int thread) {
   Evaluators& own = of_threads_[static_cast<std::size_t>(thread) - 1];
   if (own.empty()) {
     for (const Job& job : jobs_)
-      own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, job, memory_));
+      own.push_back(
+          std::make_unique<Evaluator>(request_, preset_, limits_, job, memory_, shapes_.get()));
   }
   return own;
 }
@@ -238,6 +238,10 @@ void Runner::Prepare(std::size_t rows, std::size_t layouts) {
   if (entries.size() > rows) entries.resize(rows);
   const std::vector<std::vector<const Entry*>> best = Layouts();
   for (std::size_t i = 0; i < std::min(layouts, best.size()); ++i) entries.push_back(best[i][0]);
+  LayOutAll(entries);
+}
+
+void Runner::LayOutAll(const std::vector<const Entry*>& entries) {
   std::vector<Candidate*> works;
   for (const Entry* entry : entries) {
     const auto [at, added] = completed_.try_emplace({entry->rank.split, entry->rank.sequence});
@@ -246,12 +250,12 @@ void Runner::Prepare(std::size_t rows, std::size_t layouts) {
     works.push_back(&at->second);
   }
   counts_.exact_memory += static_cast<int64_t>(works.size());
-  std::atomic<std::size_t> next{0};
-  const int threads = request_.threads > 0 ? request_.threads
-                                           : static_cast<int>(std::thread::hardware_concurrency());
-  OnThreads(std::min(threads, static_cast<int>(works.size())), [&](int) {
-    for (std::size_t i = next++; i < works.size(); i = next++) LayOut(works[i]);
-  });
+  EachOnThreads(threads(), works.size(), [&](std::size_t i) { LayOut(works[i]); });
+}
+
+int Runner::threads() const {
+  return request_.threads > 0 ? request_.threads
+                              : static_cast<int>(std::thread::hardware_concurrency());
 }
 
 std::vector<Candidate> Runner::BestOfEachLayout(std::size_t most) {
@@ -277,6 +281,7 @@ std::vector<Candidate> Runner::NearMisses(double value, std::size_t most) {
   std::sort(entries.begin(), entries.end(),
             [](const Entry* a, const Entry* b) { return a->rank < b->rank; });
   if (entries.size() > most) entries.resize(most);
+  LayOutAll(entries);
   std::vector<Candidate> misses;
   for (const Entry* entry : entries) misses.push_back(Complete(*entry, true));
   return misses;
@@ -329,7 +334,7 @@ Candidate Runner::Fill(const Entry& entry) const {
 void Runner::LayOut(Candidate* candidate) const {
   const Job& job = JobOf(*candidate);
   auto plan = std::make_shared<const ir::Plan>(LowerLegal(job, candidate->strategy));
-  AddLayout(job, *plan, request_.window, candidate);
+  AddMemoryOfLayout(job, *plan, candidate);
   candidate->plan = std::move(plan);
 }
 

@@ -42,7 +42,7 @@ class Runner {
   // The smallest by one of the members of SplitResult.
   std::optional<Entry> BestOf(std::optional<Entry> SplitResult::*member) const;
 
-  // Time, price and, with `exact_memory`, the lowered plan's memory and what verify says of it.
+  // Time, price and, with `exact_memory`, the lowered plan's memory.
   Candidate Complete(const Entry& entry, bool exact_memory);
 
   std::vector<Rejection> Rejections() const;
@@ -51,6 +51,9 @@ class Runner {
   bool variants() const { return request_.variants || splits_.size() == 1; }
   const MemoryLimits& limits() const { return limits_; }
   const Job& JobOf(const Candidate& candidate) const;
+
+  int threads() const;
+  const std::shared_ptr<ShapeCache>& shapes() const { return shapes_; }
 
  private:
   void MakeJobs();
@@ -73,12 +76,15 @@ class Runner {
   BoundOfGpu MemoryBoundOf(const Entry& entry) const;
   Candidate Fill(const Entry& entry) const;
   void LayOut(Candidate* candidate) const;
+  // What Complete() will hand out of them, on all threads.
+  void LayOutAll(const std::vector<const Entry*>& entries);
 
   const SearchRequest& request_;
   const Profiles& profiles_;
   const FrameworkPreset& preset_;
   MemoryLimits limits_;
-  mutable MemoryModel memory_;         // a cache
+  mutable MemoryModel memory_;                                                 // a cache
+  const std::shared_ptr<ShapeCache> shapes_ = std::make_shared<ShapeCache>();  // likewise
   std::deque<Job> jobs_;               // (nodes, global batch); evaluators refer to them
   Evaluators evaluators_;              // of the calling thread
   std::deque<Evaluators> of_threads_;  // of others

@@ -119,8 +119,8 @@ void Runner::MakeJobs() {
       if (batch < 1)
         throw InputError(fmt::format("global batch {}", batch), "at least one sequence per step");
       jobs_.push_back(orrery::JobOf(request_, profiles_, count, batch));
-      evaluators_.push_back(
-          std::make_unique<Evaluator>(request_, preset_, limits_, jobs_.back(), memory_));
+      evaluators_.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, jobs_.back(),
+                                                        memory_, shapes_.get()));
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <limits>
 #include <set>
 
+#include "model/base/parallel.h"
 #include "model/twin/explain.h"
 #include "model/twin/placed_traffic.h"
 #include "model/twin/refine.h"
@@ -141,9 +142,10 @@ void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRe
     result->comparisons.push_back(
         Compare(winner, other, {fed(winner), fed(other), request.input.slowest, weight(other)}));
   alternatives.Find(result);
-  result->limits = fed(winner) > winner.time.total
-                       ? std::vector<Limit>{InputLimit(winner, fed(winner), request.input.slowest)}
-                       : NextLimits(request, profiles, winner, result->unlimited);
+  result->limits =
+      fed(winner) > winner.time.total
+          ? std::vector<Limit>{InputLimit(winner, fed(winner), request.input.slowest)}
+          : NextLimits(request, profiles, winner, result->unlimited, result->shapes.get());
 }
 
 // Layouts of one model and cluster share most of the errors: their difference is judged by those of
@@ -200,7 +202,7 @@ void CompareShares(const Runner& runner, std::vector<Candidate>* ranked) {
     if (std::holds_alternative<Refusal>(time)) continue;
     Prediction prediction = PredictionOf(job, equal, std::get<StepTime>(time));
     const ir::Plan plan = LowerLegal(job, equal);
-    AddLayout(job, plan, 0, &prediction);
+    AddMemoryOfLayout(job, plan, &prediction);
     if (candidate.simulated) Settle(job, plan, ClusterOf(job), &prediction);
     if (candidate.simulated.has_value() == prediction.simulated.has_value())
       candidate.equals = {prediction.time.total, prediction.memory->fits,
@@ -255,6 +257,7 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
   const double start = Now();
   SearchResult result;
   Runner runner(request, profiles);
+  result.shapes = runner.shapes();
   runner.Run();
   const std::size_t rows =
       std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine)));
@@ -269,8 +272,10 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
     if (result.refinement)
       result.refinement->changes = OrderChanges(result.ranked, Shown(request), kMostChanges);
     const Trust trust = LoadTrust();
-    for (Candidate& candidate : result.ranked)
-      AddConfidence(runner.JobOf(candidate), trust, &candidate);
+    EachOnThreads(runner.threads(), result.ranked.size(), [&](std::size_t i) {
+      Candidate& candidate = result.ranked[i];
+      AddConfidence(runner.JobOf(candidate), trust, &candidate, result.shapes.get());
+    });
     MarkTies(request, runner, &result);
     ExplainWinner(runner, result.refinement ? &simulator : nullptr, request, profiles, others,
                   &result);

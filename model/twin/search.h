@@ -88,7 +88,6 @@ struct SearchRequest {
   bool flash_attention = true;
   std::optional<Bytes> memory_limit;         // per GPU; empty: the capacity in the GPU's profile
   std::optional<DollarsPerHour> node_price;  // empty: the topology's
-  int window = 0;                            // executor's look-ahead for verify; 0: no bound
   int threads = 0;                           // 0: as many as the machine has
   int refine =
       0;  // simulate at least the best so many and rank by simulated time; 0: closed form only
@@ -214,6 +213,7 @@ struct SearchResult {
   std::vector<Remedy> remedies;          // when nothing fits
   std::optional<Candidate> closest;      // when nothing fits: least memory, report exact
   std::optional<Refinement> refinement;  // when the request asks for it
+  std::shared_ptr<ShapeCache> shapes;    // for who asks more of the same model and workload
   SearchCounts counts;
   bool complete = true;  // every strategy of the space is accounted for: the first is optimal
 

@@ -97,14 +97,12 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
   if (found == tables_.end()) {
     ShapeCache& shapes = shapes_ != nullptr ? *shapes_ : own_shapes_;
     const MicroBatchKey of_plan = PlanKey(key);
-    auto shaped = shapes.find(of_plan);
-    if (shaped == shapes.end())
-      shaped = shapes.emplace(of_plan, ShapeMicroBatch(job_.model, job_.work, of_plan)).first;
+    const auto& shaped = shapes.Of(job_.model, job_.work, of_plan);
     std::variant<LayerTable, Refusal> entry;
-    if (const auto* refusal = std::get_if<Refusal>(&shaped->second)) {
+    if (const auto* refusal = std::get_if<Refusal>(&shaped)) {
       entry = *refusal;
     } else {
-      const auto& ops = std::get<MicroBatchOps>(shaped->second);
+      const auto& ops = std::get<MicroBatchOps>(shaped);
       const CostSetting prices = Prices(tensor_.ring > 0 ? tensor_ : UplinkStretch{1, 1});
       const std::vector<double>* kernels =
           kernels_ != nullptr ? &kernels_->Of(of_plan, ops, prices, job_.work.precision) : nullptr;

@@ -456,11 +456,14 @@ TEST(Help, EveryCommandHasExamplesBeforeItsFlags) {
   EXPECT_THAT(RunPlan({"--help"}).out, HasSubstr("Other commands"));
 }
 
-TEST(Program, LinksNeitherMpiNorCuda) {
-  const Outcome outcome = RunShell("ldd \"$PLAN\"");
-  EXPECT_THAT(outcome.out, AnyOf(HasSubstr("libc.so"), HasSubstr("statically linked")));
-  for (const char* library : {"libmpi", "libcuda", "libnccl", "libsimgrid"}) {
-    EXPECT_THAT(outcome.out, Not(HasSubstr(library)));
+// They load in milliseconds.
+TEST(Program, LinksNeitherMpiNorCudaNorSimGrid) {
+  for (const char* program : {"$PLAN", "$PLAN-simulate"}) {
+    const Outcome outcome = RunShell(fmt::format("ldd \"{}\"", program));
+    EXPECT_THAT(outcome.out, AnyOf(HasSubstr("libc.so"), HasSubstr("statically linked")));
+    for (const char* library : {"libmpi", "libcuda", "libnccl", "libsimgrid"}) {
+      EXPECT_THAT(outcome.out, Not(HasSubstr(library))) << program;
+    }
   }
 }
 

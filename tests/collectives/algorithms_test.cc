@@ -5,10 +5,13 @@
 
 #include <bit>
 #include <cmath>
+#include <numeric>
+#include <tuple>
 
 #include "model/base/diagnostics.h"
 #include "model/collectives/select.h"
 #include "model/hardware/catalog.h"
+#include "tests/collectives/testing.h"
 
 namespace orrery {
 namespace {
@@ -215,6 +218,34 @@ TEST(SendRecv, MovesTheMessageOnce) {
   EXPECT_DOUBLE_EQ(inside->bandwidth.line.per_byte, 1.0 / 100e9);
   const auto across = CostOf("send-recv", Collective::kSendRecv, RoundNetwork(2, 1));
   EXPECT_DOUBLE_EQ(across->bandwidth.line.per_byte, 1.0 / 50e9);
+}
+
+// Whatever was asked before.
+TEST(TrafficRouter, RoutesEachQuestionForItself) {
+  const Cluster cluster = BuildCluster(LoadTopology("aws-dl1"), 3);
+  std::vector<int64_t> all(24), some = {0, 3, 8, 11};
+  std::iota(all.begin(), all.end(), 0);
+  net::TrafficRouter router(cluster);
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& [algorithm, collective, members] :
+         {std::tuple{"tree", Collective::kAllReduce, all},
+          {"ring", Collective::kAllReduce, all},
+          {"ring", Collective::kAllGather, all},
+          {"tree", Collective::kAllReduce, all},
+          {"tree", Collective::kAllReduce, some},
+          {"ring", Collective::kAllReduce, some}}) {
+      const net::Traffic traffic = router.Route(algorithm, collective, members);
+      const net::Traffic alone = net::RouteCollective(algorithm, collective, cluster, members);
+      ASSERT_EQ(traffic.size(), alone.size());
+      for (std::size_t phase = 0; phase < alone.size(); ++phase) {
+        ASSERT_EQ(traffic[phase].size(), alone[phase].size());
+        for (std::size_t c = 0; c < alone[phase].size(); ++c) {
+          EXPECT_EQ(traffic[phase][c].uses, alone[phase][c].uses) << algorithm;
+          EXPECT_EQ(traffic[phase][c].share, alone[phase][c].share) << algorithm;
+        }
+      }
+    }
+  }
 }
 
 TEST(Selector, CostsNothingForOneRankOrNoBytes) {

@@ -8,6 +8,7 @@
 
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
+#include "model/plan/ir/verify.h"
 #include "model/twin/predict.h"
 #include "model/twin/search.h"
 
@@ -99,13 +100,13 @@ TEST_P(Steady, NeedsTheMemoryOfTheWholeStep) {
   if (!shorter) GTEST_SKIP() << "no short steps";
   ASSERT_LT(shorter->micro_batches, at.micro_batches);
   Prediction whole = PredictionOf(setting.job, setting.layout, {}), few = whole;
-  AddPlan(setting.job, plan, 0, &whole);
-  AddLayout(setting.job, plan, 0, &few);
+  AddMemory(setting.job, plan, &whole);
+  AddMemoryOfLayout(setting.job, plan, &few);
   EXPECT_EQ(few.memory->total, whole.memory->total);
   EXPECT_EQ(few.memory->arena, whole.memory->arena);
   EXPECT_EQ(few.memory->live, whole.memory->live);
   EXPECT_EQ(few.memory->verdict, whole.memory->verdict);
-  EXPECT_EQ(few.verify_findings, whole.verify_findings);
+  EXPECT_EQ(ir::Verify(*shorter).size(), ir::Verify(plan).size());
 }
 
 // All but the scale of the loss, which follows from the batch.

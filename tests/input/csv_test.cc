@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "model/base/plain_text.h"
 #include "tests/input/read_text.h"
 
@@ -54,6 +56,18 @@ TEST(Csv, ReadsQuotesCommasLineBreaksAndDoubledQuotes) {
   EXPECT_TRUE(table.HasColumn("note"));
   EXPECT_FALSE(table.HasColumn("notes"));
   EXPECT_TRUE(diagnostics.ok());
+}
+
+TEST(Csv, CopiesKeepTheTextsOfTheirCells) {
+  Diagnostics diagnostics;
+  std::optional<CsvTable> first =
+      CsvTable::Parse(Text("a,b\n\"x \"\"y\"\"\",plain\n"), {}, &diagnostics);
+  const CsvTable copy = *first;
+  const std::string_view quoted = copy.View(0, "a"), plain = copy.View(0, "b");
+  first.reset();
+  EXPECT_EQ(quoted, "x \"y\"");
+  EXPECT_EQ(plain, "plain");
+  EXPECT_EQ(copy.Number(0, copy.IndexOf("c"), 0, 1), std::nullopt);
 }
 
 TEST(Csv, KnowsTheLineAndColumnOfEveryCell) {

@@ -13,6 +13,7 @@
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
 #include "model/memory/software_memory.h"
+#include "model/plan/ir/verify.h"
 #include "model/twin/explain.h"
 
 namespace orrery {
@@ -342,7 +343,7 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
         << DescribeLayout(all[i].strategy);
     EXPECT_LE(result.ranked[i].memory->total, *request.memory_limit);
     EXPECT_EQ(result.ranked[i].memory->nearly_full, all[i].memory > margin);
-    EXPECT_EQ(result.ranked[i].verify_findings, 0);
+    EXPECT_TRUE(ir::Verify(*result.ranked[i].plan).empty());
   }
   EXPECT_EQ(result.counts.space, result.counts.illegal + static_cast<int64_t>(memory.size()));
 

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "model/arch/catalogue.h"
+#include "model/base/parallel.h"
 #include "model/hardware/catalog.h"
 #include "model/twin/explain.h"
 
@@ -30,6 +31,25 @@ SearchRequest RequestOf(const Question& question) {
   request.threads = 1;
   request.shares = false;  // layers move between stages of fewer layouts than those of a search
   return request;
+}
+
+TEST(ShapeCache, MakesEachShapeOnceForAllThreads) {
+  const ModelSpec model = LoadModel("gpt2-medium").spec;
+  Workload work;
+  work.seq_len = 512;
+  constexpr std::size_t kSizes = 4, kTimes = 16;
+  ShapeCache shapes;
+  std::vector<const std::variant<MicroBatchOps, Refusal>*> found(kSizes * kTimes);
+  EachOnThreads(4, found.size(), [&](std::size_t i) {
+    Strategy strategy;
+    strategy.micro_batch = 1 + static_cast<int>(i % kSizes);
+    found[i] = &shapes.Of(model, work, KeyOf(model, strategy));
+  });
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i], found[i % kSizes]);
+    EXPECT_TRUE(std::holds_alternative<MicroBatchOps>(*found[i]));
+    EXPECT_TRUE(i == 0 || i % kSizes == 0 || found[i] != found[0]);
+  }
 }
 
 class FastestTest : public testing::TestWithParam<Question> {};

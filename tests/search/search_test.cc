@@ -11,6 +11,7 @@
 #include "model/arch/catalogue.h"
 #include "model/arch/parameters.h"
 #include "model/hardware/catalog.h"
+#include "model/plan/ir/verify.h"
 
 namespace orrery {
 namespace {
@@ -73,7 +74,7 @@ TEST(Search, RankedPlansFitVerifyAndCarryConsistentFigures) {
     ASSERT_TRUE(c.memory.has_value());
     EXPECT_TRUE(c.memory->fits) << c.memory->verdict;
     EXPECT_LE(c.memory_bound, c.memory->total);
-    EXPECT_EQ(c.verify_findings, 0) << DescribeLayout(c.strategy);
+    EXPECT_TRUE(ir::Verify(*c.plan).empty()) << DescribeLayout(c.strategy);
     EXPECT_NEAR(c.tokens_per_second * c.time.total,
                 128.0 * static_cast<double>(request.work.seq_len), 1);
     const double flops = ModelFlopsPerSequence(request.model, request.work.seq_len, 0).value * 128;

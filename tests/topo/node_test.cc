@@ -20,6 +20,16 @@ TEST(Rings, PackIntoTheHybridCubeMeshAsMeasured) {
   for (int n = 0; n <= 9; ++n) EXPECT_EQ(node.RelayedRings(n), n == 5 ? 2 : 0) << n << " GPUs";
 }
 
+// All links, but of four and six GPUs (Tillson 1980).
+TEST(Rings, PackIntoFullMeshes) {
+  std::vector<MeshLink> mesh;
+  for (int a = 0; a < 8; ++a) {
+    for (int b = a + 1; b < 8; ++b) mesh.push_back({a, b, 1});
+  }
+  const int expected[] = {0, 0, 1, 2, 2, 4, 4, 6, 7};  // by number of GPUs
+  for (int n = 0; n <= 8; ++n) EXPECT_EQ(PackedRings(mesh, n), expected[n]) << n << " GPUs";
+}
+
 TEST(Rings, OfSmallMeshesByHand) {
   EXPECT_EQ(PackedRings({{0, 1, 3}}, 2), 3);                        // both ways over each link
   EXPECT_EQ(PackedRings({{0, 1, 1}, {1, 2, 1}}, 3), 0);             // a chain has none

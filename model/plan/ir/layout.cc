@@ -174,12 +174,12 @@ class LayoutBuilder {
   void CollectFrames() {
     const std::vector<CallSpan> of_block =
         SpansOfBlocks(layout_.calls, program_.blocks.size(), plan_.micro_batches);
-    std::vector<std::pair<std::vector<int32_t>, size_t>> known;  // block set -> span
+    std::vector<std::pair<std::span<const int32_t>, size_t>> known;  // block set -> span
     for (size_t b = 0; b < layout_.scope.size(); ++b) {
       if (layout_.scope[b] != Scope::kMicroBatch) continue;
       const auto& blocks = usage_.blocks_of[b];
       auto it = std::find_if(known.begin(), known.end(),
-                             [&](const auto& k) { return k.first == blocks; });
+                             [&](const auto& k) { return std::ranges::equal(k.first, blocks); });
       if (it == known.end()) {
         CallSpan span = Union(of_block, blocks);
         const auto same = std::find(spans_.begin(), spans_.end(), span);

@@ -14,10 +14,22 @@ bool IsStepGradient(const Buffer& buffer) {
 
 }  // namespace
 
+BlocksOfBuffers::BlocksOfBuffers(const std::vector<std::vector<Touch>>& by_block, size_t buffers)
+    : first_(buffers + 1, 0) {
+  for (const auto& touches : by_block) {
+    for (const Touch& touch : touches) ++first_[static_cast<size_t>(touch.buffer) + 1];
+  }
+  for (size_t b = 0; b < buffers; ++b) first_[b + 1] += first_[b];
+  blocks_.resize(first_.back());
+  std::vector<size_t> next(first_.begin(), first_.end() - 1);
+  for (size_t b = 0; b < by_block.size(); ++b) {
+    for (const Touch& touch : by_block[b]) blocks_[next[touch.buffer]++] = static_cast<int32_t>(b);
+  }
+}
+
 Usage AnalyseUsage(const Program& program) {
   Usage usage;
   usage.by_block.resize(program.blocks.size());
-  usage.blocks_of.resize(program.buffers.size());
   std::vector<int32_t> position(program.buffers.size(), -1);  // in the current block's touches
   for (size_t b = 0; b < program.blocks.size(); ++b) {
     auto& touches = usage.by_block[b];
@@ -27,7 +39,6 @@ Usage AnalyseUsage(const Program& program) {
       if (position[buffer] < 0) {
         position[buffer] = static_cast<int32_t>(touches.size());
         touches.push_back({buffer, op, op});
-        usage.blocks_of[buffer].push_back(static_cast<int32_t>(b));
       } else {
         touches[position[buffer]].last_op = op;
       }
@@ -38,6 +49,7 @@ Usage AnalyseUsage(const Program& program) {
     }
     for (const Touch& touch : touches) position[touch.buffer] = -1;
   }
+  usage.blocks_of = BlocksOfBuffers(usage.by_block, program.buffers.size());
   return usage;
 }
 
@@ -62,7 +74,7 @@ std::vector<CallSpan> SpansOfBlocks(const std::vector<Call>& calls, size_t block
   return spans;
 }
 
-CallSpan Union(const std::vector<CallSpan>& spans, const std::vector<int32_t>& blocks) {
+CallSpan Union(const std::vector<CallSpan>& spans, std::span<const int32_t> blocks) {
   CallSpan all = spans[blocks[0]];
   for (size_t i = 1; i < blocks.size(); ++i) {
     const CallSpan& span = spans[blocks[i]];

@@ -3,6 +3,7 @@
 // block.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "model/plan/ir/layout.h"
@@ -16,9 +17,24 @@ struct Touch {
   int32_t last_op;
 };
 
+// By buffer the blocks that name it, ascending. In one piece: there are thousands of buffers with one or two each.
+class BlocksOfBuffers {
+ public:
+  BlocksOfBuffers() = default;
+  BlocksOfBuffers(const std::vector<std::vector<Touch>>& by_block, size_t buffers);
+
+  std::span<const int32_t> operator[](size_t buffer) const {
+    return std::span(blocks_).subspan(first_[buffer], first_[buffer + 1] - first_[buffer]);
+  }
+
+ private:
+  std::vector<int32_t> blocks_;
+  std::vector<size_t> first_;  // by buffer, and one more
+};
+
 struct Usage {
-  std::vector<std::vector<Touch>> by_block;     // in order of first touch
-  std::vector<std::vector<int32_t>> blocks_of;  // by buffer, ascending
+  std::vector<std::vector<Touch>> by_block;  // in order of first touch
+  BlocksOfBuffers blocks_of;
 };
 Usage AnalyseUsage(const Program& program);
 
@@ -31,7 +47,7 @@ struct CallSpan {
 // One span per block. `micro_batches` bounds every micro-batch of `calls`.
 std::vector<CallSpan> SpansOfBlocks(const std::vector<Call>& calls, size_t blocks,
                                     int micro_batches);
-CallSpan Union(const std::vector<CallSpan>& spans, const std::vector<int32_t>& blocks);
+CallSpan Union(const std::vector<CallSpan>& spans, std::span<const int32_t> blocks);
 // By frame of the layout: the calls in which it takes and returns its slot.
 std::vector<CallSpan> FrameSpans(const Plan& plan, const Program& program, const Layout& layout,
                                  const Usage& usage);

@@ -161,11 +161,11 @@ std::optional<FewerNodes> FasterOnFewer(const report::Compared& one) {
   if (!one.job.request.topology.other_nodes.empty()) return std::nullopt;
   const SearchRequest request = BySteps(one.job);
   const FastestLayouts fastest(request, one.job.profiles);
-  ShapeCache shapes;
   try {
     const double step = StepWithInput(one.job, best, best.ClosedForm().total);
-    const auto half = fastest.Find(best.nodes / 2, {best.global_batch, best.global_batch}, &shapes,
-                                   0, step / static_cast<double>(best.global_batch));
+    const auto half =
+        fastest.Find(best.nodes / 2, {best.global_batch, best.global_batch},
+                     one.result.shapes.get(), 0, step / static_cast<double>(best.global_batch));
     if (!half || StepWithInput(one.job, half->candidate, half->candidate.time.total) >= step)
       return std::nullopt;
     return FewerNodes{best, half->candidate};
@@ -281,14 +281,14 @@ nlohmann::ordered_json ScalingJson(const std::vector<report::Compared>& all,
   }
   const SearchRequest request = BySteps(one.job);
   const FastestLayouts fastest(request, one.job.profiles);
-  ShapeCache shapes;
+  ShapeCache* const shapes = one.result.shapes.get();
   nlohmann::ordered_json scaling = nlohmann::ordered_json::array();
   for (const int64_t nodes : NodesOfCurve(asked, best.nodes)) {
     try {
-      auto found = fastest.Find(nodes, {best.global_batch, best.global_batch}, &shapes,
-                                request.input.reader);
+      auto found =
+          fastest.Find(nodes, {best.global_batch, best.global_batch}, shapes, request.input.reader);
       if (!found) continue;
-      fastest.MoveMoreLayers(&*found, &shapes, request.input.reader);
+      fastest.MoveMoreLayers(&*found, shapes, request.input.reader);
       Candidate candidate = std::move(found->candidate);
       for (const report::Compared* other : alike)
         candidate = FasterOf(*other, std::move(candidate));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program behind `plan simulate`. A program of its own, so that `plan` loads without SimGrid.
+// The program behind `plan simulate`; with SimGrid linked in, that of `--network simgrid`.
 #include "model/program/common/program.h"
 #include "model/program/simulate/simulate_command.h"
 

@@ -19,6 +19,8 @@
 #include "model/program/common/bundle.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/names.h"
+#include "model/program/common/program.h"
+#include "model/program/common/terminal.h"
 #include "model/program/common/time_report.h"
 #include "model/program/simulate/extended_step.h"
 #include "model/program/simulate/perturbation_flags.h"
@@ -41,6 +43,11 @@ net::Backend ReadBackend(const SimulateFlags& flags, Diagnostics* diagnostics) {
   const auto backend = ReadChoice<net::Backend>(flags.network, kNetworkNames, diagnostics)
                            .value_or(net::Backend::kFluid);
   if (backend == net::Backend::kSimGrid && !net::HasSimGrid()) {
+    std::vector<std::string> words = {"plan-simulate-simgrid"};
+    const std::vector<std::string>& looks = CurrentTerminal().given;
+    words.insert(words.end(), looks.begin(), looks.end());
+    words.insert(words.end(), WordsOfCommand().begin() + kAfterName, WordsOfCommand().end());
+    ExecBeside("simulate-simgrid", words);
     diagnostics->Error(flags.network.where, "this build has no SimGrid backend",
                        "install libsimgrid-dev and build again, or --network fluid");
   }
