@@ -5,7 +5,6 @@
 
 # name | test | GoogleTest filter | variable and number of cases of a round (about a minute)
 long_campaigns='yaml-json-csv|tests/input/input_mutation_test|Mutations.*|ORRERY_MUTATIONS=100000
-catalogue-yaml|tests/input/input_test|PlainYaml.ReadsDamaged*|ORRERY_MUTATIONS=800000
 cluster-files|tests/discover/discover_test|DiscoverMutations.*|ORRERY_MUTATIONS=50000
 measured-logs|tests/import/import_test|*Mutations.*|ORRERY_MUTATIONS=60000
 commands|tests/fuzz/command_fuzz_test|CommandFuzz.Damaged*|ORRERY_MUTATIONS=1500

@@ -14,7 +14,6 @@
 
 #include "model/base/json_text.h"
 #include "model/base/plain_text.h"
-#include "model/base/plain_yaml.h"
 
 namespace orrery {
 namespace {
@@ -225,14 +224,6 @@ std::optional<Diagnostic> Build(const std::string& text, const char* language,
 }  // namespace
 
 std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnostics) {
-  if (!CheckPlainText(source, diagnostics)) return nullptr;
-  if (!LooksLikeJson(source->text)) {
-    if (auto tree = ReadPlainYaml(source)) return tree;
-  }
-  return ReadAnyYaml(source, diagnostics);
-}
-
-std::shared_ptr<YamlTree> ReadAnyYaml(const SourcePtr& source, Diagnostics* diagnostics) {
   if (!CheckPlainText(source, diagnostics)) return nullptr;
   const std::string_view text = WithoutByteOrderMark(source->text);
   const std::size_t mark = source->text.size() - text.size();

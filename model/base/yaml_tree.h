@@ -39,7 +39,5 @@ inline constexpr int kMostNested = 64;
 // text that is no UTF-8, control characters, tabs as indentation, duplicate keys, keys that are not
 // plain text, anchors, tags, more than one document, an empty document, nesting above kMostNested.
 std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnostics);
-// The same by yaml-cpp alone, whatever the text.
-std::shared_ptr<YamlTree> ReadAnyYaml(const SourcePtr& source, Diagnostics* diagnostics);
 
 }  // namespace orrery
