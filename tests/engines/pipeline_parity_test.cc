@@ -152,6 +152,8 @@ TEST(PipelineParity, BetweenTwoStacks) {
 
 // Gathers for the next step that arrive before a late host issues their readers: what they took was data before, 6.0 and 4.8 % of
 // the step. Between stages such a host makes passes longer that hide gathers and reductions: 6.3 and 3.4 % too long before.
+// On the last stage it gets ahead while the head runs, and the layers behind the head hide less: 2.1 and 1.8 % of the step were a
+// bubble instead of data.
 TEST(PipelineParity, MessagesOfAStepBesideALateHost) {
   Strategy s;
   s.dp = 8, s.zero = 2, s.micro_batch = 2;
