@@ -23,11 +23,12 @@
 //   reduction  r beside the last backward pass B: l + x (r - l) + max(0, (1 - x) (r - l) - B), l: that of the last layer
 //              and the embedding, ready last; x: share that the framework waits for. But for the head's it begins behind the
 //              first layer, and without a reducer no earlier than the host has issued all passes. Of a stage i this begins
-//              when its last gradient leaves it, the backward passes of the stages before i ahead of the end. Where the
-//              schedule is walked, stage by stage and chunk by chunk beside the last micro-batch's passes (of weight
-//              gradients, where those are put off). After the passes: r. Gather g of weights for the next step beside its
-//              forward pass F, without messages that take turns with it: x g + max(0, (1 - x) g - F). Where the schedule is walked, a
-//              chunk's first pass waits for its own layers from when it starts: the latest of all.
+//              when its last gradient leaves it, the backward passes of the stages before i ahead of the end; a host that
+//              waits gets ahead while the head runs, and B of the last stage is shorter by that. Where the schedule is walked,
+//              stage by stage and chunk by chunk beside the last micro-batch's passes (of weight gradients, where those are
+//              put off). After the passes: r. Gather g of weights for the next step beside its forward pass F, without
+//              messages that take turns with it: x g + max(0, (1 - x) g - F). Where the schedule is walked, a chunk's first
+//              pass waits for its own layers from when it starts: the latest of all.
 //   contention where tensor-parallel groups span nodes: how much longer the step is if their messages hold the NICs, so that
 //              gathers, scatters and reductions hide behind kernels alone
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards

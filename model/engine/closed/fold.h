@@ -418,10 +418,11 @@ class Fold : private LayerPrices {
   const double M_;
   bool copies_apart_ = false;  // what passes wait for activations is no part of their work
   bool walks_ = false, walked_ = false, parts_ = false;
-  Stage stage_, here_;  // the busiest; that of the breakdown
-  Work work_;           // of the busiest, where it is the only one
-  double fill_ = 0;     // what it waits for its first pass
-  double saved_ = 0;    // SavedOnTheWay()
+  Stage stage_, here_;    // the busiest; that of the breakdown
+  Work work_;             // of the busiest, where it is the only one
+  double fill_ = 0;       // what it waits for its first pass
+  double saved_ = 0;      // SavedOnTheWay()
+  double head_lead_ = 0;  // of the host, behind the head's passes
   // Of interleaved chunks: seconds of a micro-batch in one chunk of all stages, with its transfers.
   double lap_forward_ = 0, lap_backward_ = 0;
   Phases phases_;

@@ -110,6 +110,7 @@ StepTime Fold::Passes(Work* of_busiest) {
   double issuing = 0;  // of a host that never waits
   const auto consider = [&](const Stage& stage, const Work& candidate, const Turn& turn) {
     if (turn.seconds > busiest.seconds) busiest = turn, stage_ = stage, work = candidate;
+    if (stage.last) head_lead_ = std::max(0.0, candidate.head.device() - candidate.head.host);
     if (outline_.order.forward_first) AddPhases(turn, stage, candidate);
   };
   if (outline_.stages == 1) {

@@ -153,7 +153,9 @@ bool ScheduleClock::Walk(double latest) {
     const double start = std::max(std::max(clock.free, awaited), clock.issued);
     if (pass.first) first_[pass.work / 3] = start;
     const double copies =
-        host_links_.empty() ? 0.0 : AwaitCopies(pass, start, device, waits && work.early <= 0);
+        host_links_.empty()
+            ? 0.0
+            : AwaitCopies(pass, start, device, waits && times_.gathers_received && work.early <= 0);
     device += copies;
     const double begun = waits ? start : clock.issued;
     clock.issued = begun + host;

@@ -13,7 +13,8 @@
 // Slots: a stage keeps two tensors that it sends, and two gradients that it receives, of each chunk.
 // Activations on the host: a stage's layers leave theirs in two places in turn, whatever the chunk. A layer ends its forward pass no
 // earlier than what lay there has gone; what comes back takes these places behind it and behind the last backward pass, and no
-// earlier than a host that waits for a gradient has come to it; backward passes wait until all of the last forward pass has gone.
+// earlier than the host issues it: in front of what waits for a gradient, but behind the gather of one that ranks of a layer share
+// (`gathers_received`). Backward passes wait until all of the last forward pass has gone.
 // Steps of more than four times as many micro-batches as stages repeat a round of the steady state; what a round of
 // stages takes there stands for the others. In a V, whose rounds differ for long, and where forward passes all run first, many are
 // walked, and the others take what these take more than half as many: in a V of 16 stages the rounds in the middle are up to a
@@ -69,8 +70,10 @@ struct PipelineTimes {
   int stages = 2, chunks = 1, micro_batches = 1;
   std::vector<PassSeconds> passes;  // by virtual stage
   bool host_waits =
-      true;         // for what it receives or loads; the backward pass of the head receives nothing
-  int on_node = 1;  // neighbouring stages on one node
+      true;  // for what it receives or loads; the backward pass of the head receives nothing
+  // What a pass receives is gathered in front of all else, copies from the host too.
+  bool gathers_received = false;
+  int on_node = 1;                 // neighbouring stages on one node
   double inside = 0, between = 0;  // seconds of a transfer, as StageMessages
   // By stage, instead: of one to the next stage, of the last one to the first. Empty: as they say.
   std::vector<double> hops;

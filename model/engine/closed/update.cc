@@ -148,13 +148,16 @@ double Fold::HeldBack(double layers, double passes) const {
 Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
   // Between stages a host that waits begins with each pass.
   const double issued = outline_.stages > 1 && form_.host_waits ? table_.layer.backward.host : 0.0;
-  const double layer_pass =
-      std::max(issued, backward_ + (fetches_ ? beside_backward_.seconds : 0.0));
+  const double on_device = backward_ + (fetches_ ? beside_backward_.seconds : 0.0);
+  const double layer_pass = std::max(issued, on_device);
   double held = HeldBack(stage_.layers, outline_.chunks);
   const double kernels = stage_.layers * layer_pass + held;
   const bool alone = outline_.stages == 1 && outline_.reduction_overlaps;
   const double pass = Rate() * (alone ? std::max(kernels, LastBackward()) : kernels);
   if (alone && pass > 0) held *= LeftWhenIssued(pass) / pass;
+  // While the head runs it gets ahead, and the layers behind the head are late by so much less.
+  const double late = stage_.layers / outline_.chunks * (layer_pass - on_device);
+  const double behind_head = pass - Rate() * std::clamp(late, 0.0, head_lead_);
   const double share = Awaited().reductions;
   const double layer = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
@@ -163,6 +166,7 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
     const double ready =
         stage.last ? (stage.first && table_.tied ? head - HeadTable() : head) : 0.0;
     const double ends = stage.first ? rows : 0.0;
+    const double beside = stage.last ? behind_head : pass;
     if (outline_.gradients_on_host &&
         outline_.reduction == PlanOutline::Reduction::kBetweenGroups) {
       const double last = Reduction(layer) + Reduction(ends);  // behind scatters that a pass shows
@@ -171,10 +175,11 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
       const double behind = stage.first ? (M_ > 1 ? 2 : 1) * ToHost(table_.table_parameters) : 0.0;
       return ExposedReduction(
           {(stage.layers - 1) * ReductionToHost(layer) + head_sum + last, last, head_sum}, share,
-          std::max(0.0, pass - behind), stage.layers);
+          std::max(0.0, beside - behind), stage.layers);
     }
     const double all = Reduction(trained), each = all / std::max(1.0, trained);
-    return ExposedReduction({all, each * (layer + ends), each * ready}, share, pass, stage.layers);
+    return ExposedReduction({all, each * (layer + ends), each * ready}, share, beside,
+                            stage.layers);
   };
   Reduced reduced;
   if (outline_.stages == 1) {

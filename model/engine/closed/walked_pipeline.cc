@@ -331,6 +331,7 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   times.chunks = outline_.chunks;
   times.micro_batches = static_cast<int>(M_);
   times.host_waits = form_.host_waits;
+  times.gathers_received = table_.boundary_cut > 0;
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = inside_;
   times.between = between_;
