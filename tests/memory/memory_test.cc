@@ -57,8 +57,7 @@ TEST(MemoryReport, StatesFollowTheOptimizer) {
   const auto layers = static_cast<double>(4 * count.per_layer);
   EXPECT_EQ(states(Optimizer::kAdamW), 8 * total);
   constexpr double kScale = 4, kBlock = 256, kUnits = 4 + 2;  // a unit's last block may not be full
-  EXPECT_NEAR(states(Optimizer::kAdam8bit), 2 * total * (1 + kScale / kBlock),
-              2 * kScale * kUnits);
+  EXPECT_NEAR(states(Optimizer::kAdam8bit), 2 * total * (1 + kScale / kBlock), 2 * kScale * kUnits);
   EXPECT_EQ(states(Optimizer::kMuon), 8 * total - 4 * layers);
 }
 

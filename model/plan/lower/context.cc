@@ -74,7 +74,8 @@ class Attention {
     if (g_.exchanged > 1 && !again) ToHeads(a_.in, qkv, g_.qkv_width(), Temporary(), "qkv");
     const ViewId context = Context();
     if (g_.parts == 1) {
-      stage_.Emit(OpKind::kAttn, {context, a_.lse}, {qkv}, Attrs()).group = DropoutGroup(stage_, true);
+      stage_.Emit(OpKind::kAttn, {context, a_.lse}, {qkv}, Attrs()).group =
+          DropoutGroup(stage_, true);
     } else if (stage_.ctx().strategy.context.method == CpMethod::kAllGather) {
       const ViewId all = GatherKeys(qkv, Temporary());
       AttendTo(context, qkv, all, -1, -1);

@@ -314,7 +314,8 @@ void StageBuilder::PlaceStates() {
     if (unit.master < 0 && !ctx_.strategy.offload.weights)
       unit.master = Make("M." + program_.units[trained[i]].name, unit.shard, ctx_.state,
                          ir::BufferClass::kMaster, ir::Life::kStep);
-    for (const ir::ViewId view : {unit.master, unit.first_moment, unit.second_moment, unit.moment_scales}) {
+    for (const ir::ViewId view :
+         {unit.master, unit.first_moment, unit.second_moment, unit.moment_scales}) {
       if (view < 0) continue;
       ir::Buffer& buffer = BufferOf(view);
       buffer.space = ir::Space::kHost;

@@ -140,9 +140,9 @@ void StageBuilder::DeclareMomentScales(int index) {
   constexpr int64_t kBlock = 256, kMoments = 2;
   UnitState& state = units_[index];
   const ir::Buffer like = BufferOf(state.first_moment);
-  state.moment_scales = Make("ms." + program_.units[index].name,
-                             kMoments * RoundUp(state.shard, kBlock) / kBlock, ir::Dtype::kF32,
-                             BufferClass::kOptimizer, Life::kStep);
+  state.moment_scales =
+      Make("ms." + program_.units[index].name, kMoments * RoundUp(state.shard, kBlock) / kBlock,
+           ir::Dtype::kF32, BufferClass::kOptimizer, Life::kStep);
   ir::Buffer& buffer = BufferOf(state.moment_scales);
   buffer.unit = like.unit;
   buffer.unit_shard_axis = like.unit_shard_axis;

@@ -282,9 +282,10 @@ std::string Winner(const Job& job, const SearchResult& result) {
   }
   const auto& given = job.request.fixed.placement;
   const std::string rounding = RoundingOfParts(job.request.work, first.strategy);
-  return text + fmt::format("\nDetails\n  {}{}{}\n", PredictCommand(job, first),
-                            given ? " --placement " + orrery::PlacementText(*given) : "",
-                            result.refinement ? "" : " --engine closed") +
+  return text +
+         fmt::format("\nDetails\n  {}{}{}\n", PredictCommand(job, first),
+                     given ? " --placement " + orrery::PlacementText(*given) : "",
+                     result.refinement ? "" : " --engine closed") +
          (rounding.empty() ? "" : fmt::format("  Rounding: {}.\n", Fold(rounding, 2)));
 }
 
