@@ -16,7 +16,7 @@ namespace {
 constexpr double kEffort = 2e6;  // of a simulation: 0.3 s
 constexpr uint64_t kSeed = 1, kFew = 300, kAll = 2000;
 
-// To burn down, of all: measured 97.5 % within 3 % in total and 2 % in each term, worst total 4.5 %.
+// To burn down, of all: measured 97.4 % within 3 % in total and 2 % in each term, worst total 5.0 %.
 TEST(DrawnParity, EnginesAgreeOnPlansLikeThoseOfUsers) {
   constexpr double kShare = 0.97, kMost = 0.05;
   const bool all = FromEnvironment("ORRERY_ALL_DRAWN", 0) > 0;
