@@ -89,19 +89,19 @@ constexpr const char* kAttentionDropouts[] = {"attention_dropout", "attn_pdrop",
                                               "attention_probs_dropout_prob", "dropout_rate"};
 constexpr const char* kEmbeddingDropouts[] = {"embd_pdrop", "embedding_dropout"};
 
-struct DropoutRate {
+struct RateOfFile {
   const char* key;
   double rate;
 };
 
 template <std::size_t N>
-std::optional<DropoutRate> FirstRate(const HfFamily& family, const Node& config,
-                                     const char* const (&keys)[N]) {
+std::optional<RateOfFile> FirstRate(const HfFamily& family, const Node& config,
+                                    const char* const (&keys)[N]) {
   for (const bool of_file : {true, false}) {
     for (const char* key : keys) {
       if (of_file && !config.Has(key)) continue;
       if (const auto place = family.Value(config, key))
-        return DropoutRate{key, place->node.Number(place->key, 0, 0.99)};
+        return RateOfFile{key, place->node.Number(place->key, 0, 0.99)};
     }
   }
   return std::nullopt;
