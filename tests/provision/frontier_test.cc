@@ -331,7 +331,7 @@ TEST(Frontier, WhatSimulationMakesAPercentFasterThanAnotherOfferIsSimulated) {
       setup.quotes[q].offer.least_nodes = 17;
     } else {
       setup.quotes[q].price.price = DollarsPerHour(29.9);
-      site.request.topology.slowdown.assign(17, 1.2327);
+      site.request.topology.slowdown.assign(17, 1.238);
     }
   }
   const Provisioned joint = Answer(setup, false);

@@ -149,7 +149,7 @@ TEST(ProvisionPage, DrawsTheScalingOfAnOfferOnce) {
 
 // The fastest within a budget is over it in many cases; what hardly ever is has its own sentence in text and page.
 TEST(ProvisionPage, SaysWhatIsTheFastestThatSurelyKeepsTheBudget) {
-  const AnswerPage made = OpenPage(With(kOffers, {"--budget", "1.6kUSD"}));
+  const AnswerPage made = OpenPage(With(kOffers, {"--budget", "1.55kUSD"}));
   ASSERT_TRUE(made.answer["fastest_sure"].is_number());
   ASSERT_NE(made.answer["fastest_sure"], made.answer["fastest"]);
   const json& sure = made.answer["answers"][made.answer["fastest_sure"].get<std::size_t>()];
