@@ -18,6 +18,14 @@ constexpr double kLess = 1 - kSameShares;
 
 }  // namespace
 
+std::vector<int64_t> LeastLayers(const Strategy& s) {
+  std::vector<int64_t> least(static_cast<std::size_t>(s.pp), s.vpp);
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  for (const int chunk : {0, s.pp * s.vpp - 1})
+    --least[static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, chunk).stage)];
+  return least;
+}
+
 std::vector<std::shared_ptr<const std::vector<int>>> RunsOfFullerChunks(int64_t layers,
                                                                         const Strategy& s) {
   std::vector<std::shared_ptr<const std::vector<int>>> runs;
@@ -155,12 +163,13 @@ double LayoutClimb::Climb(const Spread& spread, std::vector<int64_t> least,
 
 namespace {
 
-// Ways to share layers out over so many chunks, some perhaps with none; at most `most`.
+// Ways to share layers out over so many chunks, each at least one, the first and the last perhaps none; at most `most`.
 int64_t CountShares(int64_t layers, std::size_t chunks, int64_t most) {
-  // As many as ways to choose chunks - 1 of layers + chunks - 1.
+  // As many as ways to choose chunks - 1 of layers + 1.
   const auto walls = static_cast<int64_t>(chunks) - 1;
-  int64_t count = 1;
-  for (int64_t i = 0; i < walls && count < most; ++i) count = count * (layers + 1 + i) / (i + 1);
+  int64_t count = layers + 1 >= walls ? 1 : 0;
+  for (int64_t i = 0; i < walls && count > 0 && count < most; ++i)
+    count = count * (layers + 1 - i) / (i + 1);
   return std::min(count, most);
 }
 
@@ -175,7 +184,8 @@ double LayoutClimb::TryAll(std::vector<int64_t>* chunks, double seconds) {
   const std::size_t last = one.size() - 1;
   const auto next = [&](const auto& self, std::size_t chunk, int64_t left) -> void {
     if (chunk < last) {
-      for (one[chunk] = 0; one[chunk] <= left; ++one[chunk])
+      const int64_t behind = static_cast<int64_t>(last - chunk) - 1;
+      for (one[chunk] = chunk == 0 ? 0 : 1; one[chunk] <= left - behind; ++one[chunk])
         self(self, chunk + 1, left - one[chunk]);
       return;
     }
@@ -205,16 +215,18 @@ double LayoutClimb::Run(const Strategy& s, Shared* layout, double seconds) {
   for (std::size_t i = 0; i < (*layout)->size(); ++i)
     of_stages[static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, static_cast<int>(i)).stage)] +=
         (**layout)[i];
-  double by_stage = Climb([&](const auto& held) { return SpreadShares(held, s); },
-                          std::vector<int64_t>(of_stages.size(), 0), &of_stages, seconds);
+  double by_stage = Climb([&](const auto& held) { return SpreadShares(held, s); }, LeastLayers(s),
+                          &of_stages, seconds);
   if (by_stage < seconds) *layout = SpreadShares(of_stages, s);
   if (s.vpp == 1) return by_stage;
   by_stage = TryRuns(s, layout, by_stage);
   std::vector<int64_t> chunks((*layout)->begin(), (*layout)->end());
+  std::vector<int64_t> least(chunks.size(), 1);
+  least.front() = least.back() = 0;  // the embedding and the head are enough for a chunk
   const int64_t layers = std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
   const bool few = CountShares(layers, chunks.size(), kMostOfAll + 1) <=
                    std::min(kMostOfAll, (most_priced - priced) / 2);
-  double by_chunk = Climb(AsLayout, std::vector<int64_t>(chunks.size(), 0), &chunks, by_stage);
+  double by_chunk = Climb(AsLayout, std::move(least), &chunks, by_stage);
   if (few) by_chunk = TryAll(&chunks, by_chunk);
   if (by_chunk < by_stage) *layout = AsLayout(chunks);
   return by_chunk;

@@ -21,8 +21,8 @@ struct ShareClimb {
   // hold fewer layers than the model, or one more: a step is no longer for having less to do.
   std::function<std::optional<double>(const std::vector<int64_t>& held, double most)> price;
   std::function<bool(const std::vector<int64_t>& held)> fits;  // stages may hold so many
-  std::vector<int64_t> least;                                  // layers that each stage keeps
-  bool unequal = false;  // links or layers: several stages may hold the others up together
+  std::vector<int64_t> least;  // layers that each stage keeps: LeastLayers()
+  bool unequal = false;        // links or layers: several stages may hold the others up together
   int64_t most_priced = 2000;
   int64_t priced = 0;  // steps
 
@@ -63,5 +63,8 @@ struct LayoutClimb {
 // micro-batches waits for them again; in one piece, one round does, or, a round long, none. Empty: layers divide, or no such pipeline.
 std::vector<std::shared_ptr<const std::vector<int>>> RunsOfFullerChunks(int64_t layers,
                                                                         const Strategy& strategy);
+
+// A layer for each chunk of a stage, but for those of the embedding and the head.
+std::vector<int64_t> LeastLayers(const Strategy& strategy);
 
 }  // namespace orrery
