@@ -223,6 +223,8 @@ TEST(MovedLayers, TheSearchEqualsBruteForceOverChunks) {
     Strategy s = first.strategy;
     ForAllShares(one.layers, static_cast<std::size_t>(one.pp * one.vpp), 0,
                  [&](const std::vector<int64_t>& held) {
+                   // The search leaves a layer to each chunk but the first and the last.
+                   if (std::find(held.begin() + 1, held.end() - 1, 0) != held.end() - 1) return;
                    s.layout = std::make_shared<const std::vector<int>>(held.begin(), held.end());
                    if (CheckStrategy(alike.request.model, alike.request.work, s)) return;
                    ++tried;
