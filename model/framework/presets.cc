@@ -219,9 +219,9 @@ bool FrameworkPreset::FusesCast(ProductType product) const {
   });
 }
 
-bool FrameworkPreset::LacksCodes(int zero) const {
+bool FrameworkPreset::LacksCodes(int stage) const {
   const auto fact = facts.find("facts.fp8_weights");
-  return zero < fp8_weights_zero && !fp8_weights.empty() && fact != facts.end() &&
+  return stage < fp8_weights_zero && !fp8_weights.empty() && fact != facts.end() &&
          fact->second.file == kOwnFact;
 }
 

@@ -142,7 +142,7 @@ struct FrameworkPreset {
   // Of several ranks where none is asked for.
   int DefaultZero() const;
   // The user wants weights in 8 bits, and the framework cannot hold them so with this ZeRO stage on several ranks.
-  bool LacksCodes(int zero) const;
+  bool LacksCodes(int stage) const;
 };
 
 // The kernel runs on the chip, and frameworks that have another one too do not leave it for that.
