@@ -315,15 +315,14 @@ class Fold : private LayerPrices {
   double ReductionToHost(double parameters) const;
   double HeldBack(double layers, double passes) const;
   double BesideLayer(const PassTime& pass, double busy) const;
-  double LeftWhenIssued(double pass) const;
-  double LastBackward() const;
-  double HostLead() const;
+  double LeftWhenIssued(double pass, double late) const;
+  Turn LastTurn(double late) const;
   struct ReducedParts {
     double all = 0, last = 0,
            head = 0;  // seconds: of all gradients, those ready last, those of the head
   };
-  double ExposedReduction(const ReducedParts& parts, double share, double pass,
-                          double layers) const;
+  double ExposedReduction(const ReducedParts& parts, double share, double pass, double layers,
+                          double late) const;
   struct Reduced {
     double exposed = 0;  // the step waits for it
     double in_pass = 0;  // of it, inside the last backward pass: a host that issues it gets ahead
@@ -331,7 +330,7 @@ class Fold : private LayerPrices {
     double pipeline = 0, bubble = 0;  // of those terms, what that stage waits for reductions
     double beside = 0;                // its transfers beside them, when its passes have ended
   };
-  Reduced ReducedByFormulas(double parameters) const;
+  Reduced ReducedByFormulas(double parameters, double late) const;
   double HostAhead(double forward, double backward) const;
   double Tied(const PreparedMessage& message) const;
   double TiedStages() const { return Tied(stages_.tied); }
@@ -388,7 +387,12 @@ class Fold : private LayerPrices {
     double copy = 0;                   // of its activations, one way
   };
   MovingLayer LayerOf(bool recomputed) const;
+  struct CopyWaits {
+    double forward = 0, backward = 0;  // seconds of a micro-batch's passes
+  };
+  CopyWaits WaitsForCopies(const Stage& stage, double between) const;
   void AwaitActivations(const Stage& stage, Work* work) const;
+  double CopiesAhead(double in_pass) const;
   std::vector<MovedLayer> LayersOf(const Stage& chunk) const;
   bool Moves(std::size_t layer, std::size_t layers) const;  // of one of a chunk's
   double CopiesOf(const Stage& stage) const;

@@ -164,10 +164,11 @@ bool Fold::Moves(std::size_t layer, std::size_t layers) const {
 
 // Passes of a chunk, forward and backward in turns: a link that is behind at the end of one catches up in the other, where
 // nothing goes its way. The second turn stands for all. What comes back takes the memory of what goes: of the same micro-batch
-// on the last stage, of a later one on others.
-void Fold::AwaitActivations(const Stage& stage, Work* work) const {
+// on the last stage, of a later one on others. `between`: seconds of messages behind each layer of the backward pass.
+Fold::CopyWaits Fold::WaitsForCopies(const Stage& stage, double between) const {
   const auto layers = static_cast<std::size_t>(std::max(0.0, stage.layers / stage.chunks));
-  if (layers < 2) return;
+  CopyWaits waits;
+  if (layers < 2) return waits;
   const MovingLayer whole = LayerOf(false), recomputed = LayerOf(true);
   const auto of = [&](std::size_t l) -> const MovingLayer& {
     return outline_.recompute.Of(static_cast<int64_t>(l)) != 0 ? recomputed : whole;
@@ -198,16 +199,29 @@ void Fold::AwaitActivations(const Stage& stage, Work* work) const {
       if (l > 0 && moves(l - 1))
         back = up = std::max({up, now, in_turns ? sent[l - 1] : 0.0}) + of(l - 1).copy;
       waits += start - now;
-      now = start + of(l).backward;
+      now = start + of(l).backward + between;
     }
     return waits;
   };
   for (int turn = 0; turn < 2; ++turn) {
-    work->forward.copies = stage.chunks * forward();
-    if (in_turns) work->backward.copies = stage.chunks * backward();
+    waits.forward = stage.chunks * forward();
+    if (in_turns) waits.backward = stage.chunks * backward();
   }
-  for (int turn = 0; !in_turns && turn < 2; ++turn)
-    work->backward.copies = stage.chunks * backward();
+  for (int turn = 0; !in_turns && turn < 2; ++turn) waits.backward = stage.chunks * backward();
+  return waits;
+}
+
+void Fold::AwaitActivations(const Stage& stage, Work* work) const {
+  const CopyWaits waits = WaitsForCopies(stage, 0);
+  work->forward.copies = waits.forward;
+  work->backward.copies = waits.backward;
+}
+
+// Copies go on beside reductions that stand between the kernels of the last backward pass: seconds by which it then waits less.
+double Fold::CopiesAhead(double in_pass) const {
+  if (!outline_.moves_activations || outline_.stages > 1 || in_pass <= 0) return 0;
+  const double between = in_pass / std::max(1.0, stage_.layers - 1);
+  return std::max(0.0, work_.backward.copies - WaitsForCopies(stage_, between).backward);
 }
 
 }  // namespace orrery::closed

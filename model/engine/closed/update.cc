@@ -82,8 +82,8 @@ double Fold::BesideLayer(const PassTime& pass, double busy) const {
 // Beside the last backward passes, what is longer than they are; behind them the gradients of the last layer and the
 // embedding, which are ready at their very end, and the share that the framework waits for. Those of the head are ready in
 // front of all layers, the first layer's behind it.
-double Fold::ExposedReduction(const ReducedParts& parts, double share, double pass,
-                              double layers) const {
+double Fold::ExposedReduction(const ReducedParts& parts, double share, double pass, double layers,
+                              double late) const {
   if (!outline_.reduction_overlaps) return parts.all;
   const double last = std::min(parts.all, parts.last);
   const double beside = (1 - share) * (parts.all - last);
@@ -92,7 +92,7 @@ double Fold::ExposedReduction(const ReducedParts& parts, double share, double pa
   const bool far_ahead = outline_.stages > 1 && !form_.host_waits;  // the host
   double beyond = 0;
   if (outline_.reduction_behind && !far_ahead) {
-    const double left = LeftWhenIssued(pass);
+    const double left = LeftWhenIssued(pass, late);
     beyond = std::max(beside - left, beside - head - std::min(left, pass - first));
   } else {
     beyond = Beyond(beside, pass, lap_backward_);
@@ -101,24 +101,26 @@ double Fold::ExposedReduction(const ReducedParts& parts, double share, double pa
   return parts.all - beside + std::clamp(beyond, 0.0, beside);
 }
 
-// Of the last micro-batch's backward pass, from the device's start to its end. A host that is ahead then loses its lead
-// before it delays anything.
-double Fold::LastBackward() const { return BehindHost(work_, HostLead()).backward; }
-
-// Of the only stage: seconds by which the host is ahead when it begins to issue the last micro-batch.
-double Fold::HostLead() const {
-  return form_.host_waits ? 0.0 : (M_ - 1) * std::max(0.0, work_.device() - work_.host());
+// Of the only stage, the last micro-batch's passes. A host that is ahead then loses its lead before it delays anything. `late`:
+// seconds for which the first forward pass has waited for weights, while the host went on.
+Turn Fold::LastTurn(double late) const {
+  const double lead =
+      form_.host_waits ? 0.0 : (M_ - 1) * std::max(0.0, work_.device() - work_.host());
+  if (M_ > 1) return BehindHost(work_, lead);
+  Work work = work_;
+  work.forward.copies += late;
+  return BehindHost(work, lead);
 }
 
 // Of the last backward pass, what is left when the host issues the reductions: without a reducer, behind all passes.
-double Fold::LeftWhenIssued(double pass) const {
+double Fold::LeftWhenIssued(double pass, double late) const {
   if (!outline_.reduction_behind) return pass;
   if (outline_.stages > 1) {
     const double issues = stage_.layers * table_.layer.backward.host / outline_.chunks +
                           (stage_.first ? table_.embedding.backward.host : 0.0);
     return std::max(0.0, pass / outline_.chunks - issues);
   }
-  return std::clamp(BehindHost(work_, HostLead()).seconds - work_.host(), 0.0, pass);
+  return std::clamp(LastTurn(late).seconds - work_.host(), 0.0, pass);
 }
 
 // Seconds by which the last backward passes of so many layers take longer, where gradients are reduced once per step
@@ -145,7 +147,7 @@ double Fold::HeldBack(double layers, double passes) const {
 }
 
 // Where stages are folded: the first one's passes end last; it waits for the one with most to reduce.
-Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
+Fold::Reduced Fold::ReducedByFormulas(double parameters, double late) const {
   // Between stages a host that waits begins with each pass.
   const double issued = outline_.stages > 1 && form_.host_waits ? table_.layer.backward.host : 0.0;
   const double on_device = backward_ + (fetches_ ? beside_backward_.seconds : 0.0);
@@ -153,11 +155,11 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
   double held = HeldBack(stage_.layers, outline_.chunks);
   const double kernels = stage_.layers * layer_pass + held;
   const bool alone = outline_.stages == 1 && outline_.reduction_overlaps;
-  const double pass = Rate() * (alone ? std::max(kernels, LastBackward()) : kernels);
-  if (alone && pass > 0) held *= LeftWhenIssued(pass) / pass;
+  const double pass = Rate() * (alone ? std::max(kernels, LastTurn(late).backward) : kernels);
+  if (alone && pass > 0) held *= LeftWhenIssued(pass, late) / pass;
   // While the head runs it gets ahead, and the layers behind the head are late by so much less.
-  const double late = stage_.layers / outline_.chunks * (layer_pass - on_device);
-  const double behind_head = pass - Rate() * std::clamp(late, 0.0, head_lead_);
+  const double behind_host = stage_.layers / outline_.chunks * (layer_pass - on_device);
+  const double behind_head = pass - Rate() * std::clamp(behind_host, 0.0, head_lead_);
   const double share = Awaited().reductions;
   const double layer = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
@@ -175,11 +177,11 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
       const double behind = stage.first ? (M_ > 1 ? 2 : 1) * ToHost(table_.table_parameters) : 0.0;
       return ExposedReduction(
           {(stage.layers - 1) * ReductionToHost(layer) + head_sum + last, last, head_sum}, share,
-          std::max(0.0, beside - behind), stage.layers);
+          std::max(0.0, beside - behind), stage.layers, late);
     }
     const double all = Reduction(trained), each = all / std::max(1.0, trained);
-    return ExposedReduction({all, each * (layer + ends), each * ready}, share, beside,
-                            stage.layers);
+    return ExposedReduction({all, each * (layer + ends), each * ready}, share, beside, stage.layers,
+                            late);
   };
   Reduced reduced;
   if (outline_.stages == 1) {
@@ -431,14 +433,17 @@ void Fold::AddUpdate(StepTime* time) const {
   const bool bounds = walks_ && !walked_ && data_->fastest != nullptr;
   const With messages(*this, bounds ? *data_->fastest : *data_);
   const auto [parameters, fullest_layers] = FullestTrained();
+  const NextGathers gathers = GathersAtEnd(parameters, fullest_layers);
   const Reduced reduced = walked_  ? ReducedBehindWalk()
                           : walks_ ? Reduced{LeastReduced(), 0}
-                                   : ReducedByFormulas(parameters);
+                                   : ReducedByFormulas(parameters, gathers.late);
   double exposed = BookReduced(reduced, time);
   double all = With(*this, Watched()).fold().Reduction(parameters);
-  const NextGathers gathers = GathersAtEnd(parameters, fullest_layers);
   double awaited_gather = gathers.awaited;
   time->host -= std::min(time->host, HostAhead(gathers.late, reduced.in_pass));
+  const double copied = std::min(time->offload, CopiesAhead(reduced.in_pass));
+  time->offload -= copied;
+  time->offload_hidden += copied;
   if (outline_.states_on_host > 0) {  // gathers beside the next step go when all updates have ended
     awaited_gather = UpdateThroughHost(parameters, gathers, time);
   } else {
