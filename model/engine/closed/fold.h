@@ -359,6 +359,7 @@ class Fold : private LayerPrices {
     double bytes = 0;
     double left() const { return all - awaited; }
   };
+  double BytesOn(int stage) const;
   NextGathers GathersAtEnd(double parameters, double layers) const;
   NextGathers GathersOf(int stage, double bytes) const;
   double LateInPass(double left) const;

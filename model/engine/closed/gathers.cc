@@ -76,13 +76,25 @@ Fold::NextGathers Fold::GathersOf(int stage, double bytes) const {
   return gathers;
 }
 
-// Of the stage of the breakdown. All stages take those of the fullest one.
+double Fold::BytesOn(int stage) const {
+  double trained = 0, layers = 0;
+  for (int chunk = 0; chunk < outline_.chunks; ++chunk) {
+    const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, chunk);
+    trained += TrainedOfChunk(place);
+    layers += (*outline_.layout)[static_cast<std::size_t>(place)];
+  }
+  return BytesGathered(trained, layers);
+}
+
+// Of the stage of the breakdown, as if it were the fullest one; what a stage with slower links takes longer for its own.
 Fold::NextGathers Fold::GathersAtEnd(double parameters, double layers) const {
   if (!outline_.gathers_at_end || !sharded_) return {};
   const double bytes = BytesGathered(parameters, layers);
   NextGathers gathers = GathersOf(Watched(), bytes);
-  for (int stage = 0; stage < static_cast<int>(data_->of_stage.size()); ++stage)
-    gathers.waits = std::max(gathers.waits, GathersOf(stage, bytes).awaited - gathers.awaited);
+  for (int stage = 0; stage < static_cast<int>(data_->of_stage.size()); ++stage) {
+    const double own = std::min(bytes, BytesOn(stage));
+    gathers.waits = std::max(gathers.waits, GathersOf(stage, own).awaited - gathers.awaited);
+  }
   if (!outline_.end_gather_overlaps) return gathers;
   gathers.late =
       !walks_ ? LateInPass(gathers.left()) : LateInWalk(gathers, walked_ ? outline_.chunks : 1);
