@@ -23,12 +23,13 @@ double Fold::BesideGathers(int kind) const {
   return std::max(0.0, BesideLayer(pass, forward_) - turns);
 }
 
-// `left`: seconds that go beside the passes of the busiest stage. Where the host of the only one issues slower than they arrive,
-// its kernels wait for the host alone.
+// `left`: seconds that go beside the passes of the busiest stage, and beside what those of the only one wait for the host's
+// memory. Where its host issues slower than they arrive, its kernels wait for the host alone.
 double Fold::LateInPass(double left) const {
   if (outline_.stages == 1 && left <= work_.forward.host) return 0;
   const double issued = outline_.stages > 1 ? table_.layer.forward.host : 0.0;
-  return Beyond(left, stage_.layers * std::max(BesideGathers(), issued), lap_forward_);
+  const double copies = outline_.stages > 1 ? 0.0 : work_.forward.copies;
+  return Beyond(left, stage_.layers * std::max(BesideGathers(), issued) + copies, lap_forward_);
 }
 
 // Where passes are walked: each chunk's first forward pass waits for its own layers, and starts when the schedule lets it. What
