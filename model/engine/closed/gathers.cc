@@ -42,6 +42,8 @@ double Fold::LateInWalk(const NextGathers& own, int chunks) const {
   const double head =
       table_.TrainedOfEnds(table_.head_parameters) * outline_.weight_bytes + (copies ? ends : 0.0);
   const double issued = table_.layer.forward.host;
+  // A layer overwrites what the second one before it sends to the host.
+  const double sent = outline_.moves_activations ? LayerOf(false).copy : 0.0;
   const int stages = walked_ ? outline_.stages : 1;
   double late = 0;
   for (int stage = 0; stage < stages; ++stage) {
@@ -54,7 +56,8 @@ double Fold::LateInWalk(const NextGathers& own, int chunks) const {
       const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
       const double start = walked_ ? form_.clock.FirstPass(place) : 0.0;
       // A host that waits, or begins, issues a layer's kernels no faster.
-      const double beside = form_.host_waits || place == 0 ? std::max(kernels, issued) : kernels;
+      double beside = form_.host_waits || place == 0 ? std::max(kernels, issued) : kernels;
+      if (layers > 2) beside = std::max(beside, sent);
       if (place == 0) late = std::max(late, ready - start);  // the embedding
       if (layers > 0) {
         late = std::max(late, ready + layer - start);
