@@ -74,6 +74,10 @@ double FedIn(const InputRates& input, const Job& job, int64_t replicas);
 double ObjectiveValue(const SearchRequest& request, double step_seconds, const Job& job,
                       int64_t replicas);
 
+// Whose layers are moved: those of the best few that are given; others of the split, too, that may become its best; all that
+// may fall below the bound.
+enum class Moves : uint8_t { kGiven, kBest, kAll };
+
 // Not for concurrent use: one per thread. Job and memory model must outlive it.
 class Evaluator {
  public:
@@ -85,7 +89,7 @@ class Evaluator {
   SplitResult Run(const Split& split, int64_t split_index, const EvaluateOptions& options);
   // Adds to the best of a split what moving layers between stages makes of the first of them, where their objective may fall
   // below `below` that way. They stay, each behind what it became.
-  void MoveLayers(const Split& split, double below, SplitResult* result);
+  void MoveLayers(const Split& split, double below, Moves moves, SplitResult* result);
   // No strategy of the split has a lower objective; infinity: none is legal.
   double Bound(const Split& split);
   // Bytes that any strategy of these degrees needs at least, with what the machine itself needs; 0: nothing is known, or it is
@@ -168,7 +172,15 @@ class Evaluator {
   std::shared_ptr<const std::vector<int>> FittedLayout(const Visit& visit,
                                                        const Strategy& strategy);
   bool MayGain(const Visit& visit, const Entry& entry, double below, ShareCounts* counts);
+  std::optional<double> SecondsWith(const Visit& visit, const Strategy& s, const DataMessages& data,
+                                    double most);
+  double AllocatedWith(const Visit& visit, const Strategy& s);
   std::optional<Entry> Moved(const Visit& visit, const Entry& entry, ShareCounts* counts);
+  std::optional<Entry> FastestRun(const Visit& visit, const Entry& entry, double most,
+                                  ShareCounts* counts);
+  void MoveOthers(const Visit& visit, double below, bool each, std::set<std::string> moved,
+                  SplitResult* result);
+  void NameShares(SplitResult* result) const;
   void MoveUnfit(const Visit& visit, double below, SplitResult* result);
   // The strategies of a group whose layer tables may differ.
   template <class Of>

@@ -288,7 +288,7 @@ void FastestLayouts::MoveLayers(const std::vector<Known>& near, const Readers& r
     if (fed(one.split) >= below) continue;
     SplitResult result;
     result.best = {one.entry};
-    evaluator->MoveLayers(one.split, below, &result);
+    evaluator->MoveLayers(one.split, below, Moves::kGiven, &result);
     if (result.best.front().rank.value >= below) continue;
     best = {result.best.front(), one.split};
     below = std::max(best->entry.rank.value, fed(one.split));
@@ -318,7 +318,7 @@ std::vector<Candidate> FastestLayouts::Rivals(const Found& found, double below, 
     options.below = split.pp == 1 ? below : below * reach;
     options.any_shares_below = below;
     SplitResult result = evaluator.Run(split, i, options);
-    if (request_.shares && split.pp > 1) evaluator.MoveLayers(split, below, &result);
+    if (request_.shares && split.pp > 1) evaluator.MoveLayers(split, below, Moves::kBest, &result);
     std::ranges::copy_if(result.best, std::back_inserter(entries),
                          [&](const Entry& entry) { return entry.rank.value < below; });
   }

@@ -78,7 +78,7 @@ void Runner::MoveLayers(std::size_t rows) {
   const double below = values.size() > rows + kBeyond ? values[rows + kBeyond]
                                                       : std::numeric_limits<double>::infinity();
   OverSplits("sharing layers", [&](Evaluator& evaluator, std::size_t i) {
-    evaluator.MoveLayers(splits_[i], below, &results_[i]);
+    evaluator.MoveLayers(splits_[i], below, variants() ? Moves::kAll : Moves::kBest, &results_[i]);
   });
   for (const SplitResult& result : results_) counts_.shares += result.counts.shares;
 }

@@ -17,6 +17,10 @@ namespace orrery {
 namespace {
 
 constexpr std::size_t kMostMoved = 3;  // kinds of layouts of a split
+constexpr std::size_t kMostRuns = 48;  // layouts of a split that are looked at behind them
+
+// Layouts whose layers have moved have places of their own in the enumeration, behind all others.
+constexpr int64_t kBehind = int64_t{1} << 40;
 
 using Shared = std::shared_ptr<const std::vector<int>>;
 
@@ -100,6 +104,49 @@ void Evaluator::RunFitted(Visit& visit, Group& group) {
   group.only = kNone;
 }
 
+// Of a layout that names its chunks; none: more than `most`.
+std::optional<double> Evaluator::SecondsWith(const Visit& visit, const Strategy& s,
+                                             const DataMessages& data, double most) {
+  const auto found = predictor_.Table(KeyOf(request_.model, s));
+  const auto* table = std::get_if<const LayerTable*>(&found);
+  if (table == nullptr) return std::nullopt;
+  const PlanOutline outline = OutlineOf(request_.model, job_.work, s, LayersOf(request_.model, s));
+  // A walk ends early where the passes alone take too long.
+  const std::optional<double> seconds = visit.mixed()
+                                            ? SecondsOf(visit, **table, s, outline, data)
+                                            : sweep_.Seconds(**table, outline, data, most);
+  return seconds && *seconds <= most ? seconds : std::nullopt;
+}
+
+double Evaluator::AllocatedWith(const Visit& visit, const Strategy& s) {
+  return visit.mixed_memory()
+             ? Equivalent(memory_.AllocatedByStage(s, visit.split.micro_batches), s, visit.limits)
+             : memory_.AllocatedBound(s, visit.split.micro_batches);
+}
+
+// Of the runs of fuller chunks that fit with the margin, the fastest, where it takes less than `most`.
+std::optional<Entry> Evaluator::FastestRun(const Visit& visit, const Entry& entry, double most,
+                                           ShareCounts* counts) {
+  const DataMessages& data = *predictor_.DataOf(entry.strategy);
+  const double margin = limits_.WithMargin().value;
+  Entry best = entry;
+  Shared fastest;
+  for (const Shared& run : RunsOfFullerChunks(request_.model.layers, entry.strategy)) {
+    best.strategy.layout = run;
+    ++counts->priced;
+    const auto seconds = SecondsWith(visit, best.strategy, data, most * (1 - kSameShares));
+    if (!seconds || CheckStrategy(request_.model, job_.work, best.strategy)) continue;
+    const double allocated = AllocatedWith(visit, best.strategy);
+    if (limits_.Total(Bytes(allocated), Communicators(best.strategy)).value > margin) continue;
+    most = best.seconds = *seconds, best.allocated = allocated, fastest = run;
+  }
+  if (!fastest) return std::nullopt;
+  best.strategy.layout = fastest;
+  best.rank = RankOf(best.seconds, best.strategy.data_parallel(), best.allocated, entry.rank.split,
+                     entry.rank.sequence + kBehind);
+  return best;
+}
+
 // Balanced stages are not always the fastest: where few micro-batches go by, stages in front wait longer; where links are slow,
 // those beside a slow one; and where layers do not divide, full ones that stand next to each other.
 std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, ShareCounts* counts) {
@@ -114,26 +161,14 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
   Entry best = entry;
   Strategy& s = best.strategy;
   LayoutClimb climb;
-  climb.price = [&](Shared layout, double most) -> std::optional<double> {
+  climb.price = [&](Shared layout, double most) {
     s.layout = std::move(layout);
-    const auto found = predictor_.Table(KeyOf(request_.model, s));
-    const auto* table = std::get_if<const LayerTable*>(&found);
-    if (table == nullptr) return std::nullopt;
-    const PlanOutline outline =
-        OutlineOf(request_.model, job_.work, s, LayersOf(request_.model, s));
-    // A walk ends early where the passes alone take too long.
-    const std::optional<double> seconds = visit.mixed()
-                                              ? SecondsOf(visit, **table, s, outline, data)
-                                              : sweep_.Seconds(**table, outline, data, most);
-    return seconds && *seconds <= most ? seconds : std::nullopt;
+    return SecondsWith(visit, s, data, most);
   };
   climb.fits = [&](Shared layout) {
     s.layout = std::move(layout);
     if (CheckStrategy(request_.model, job_.work, s)) return false;
-    best.allocated =
-        visit.mixed_memory()
-            ? Equivalent(memory_.AllocatedByStage(s, visit.split.micro_batches), s, visit.limits)
-            : memory_.AllocatedBound(s, visit.split.micro_batches);
+    best.allocated = AllocatedWith(visit, s);
     return total(best.allocated) <= limit;
   };
   climb.unequal = entry.strategy.layout != nullptr || !predictor_.StagesOf(s)->hops.empty() ||
@@ -142,8 +177,6 @@ std::optional<Entry> Evaluator::Moved(const Visit& visit, const Entry& entry, Sh
   best.seconds = climb.Run(entry.strategy, &layout, entry.seconds);
   counts->priced += climb.priced;
   if (best.seconds >= entry.seconds * (1 - kSameShares) || !climb.fits(layout)) return std::nullopt;
-  // Each has a place of its own in the enumeration, behind all others.
-  constexpr int64_t kBehind = int64_t{1} << 40;
   best.rank = RankOf(best.seconds, s.data_parallel(), best.allocated, entry.rank.split,
                      entry.rank.sequence + kBehind);
   return best;
@@ -169,7 +202,7 @@ bool Evaluator::MayGain(const Visit& visit, const Entry& entry, double below, Sh
   return false;
 }
 
-void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result) {
+void Evaluator::MoveLayers(const Split& split, double below, Moves moves, SplitResult* result) {
   if (!request_.shares || request_.fixed.layout || !preset_.uneven_chunks || split.pp == 1 ||
       request_.model.family == Family::kMlp)
     return;
@@ -200,7 +233,68 @@ void Evaluator::MoveLayers(const Split& split, double below, SplitResult* result
   }
   best.insert(best.end(), faster.begin(), faster.end());
   std::ranges::sort(best, {}, &Entry::rank);
+  if (moves != Moves::kGiven)
+    MoveOthers(visit, below, moves == Moves::kAll, std::move(kinds[0]), result);
+  NameShares(result);
   MoveUnfit(visit, below, result);
+}
+
+// What fits with the margin may lie behind all that a split has kept: behind layouts that are nearly full; or its chunks do not
+// divide, which is far slower by the rule of the pipeline than with the fuller ones in a row, as `predict` has them. Those whose
+// bound says that they may be faster are looked at, the latter laid out again. `moved`: kinds whose layers were moved.
+void Evaluator::MoveOthers(const Visit& visit, double below, bool each, std::set<std::string> moved,
+                           SplitResult* result) {
+  std::vector<Entry>& best = result->best;
+  if (best.empty()) return;
+  ShareCounts& counts = result->counts.shares;
+  const double margin = limits_.WithMargin().value;
+  const auto fits = [&](const Entry& entry) {
+    return limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy)).value <= margin;
+  };
+  const auto first = std::ranges::find_if(best, fits);
+  double least = first == best.end() ? std::numeric_limits<double>::max() : first->seconds;
+  EvaluateOptions options;
+  options.fits_in = margin;
+  options.any_shares_below =
+      each || first == best.end() ? below : std::min(below, first->rank.value);
+  options.keep = kMostRuns;
+  const SplitResult others = Run(visit.split, best.front().rank.split, options);
+  for (Entry one : others.best) {
+    Strategy kind = one.strategy;
+    kind.layout = nullptr;
+    const bool runs = ChoosesShares(request_.model, preset_, kind);
+    const bool again = moved.contains(DescribeLayout(kind));
+    if ((!runs && (again || moved.size() >= kMostMoved)) ||
+        !MayGain(visit, one, options.any_shares_below, &counts))
+      continue;
+    bool faster = false;
+    if (runs) {
+      const auto run =
+          FastestRun(visit, one, each ? one.seconds : std::min(least, one.seconds), &counts);
+      if (!run && (again || moved.size() >= kMostMoved)) continue;
+      if (run) one = *run, faster = true;
+    }
+    if (moved.insert(DescribeLayout(kind)).second) ++counts.moved;
+    if (const auto climbed = Moved(visit, one, &counts)) one = *climbed, faster = true;
+    if (!faster) continue;
+    ++counts.faster;
+    least = std::min(least, one.seconds);
+    best.push_back(std::move(one));
+  }
+  std::ranges::sort(best, {}, &Entry::rank);
+}
+
+// Chunks that do not divide and are laid out by the rule: `predict` would choose other ones, were they not named.
+void Evaluator::NameShares(SplitResult* result) const {
+  for (Entry& entry : result->best) {
+    Strategy& s = entry.strategy;
+    if (ChoosesShares(request_.model, preset_, s)) s.layout = LayersOf(request_.model, s).layout;
+  }
+  // Several kinds may have ended with the same chunks.
+  std::set<std::string> named;
+  std::erase_if(result->best, [&](const Entry& entry) {
+    return entry.strategy.layout && !named.insert(DescribeLayout(entry.strategy)).second;
+  });
 }
 
 // What needs more memory is named with its step: where chunks do not divide, that of shares as good as those of the rows, unless
