@@ -392,6 +392,85 @@ TEST(Watch, LinesThatComeLateAreNoRestart) {
   }
 }
 
+// Every rank prints Megatron's line, and the launcher says whose it is; rank 2 is slow since step 4.
+TEST(Watch, LabelledLinesOfMegatronsRanksAreOneStep) {
+  for (const char* label : {"{}: ", " {}: ", "[rank{}]: ", "[default{}]:", "[1,{}]<stdout>:"}) {
+    std::string log;
+    for (int step = 1; step <= 8; ++step) {
+      for (int rank = 0; rank < 4; ++rank)
+        log += fmt::format(fmt::runtime(label), rank) +
+               fmt::format(
+                   " [2026-01-01 00:00:{:02}] iteration {:8}/ 100 | consumed samples: {} | elapsed "
+                   "time per iteration (ms): {:.1f} | global batch size: 512 |\n",
+                   step, step, 512 * step, step >= 4 && rank == 2 ? 1500.0 : 1000.0);
+    }
+    const Verdict verdict = Watch(log);
+    EXPECT_EQ(verdict.steps, 7u) << label;
+    ASSERT_EQ(verdict.departures.size(), 1u) << label;
+    const Departure& one = verdict.departures[0];
+    EXPECT_EQ(one.since, 4) << label;
+    EXPECT_THAT(DepartureText(one, Plan()),
+                HasSubstr("fits    rank 2 takes 1.50 times as long as the others\n"))
+        << label;
+    EXPECT_EQ(DepartureJson(one)["fits"][0]["rank"], 2) << label;
+  }
+}
+
+// A timer of a labelled line is of that rank.
+TEST(Watch, LabelledTimersOfMegatronAreOfARank) {
+  std::string log;
+  for (int step = 1; step <= 8; ++step) {
+    for (int rank = 0; rank < 4; ++rank)
+      log += fmt::format(
+          "{0}: iteration {1}/ 100 | elapsed time per iteration (ms): {2:.1f} | global batch size: "
+          "512 |\n{0}: time (ms) | forward-compute: {3:.1f} | backward-compute: 400.0\n",
+          rank, step, step >= 4 ? 1500.0 : 1000.0, step >= 4 && rank == 1 ? 700.0 : 300.0);
+  }
+  const Verdict verdict = Watch(log);
+  EXPECT_EQ(verdict.steps, 7u);
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  EXPECT_THAT(DepartureText(verdict.departures[0], Plan()),
+              HasSubstr("rank 1 takes 2.33 times as long as the others in forward-compute\n"));
+}
+
+// Rows of ranks differ: the rank whose steps take longest fits, in the steps outside alone.
+TEST(Watch, LinesOfRanksNameTheSlowOne) {
+  std::string csv = "step,step_time [ms],rank\n";
+  std::string titan;
+  for (int step = 1; step <= 12; ++step) {
+    for (int rank = 0; rank < 4; ++rank) {
+      const bool slow = step >= 8 && rank == 3;
+      csv += fmt::format("{},{},{}\n", step, slow ? 2000 : step >= 8 ? 1200 : 1000, rank);
+      titan += fmt::format(
+          "2: [rank{}]:[titan] 2026-01-01 00:00:{:02},000 - root - INFO - step: {:2}  loss: 7.1  "
+          "memory: 30.00GiB(50.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n",
+          rank, step, step, slow ? "5,000" : "10,000");
+    }
+  }
+  const Verdict of_csv = Watch(csv);
+  ASSERT_EQ(of_csv.departures.size(), 1u);
+  EXPECT_EQ(of_csv.departures[0].since, 8);
+  EXPECT_THAT(DepartureText(of_csv.departures[0], Plan()),
+              HasSubstr("fits    rank 3 takes 1.67 times as long as the others\n"));
+  Expectation nodes = Plan();
+  nodes.nodes = 2;
+  const Verdict of_titan = Judge(measured::ReadTrainingLog(Made(titan)), nodes, 3);
+  ASSERT_EQ(of_titan.departures.size(), 1u);
+  EXPECT_THAT(DepartureText(of_titan.departures[0], nodes),
+              HasSubstr("fits    local rank 3 of task 2 takes 2.00 times as long as the others\n"));
+  const nlohmann::ordered_json json = DepartureJson(of_titan.departures[0]);
+  EXPECT_EQ(json["fits"][0]["local_rank"], 3);
+  EXPECT_EQ(json["fits"][0]["task"], 2);
+  // Where all are slow together, none is named.
+  std::string even = "step,step_time [ms],rank\n";
+  for (int step = 1; step <= 12; ++step)
+    for (int rank = 0; rank < 4; ++rank)
+      even += fmt::format("{},{},{}\n", step, step >= 8 ? 2000 + rank : 1000, rank);
+  const Verdict together = Watch(even);
+  ASSERT_EQ(together.departures.size(), 1u);
+  EXPECT_EQ(together.departures[0].reasons.at(0).rank, -1);
+}
+
 TEST(Watch, ReadsDeepSpeedsThroughput) {
   std::string log;
   for (int step = 1; step <= 5; ++step)

@@ -37,6 +37,8 @@ struct Reason {
   double factor = 0;  // its time over the predicted; of a rank: its time over the others' median
   bool measured = false;  // by timers of the log, not by elimination
   int64_t rank = -1;
+  bool local = false;  // `rank` counts in each of several nodes
+  int64_t task = -1;   // of srun, whose rank it is; -1: not said
 };
 
 struct Departure {

@@ -26,11 +26,15 @@ std::string TermText(std::string term) {
 
 std::string ReasonText(const Reason& reason) {
   if (reason.rank >= 0)
-    return fmt::format("rank {} takes {:.2f} times as long as {}", reason.rank, reason.factor,
-                       reason.timer.empty() ? "the others"
-                       : reason.timer == measured::kStragglerTimer
-                           ? "the fastest (--log-straggler)"
-                           : "the others in " + reason.timer);
+    return fmt::format(
+        "{}rank {}{} takes {:.2f} times as long as {}", reason.local ? "local " : "", reason.rank,
+        !reason.local     ? ""
+        : reason.task < 0 ? " of a node"
+                          : fmt::format(" of task {}", reason.task),
+        reason.factor,
+        reason.timer.empty()                        ? "the others"
+        : reason.timer == measured::kStragglerTimer ? "the fastest (--log-straggler)"
+                                                    : "the others in " + reason.timer);
   return fmt::format("{} {} {:.2f} times its prediction", TermText(reason.term),
                      reason.measured ? "is" : "would have to be", reason.factor);
 }
@@ -127,7 +131,8 @@ nlohmann::ordered_json DepartureJson(const Departure& one) {
   for (const Reason& reason : one.reasons) {
     nlohmann::ordered_json row = {{"factor", reason.factor}, {"measured", reason.measured}};
     if (reason.rank >= 0) {
-      row["rank"] = reason.rank;
+      row[reason.local ? "local_rank" : "rank"] = reason.rank;
+      if (reason.task >= 0) row["task"] = reason.task;
       if (!reason.timer.empty()) row["timer"] = reason.timer;
     } else {
       row["term"] = reason.term;
