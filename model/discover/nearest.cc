@@ -2,7 +2,6 @@
 // Finds the topology of the catalogue that is like what was observed.
 #include <algorithm>
 
-#include "model/base/input_files.h"
 #include "model/discover/topology_text.h"
 #include "model/hardware/catalog.h"
 
@@ -40,7 +39,6 @@ const std::vector<Series>& AzureSeries() {
 // Read once: a topology is some milliseconds.
 const std::vector<TopologySpec>& Catalogue() {
   static const std::vector<TopologySpec> specs = [] {
-    const LookingThrough others;  // the answer may take the place of an earlier one
     std::vector<TopologySpec> all;
     for (const std::string& name : TopologyNames()) all.push_back(LoadTopology(name));
     return all;

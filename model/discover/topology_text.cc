@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "model/base/input_files.h"
 #include "model/discover/fabric_text.h"
 #include "model/discover/known_devices.h"
 #include "model/discover/nccl_links.h"
@@ -414,6 +415,7 @@ class Writer : private Sheet {
 }  // namespace
 
 Discovered WriteTopology(const Observed& seen, const Choices& choices) {
+  const LookingThrough catalogue;  // the answer may take the place of an earlier one in it
   return Writer(seen, choices).Write();
 }
 
