@@ -29,6 +29,20 @@ TEST(DeepSpeed, KeysThatItDoesNotKnowAreApartFromThoseWithoutEffect) {
   EXPECT_THAT(notes, Contains("without effect here: steps_per_print, dump_state"));
 }
 
+// The class of that section takes no other key; fields of stage 3 have two names.
+TEST(DeepSpeed, KeysThatItsZeroDoesNotKnowStopIt) {
+  const auto notes =
+      File(
+          "\"zero_optimization\": {\"stage\": 3, \"overlap_com\": true, \"prefetch\": 1,\n"
+          "\"stage3_prefetch_bucket_size\": 5e7, \"max_live_parameters\": 1e9}")
+          .notes;
+  EXPECT_THAT(notes, Contains("unknown to DeepSpeed, which does not start with them: "
+                              "zero_optimization.overlap_com, zero_optimization.prefetch"));
+  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("without effect here: "),
+                                    HasSubstr("stage3_prefetch_bucket_size"),
+                                    HasSubstr("zero_optimization.max_live_parameters"))));
+}
+
 // runtime/zero/config.py: overlap_comm is on with stage 3 unless told, off with 1 and 2; a part of the states needs stage 3.
 TEST(DeepSpeed, WhatAFileLeavesOutHasItsOwnDefaults) {
   const auto read = [](const std::string& zero) {
