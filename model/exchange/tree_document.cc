@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSpeed's JSON, Accelerate's YAML, TrainingArguments, and this project's own records.
+// DeepSpeed's JSON, Accelerate's YAML, TrainingArguments, torchtitan's configuration as it prints it, and this project's own records.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "model/base/json_text.h"
+#include "model/base/plain_text.h"
 #include "model/base/yaml_tree.h"
 #include "model/exchange/document.h"
 
@@ -29,19 +31,23 @@ std::string Words(const Tree& list) {
   return words;
 }
 
-void Flatten(const Tree& tree, const std::string& prefix, Settings* settings) {
+std::string Unread(const Tree&) { return "[...]"; }
+
+void Flatten(const Tree& tree, const std::string& prefix, Settings* settings,
+             std::string (*list)(const Tree&) = Unread) {
   for (const Tree::Member& member : tree.members) {
     const std::string key = prefix.empty() ? member.key : prefix + "." + member.key;
     const Tree& value = *member.value;
     switch (value.kind) {
       case Tree::Kind::kMap:
-        Flatten(value, key, settings);
+        Flatten(value, key, settings, list);
         break;
       case Tree::Kind::kScalar:
         settings->push_back({key, Scalar(value), value.where, ""});
         break;
       case Tree::Kind::kSequence:
-        settings->push_back({key, member.key == "fsdp" ? Words(value) : "[...]", value.where, ""});
+        settings->push_back(
+            {key, member.key == "fsdp" ? Words(value) : list(value), value.where, ""});
         break;
       case Tree::Kind::kNull:
         break;
@@ -56,6 +62,67 @@ const Tree* Member(const Tree& tree, const std::string& key) {
 std::string TextAt(const Tree& tree, const std::string& key) {
   const Tree* value = Member(tree, key);
   return value != nullptr && value->kind == Tree::Kind::kScalar ? value->text : "";
+}
+
+// ["model", "loss"], as in TOML.
+std::string ListText(const Tree& list) {
+  std::string text;
+  for (const auto& element : list.elements) {
+    if (!text.empty()) text += ", ";
+    if (element->kind == Tree::Kind::kSequence)
+      text += ListText(*element);
+    else if (element->kind == Tree::Kind::kMap)
+      text += "{...}";
+    else
+      text += element->quoted ? '"' + element->text + '"' : element->text;
+  }
+  return '[' + text + ']';
+}
+
+// The class of a configuration of recomputation is not printed, but its fields are: b5bcd76c's SelectiveAC has one of its own.
+Setting ClassOfRecompute(const Tree& recompute, const Location& where) {
+  Setting setting{"activation_checkpoint", "", where, ""};
+  if (recompute.kind == Tree::Kind::kNull) {
+    setting.value = "None";
+  } else if (const Tree* saved = Member(recompute, "save_regions"); saved != nullptr) {
+    setting.value = saved->elements.empty() ? "FullAC.Config()" : "SelectiveAC.Config()";
+  } else if (Member(recompute, "force_recompute_mm_shapes_by_fqns") != nullptr) {
+    setting.value = "SelectiveAC.Config()";
+  } else {
+    setting.unresolved = "the class of its configuration is not printed";
+  }
+  return setting;
+}
+
+bool IsTitan(const Tree& root) {
+  const Tree* degrees = Member(root, "parallelism");
+  return degrees != nullptr && Member(root, "training") != nullptr &&
+         (Member(*degrees, "data_parallel_shard_degree") != nullptr ||
+          Member(*degrees, "tensor_parallel_degree") != nullptr);
+}
+
+// Trainer.Config and the JobConfig before it, which print all defaults (debug.print_config, debug.save_config_file).
+Document TitanDump(const SourcePtr& source, const Tree& root) {
+  Document document{source, "a configuration that torchtitan printed", kTitanToml, {}, {}};
+  const Tree& training = *Member(root, "training");
+  for (const char* key : {"max_context_length", "num_tokens_per_train_step"})
+    if (Member(training, key) != nullptr) document.target = kTitan;  // counts tokens
+  Flatten(root, "", &document.settings, ListText);
+  std::erase_if(document.settings, [](const Setting& setting) { return setting.value.empty(); });
+  constexpr std::string_view kSpec = "model_spec.";
+  for (Setting& setting : document.settings) {
+    if (setting.key.starts_with(kSpec)) setting.key.replace(0, kSpec.size(), "model.");
+  }
+  const Tree* recompute = Member(root, "activation_checkpoint");
+  if (recompute == nullptr || Member(*recompute, "mode") != nullptr) return document;
+  const Location where = recompute->where.line > 0 ? recompute->where : Location{source, 1, 1};
+  document.settings.push_back(ClassOfRecompute(*recompute, where));
+  for (const char* field : {"save_regions", "force_recompute_mm_shapes_by_fqns",
+                            "preserve_rng_state", "determinism_check", "debug"})
+    std::erase_if(document.settings, [&](const Setting& setting) {
+      return setting.key == std::string("activation_checkpoint.") + field;
+    });
+  return document;
 }
 
 // The fields of a layout by their own names, from what `plan` and its commands write with --json.
@@ -149,6 +216,90 @@ SourcePtr WithoutJsonComments(const SourcePtr& source) {
   return any ? std::make_shared<const Source>(Source{source->name, std::move(plain)}) : source;
 }
 
+namespace {
+
+// Where the configuration that torchtitan logs begins; npos: it logs none.
+std::size_t TitanDumpAt(std::string_view text) {
+  for (const std::string_view words : {"Running with configs: {", "Running with args: {"}) {
+    if (const std::size_t at = text.find(words); at != text.npos) return at + words.size() - 1;
+  }
+  return std::string_view::npos;
+}
+
+// Its log says how many GPUs there are by the degrees of the mesh:
+//   Building 2-D device mesh with ['pp', 'dp_shard'], [2, 4]
+//   Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=1, ep=1, etp=1
+std::optional<Setting> WorldOfMesh(const SourcePtr& source) {
+  const std::string_view text = source->text;
+  const std::size_t at = text.find("device mesh with ");
+  if (at == text.npos) return std::nullopt;
+  std::string_view line = text.substr(at, text.find('\n', at) - at);
+  // Ranks of experts are among the others.
+  line = line.substr(0, line.find(", ep="));
+  const std::size_t list = line.rfind('[');
+  if (list != line.npos) line.remove_prefix(list);
+  int64_t world = 1;
+  bool any = false;
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find_first_of(",]"), line.size());
+    std::string_view number = line.substr(0, end);
+    number.remove_prefix(std::min(number.find_last_of("=[ ") + 1, number.size()));
+    int64_t degree = 0;
+    if (ParseInteger(std::string(number), &degree) == NumberFault::kNone && degree > 0 &&
+        degree <= int64_t{1} << 24 && world <= int64_t{1} << 24) {
+      world *= degree;
+      any = true;
+    }
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+  if (!any) return std::nullopt;
+  const auto lines = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  return Setting{"WORLD", std::to_string(world), {source, 1 + static_cast<int>(lines), 1}, ""};
+}
+
+}  // namespace
+
+bool HasTitanDump(std::string_view text) { return TitanDumpAt(text) != text.npos; }
+
+Document ReadTitanDump(const SourcePtr& source) {
+  const std::string& text = source->text;
+  const std::size_t begin = TitanDumpAt(text);
+  const std::size_t line = text.rfind('\n', begin) == text.npos ? 0 : text.rfind('\n', begin) + 1;
+  // "[rank0]:" in front of the first line is in front of them all; lines of other ranks may come in between.
+  const std::size_t colon = text.find("]:", line);
+  const std::string label =
+      text[line] == '[' && colon < begin ? text.substr(line, colon + 2 - line) : "";
+  std::string plain = text;
+  for (std::size_t i = 0; i < begin; ++i)
+    if (plain[i] != '\n') plain[i] = ' ';
+  int open = 0;
+  std::size_t at = begin;
+  for (bool first = true; at < plain.size(); first = false) {
+    const std::size_t end = std::min(plain.find('\n', at), plain.size());
+    const bool own = first || plain.compare(at, label.size(), label) == 0;
+    const std::size_t blanks = first ? 0 : own ? label.size() : end - at;
+    std::fill_n(plain.begin() + static_cast<std::ptrdiff_t>(at), blanks, ' ');
+    for (bool quoted = false; at < end; ++at) {
+      if (plain[at] == '"' && plain[at - 1] != '\\') quoted = !quoted;
+      if (quoted || (plain[at] != '{' && plain[at] != '}')) continue;
+      open += plain[at] == '{' ? 1 : -1;
+      if (open == 0) break;
+    }
+    if (at < end) break;
+    at = end + 1;
+  }
+  if (open > 0)
+    throw InputError(
+        {{{source, 1 + static_cast<int>(std::count(text.begin(), text.end(), '\n')), 1},
+          fmt::format("{} ends within the configuration that torchtitan printed", source->name),
+          "the whole log, or the file of debug.save_config_file"}});
+  plain.resize(std::min(at + 1, plain.size()));
+  Document document =
+      ReadTree(std::make_shared<const Source>(Source{source->name, std::move(plain)}));
+  if (auto world = WorldOfMesh(source)) document.settings.push_back(std::move(*world));
+  return document;
+}
+
 Document ReadTree(const SourcePtr& source) {
   Diagnostics diagnostics;
   const auto root = ReadYaml(source, &diagnostics);
@@ -156,6 +307,7 @@ Document ReadTree(const SourcePtr& source) {
   if (!root || root->kind != Tree::Kind::kMap)
     throw InputError({{{source, 1, 1}, fmt::format("{} is no map of keys", source->name), ""}});
   if (TextAt(*root, "schema").starts_with("orrery.")) return OwnRecord(source, *root);
+  if (IsTitan(*root)) return TitanDump(source, *root);
   Document document{source, "", std::nullopt, {}, {}};
   const auto has = [&](std::initializer_list<const char*> keys) {
     return std::ranges::any_of(keys,
@@ -188,7 +340,8 @@ Document ReadTree(const SourcePtr& source) {
     throw InputError(
         {{{source, 1, 1},
           fmt::format("{} is of no kind that is known", source->name),
-          "ds_config.json, a configuration of Accelerate, TrainingArguments, or a record that plan "
+          "ds_config.json, a configuration of Accelerate or of torchtitan, TrainingArguments, or a "
+          "record that plan "
           "wrote with --json; a topology goes to --topology, a model to --model"}});
   }
   return document;
