@@ -71,6 +71,28 @@ int64_t RankOfAll(std::string_view text) {
   return end == std::string_view::npos ? -1 : WholeIn(text.substr(0, end)).value_or(-1);
 }
 
+std::string_view WithoutLabels(std::string_view text) {
+  for (std::string_view rest = text; !rest.empty(); text = rest) {
+    const std::size_t first = rest.find_first_not_of(' ');
+    if (first == std::string_view::npos) return text;
+    rest.remove_prefix(first);
+    const bool bracket = rest[0] == '[';
+    const std::size_t end = rest.find(bracket ? "]:" : ": ");
+    const std::size_t tag = bracket ? rest.find("]<std") : std::string_view::npos;
+    if (tag < end) {
+      const std::size_t colon = rest.find(">:", tag);
+      if (RankOfAll(rest) < 0 || colon == std::string_view::npos) return text;
+      rest.remove_prefix(colon + 2);
+    } else if (end != std::string_view::npos &&
+               (bracket ? PrinterOf(rest.substr(0, end + 1)).rank >= 0 : TaskOf(rest) >= 0)) {
+      rest.remove_prefix(end + 2);
+    } else {
+      return text;
+    }
+  }
+  return text;
+}
+
 std::optional<int64_t> TimeIn(std::string_view text) {
   constexpr std::string_view kForm = "0000-00-00 00:00:00";
   for (std::size_t at = 0; at + kForm.size() <= text.size(); ++at) {

@@ -25,6 +25,9 @@ Printer PrinterOf(std::string_view text);
 // Of labels that count the ranks of all nodes: "5: " is that of srun's task 5, "[1,5]<stdout>:" of mpirun's rank 5. -1: none.
 int64_t RankOfAll(std::string_view text);
 
+// What stands behind such labels.
+std::string_view WithoutLabels(std::string_view text);
+
 // Milliseconds of "2026-02-01 10:00:10,000", by the clock of whoever prints it.
 std::optional<int64_t> TimeIn(std::string_view text);
 
