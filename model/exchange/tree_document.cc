@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "model/base/json_text.h"
-#include "model/base/plain_text.h"
 #include "model/base/yaml_tree.h"
 #include "model/exchange/document.h"
 
@@ -31,10 +29,10 @@ std::string Words(const Tree& list) {
   return words;
 }
 
-std::string Unread(const Tree&) { return "[...]"; }
+std::string UnreadList(const Tree&) { return "[...]"; }
 
 void Flatten(const Tree& tree, const std::string& prefix, Settings* settings,
-             std::string (*list)(const Tree&) = Unread) {
+             std::string (*list)(const Tree&) = UnreadList) {
   for (const Tree::Member& member : tree.members) {
     const std::string key = prefix.empty() ? member.key : prefix + "." + member.key;
     const Tree& value = *member.value;
@@ -65,12 +63,12 @@ std::string TextAt(const Tree& tree, const std::string& key) {
 }
 
 // ["model", "loss"], as in TOML.
-std::string ListText(const Tree& list) {
+std::string TreeListText(const Tree& list) {
   std::string text;
   for (const auto& element : list.elements) {
     if (!text.empty()) text += ", ";
     if (element->kind == Tree::Kind::kSequence)
-      text += ListText(*element);
+      text += TreeListText(*element);
     else if (element->kind == Tree::Kind::kMap)
       text += "{...}";
     else
@@ -107,7 +105,7 @@ Document TitanDump(const SourcePtr& source, const Tree& root) {
   const Tree& training = *Member(root, "training");
   for (const char* key : {"max_context_length", "num_tokens_per_train_step"})
     if (Member(training, key) != nullptr) document.target = kTitan;  // counts tokens
-  Flatten(root, "", &document.settings, ListText);
+  Flatten(root, "", &document.settings, TreeListText);
   std::erase_if(document.settings, [](const Setting& setting) { return setting.value.empty(); });
   constexpr std::string_view kSpec = "model_spec.";
   for (Setting& setting : document.settings) {
@@ -214,90 +212,6 @@ SourcePtr WithoutJsonComments(const SourcePtr& source) {
     }
   }
   return any ? std::make_shared<const Source>(Source{source->name, std::move(plain)}) : source;
-}
-
-namespace {
-
-// Where the configuration that torchtitan logs begins; npos: it logs none.
-std::size_t TitanDumpAt(std::string_view text) {
-  for (const std::string_view words : {"Running with configs: {", "Running with args: {"}) {
-    if (const std::size_t at = text.find(words); at != text.npos) return at + words.size() - 1;
-  }
-  return std::string_view::npos;
-}
-
-// Its log says how many GPUs there are by the degrees of the mesh:
-//   Building 2-D device mesh with ['pp', 'dp_shard'], [2, 4]
-//   Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=1, ep=1, etp=1
-std::optional<Setting> WorldOfMesh(const SourcePtr& source) {
-  const std::string_view text = source->text;
-  const std::size_t at = text.find("device mesh with ");
-  if (at == text.npos) return std::nullopt;
-  std::string_view line = text.substr(at, text.find('\n', at) - at);
-  // Ranks of experts are among the others.
-  line = line.substr(0, line.find(", ep="));
-  const std::size_t list = line.rfind('[');
-  if (list != line.npos) line.remove_prefix(list);
-  int64_t world = 1;
-  bool any = false;
-  while (!line.empty()) {
-    const std::size_t end = std::min(line.find_first_of(",]"), line.size());
-    std::string_view number = line.substr(0, end);
-    number.remove_prefix(std::min(number.find_last_of("=[ ") + 1, number.size()));
-    int64_t degree = 0;
-    if (ParseInteger(std::string(number), &degree) == NumberFault::kNone && degree > 0 &&
-        degree <= int64_t{1} << 24 && world <= int64_t{1} << 24) {
-      world *= degree;
-      any = true;
-    }
-    line.remove_prefix(std::min(end + 1, line.size()));
-  }
-  if (!any) return std::nullopt;
-  const auto lines = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-  return Setting{"WORLD", std::to_string(world), {source, 1 + static_cast<int>(lines), 1}, ""};
-}
-
-}  // namespace
-
-bool HasTitanDump(std::string_view text) { return TitanDumpAt(text) != text.npos; }
-
-Document ReadTitanDump(const SourcePtr& source) {
-  const std::string& text = source->text;
-  const std::size_t begin = TitanDumpAt(text);
-  const std::size_t line = text.rfind('\n', begin) == text.npos ? 0 : text.rfind('\n', begin) + 1;
-  // "[rank0]:" in front of the first line is in front of them all; lines of other ranks may come in between.
-  const std::size_t colon = text.find("]:", line);
-  const std::string label =
-      text[line] == '[' && colon < begin ? text.substr(line, colon + 2 - line) : "";
-  std::string plain = text;
-  for (std::size_t i = 0; i < begin; ++i)
-    if (plain[i] != '\n') plain[i] = ' ';
-  int open = 0;
-  std::size_t at = begin;
-  for (bool first = true; at < plain.size(); first = false) {
-    const std::size_t end = std::min(plain.find('\n', at), plain.size());
-    const bool own = first || plain.compare(at, label.size(), label) == 0;
-    const std::size_t blanks = first ? 0 : own ? label.size() : end - at;
-    std::fill_n(plain.begin() + static_cast<std::ptrdiff_t>(at), blanks, ' ');
-    for (bool quoted = false; at < end; ++at) {
-      if (plain[at] == '"' && plain[at - 1] != '\\') quoted = !quoted;
-      if (quoted || (plain[at] != '{' && plain[at] != '}')) continue;
-      open += plain[at] == '{' ? 1 : -1;
-      if (open == 0) break;
-    }
-    if (at < end) break;
-    at = end + 1;
-  }
-  if (open > 0)
-    throw InputError(
-        {{{source, 1 + static_cast<int>(std::count(text.begin(), text.end(), '\n')), 1},
-          fmt::format("{} ends within the configuration that torchtitan printed", source->name),
-          "the whole log, or the file of debug.save_config_file"}});
-  plain.resize(std::min(at + 1, plain.size()));
-  Document document =
-      ReadTree(std::make_shared<const Source>(Source{source->name, std::move(plain)}));
-  if (auto world = WorldOfMesh(source)) document.settings.push_back(std::move(*world));
-  return document;
 }
 
 Document ReadTree(const SourcePtr& source) {

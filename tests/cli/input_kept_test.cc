@@ -116,8 +116,7 @@ TEST_F(InputKept, ByAFlagThatTakesTheNextWord) {
 TEST_F(InputKept, ButAnAnswerOfBeforeIsReplaced) {
   fs::create_directories(At(".orrery/topologies"));
   for (int time = 0; time < 2; ++time) {
-    const Outcome got =
-        In("discover topo.xml --gpu a100-sxm4-40gb --out .orrery/topologies/mine.yaml", "topo.xml");
+    const Outcome got = In("discover topo.xml --out .orrery/topologies/mine.yaml", "topo.xml");
     EXPECT_EQ(got.code, 0) << got.out;
   }
   EXPECT_EQ(In("predict --model gpt2-medium --topology mine --json .orrery/topologies/mine.yaml",

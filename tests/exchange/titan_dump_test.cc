@@ -52,6 +52,8 @@ TEST(TitanDump, TheConfigurationThatItPrintsIsRead) {
   }
   const Imported logged = Read({{"train.log", log}});
   EXPECT_EQ(Text(logged, "tp") + Text(logged, "pp") + Text(logged, "global_batch"), "22128");
+  EXPECT_THAT(logged.notes,
+              Contains("train.log: a configuration that torchtitan printed, in its log"));
   EXPECT_EQ(Text(logged, "nodes"), "");
   const Values eight = {{"gpus_per_node", {"8", {SourceOf("command line", "8"), 1, 1}, ""}}};
   for (const char* mesh : {"Building 3-D device mesh with ['pp', 'dp_shard', 'tp'], [2, 4, 2]",
