@@ -130,6 +130,15 @@ Document ReadArgumentDump(const SourcePtr& source) {
                                    "comes",
                                    source->name),
                        "the whole dump, or the launch script"}});
+  const std::size_t again = rest.find(kBegin);
+  if (again != std::string_view::npos) {
+    const auto between =
+        std::count(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(again), '\n');
+    document.notes.push_back(
+        fmt::format("{}:{}: the arguments of a later run; those of the first "
+                    "are taken",
+                    source->name, last + 1 + between));
+  }
   return document;
 }
 

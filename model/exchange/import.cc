@@ -101,6 +101,7 @@ class Importer {
 
   void TakeTarget(Target target, Settings settings) {
     TakeLaunch(target, in_.launch, &settings);
+    if (target != kAccelerate) FitWorld(given_, &settings, &out_.notes);
     LetFlagsWin(target, &settings, &out_.notes);
     const auto layers = AddLayers(target, &settings);
     const std::string release = ReleaseOf(target, settings);

@@ -355,6 +355,44 @@ std::optional<int64_t> RanksOfBatch(const SettingIndex& index) {
                      "DeepSpeed asserts that they agree on a number of ranks"}});
 }
 
+void FitWorld(const Values& given, Settings* settings, std::vector<std::string>* notes) {
+  const auto number = [&](const char* key, int64_t* value) -> Setting* {
+    const auto at = std::ranges::find(*settings, key, &Setting::key);
+    const bool known = at != settings->end() && at->unresolved.empty() &&
+                       ParseInteger(at->value, value) == NumberFault::kNone && *value > 0;
+    return known ? &*at : nullptr;
+  };
+  int64_t world = 0, nodes = 0, gpus = 0;
+  const Setting *all = number("WORLD", &world), *machines = number("NNODES", &nodes);
+  Setting* each = number("GPUS_PER_NODE", &gpus);
+  const bool unread = each == nullptr && Has(*settings, {"GPUS_PER_NODE"});
+  if (all == nullptr || machines == nullptr || unread) return;
+  if (each == nullptr) gpus = NumberOf(given, "gpus_per_node", 0);
+  if (gpus > 0 && gpus <= world && nodes == world / gpus && world % gpus == 0) return;
+  const auto flag = given.find("gpus_per_node");
+  const bool flags = given.contains("nodes") || (flag != given.end() && !flag->second.key.empty());
+  const std::string of = gpus > 0 ? fmt::format(" of {} GPUs", gpus) : "";
+  std::string note;
+  if (flags) {
+    note = fmt::format("{}: {} ranks there; the prediction is of {} node{}{}", Place(all->where),
+                       world, nodes, nodes == 1 ? "" : "s", of);
+  } else if (world % nodes != 0 || (gpus > 0 && world / nodes > gpus)) {
+    throw InputError({{all->where,
+                       fmt::format("{} ranks here, and {} node{}{} in {}", world, nodes,
+                                   nodes == 1 ? "" : "s", of, Place(machines->where)),
+                       "keep one of them, or give --nodes N and --gpus-per-node N"}});
+  } else {
+    note = fmt::format("{}: {} ranks are {} on each of {} nodes", Place(all->where), world,
+                       world / nodes, nodes);
+    const Setting fitted{"GPUS_PER_NODE", Text(world / nodes), all->where, ""};
+    if (each != nullptr)
+      *each = fitted;
+    else
+      settings->push_back(fitted);
+  }
+  if (std::ranges::find(*notes, note) == notes->end()) notes->push_back(std::move(note));
+}
+
 void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
                std::vector<std::string>* notes) {
   auto world = index.Whole("WORLD", 1);

@@ -397,44 +397,6 @@ TEST(Megatron, ReplicasOfADumpFitItsWorldSize) {
               AllOf(HasSubstr("m.log:2"), HasSubstr("not world_size 16 of m.log:8")));
 }
 
-// The line in front of the dump, in the words of several releases, one of which lacks a comma.
-TEST(Megatron, TheFirstLineOfALogCounts) {
-  const auto log = [](const std::string& first, const std::string& world) {
-    return "0: using " + first + "\n" +
-           "0: ------------------------ arguments ------------------------\n"
-           "0:   hidden_size ..................................... 1024\n"
-           "0:   micro_batch_size ................................ 4\n"
-           "0:   num_attention_heads ............................. 16\n"
-           "0:   num_layers ...................................... 24\n"
-           "0:   tensor_model_parallel_size ...................... 2\n" +
-           world + "0: -------------------- end of arguments ---------------------\n";
-  };
-  const std::string dump = "0:   world_size ...................................... 16\n";
-  const Values cluster = {{"gpus_per_node", {"8", {SourceOf("command line", "8"), 1, 1}, ""}}};
-  for (const char* first :
-       {"world size: 16, data-parallel size: 4, context-parallel size: 1, hierarchical "
-        "context-parallel sizes: Nonetensor-model-parallel size: 2, pipeline-model-parallel size: "
-        "2",
-        "world size: 16, data-parallel-size: 4, tensor-model-parallel size: 2, "
-        "pipeline-model-parallel size: 2"}) {
-    for (const std::string& world : {std::string(), dump}) {
-      const Imported read = Read("m.log", log(first, world), cluster);
-      EXPECT_EQ(Text(read, "nodes") + " " + Text(read, "dp") + " " + Text(read, "pp"), "2 4 2")
-          << first << world;
-    }
-  }
-  EXPECT_THAT(Error("m.log", log("world size: 32, data-parallel size: 16", dump)),
-              AllOf(HasSubstr("m.log:8"), HasSubstr("'16' here and '32' in m.log:1")));
-  EXPECT_THAT(Error("m.log", log("world size: 16, data-parallel size: 2, context-parallel size: 1, "
-                                 "hierarchical context-parallel sizes: [2, 4], "
-                                 "tensor-model-parallel size: 8",
-                                 dump)),
-              AllOf(HasSubstr("m.log:7"),
-                    HasSubstr("tensor-model-parallel-size is '2' here and '8' in m.log:1")));
-  EXPECT_THAT(Error("m.log", log("world size: 16, data-parallel size: 4", dump)),
-              AllOf(HasSubstr("m.log:1"), HasSubstr("not world_size 16")));
-}
-
 // The kernel of attention is a fact: what an export writes is what its import reads.
 TEST(Megatron, TheAttentionKernelComesBack) {
   for (const char* fact : {"attention=fa2", "attention=cudnn"}) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The number of all ranks that a log or a launcher says, against degrees and nodes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/exchange/styles.h"
+
+namespace orrery::exchange::styles {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+// The line in front of the dump, in the words of several releases, one of which lacks a comma.
+TEST(WorldSize, TheFirstLineOfALogCounts) {
+  const auto log = [](const std::string& first, const std::string& world) {
+    return "0: using " + first + "\n" +
+           "0: ------------------------ arguments ------------------------\n"
+           "0:   hidden_size ..................................... 1024\n"
+           "0:   micro_batch_size ................................ 4\n"
+           "0:   num_attention_heads ............................. 16\n"
+           "0:   num_layers ...................................... 24\n"
+           "0:   tensor_model_parallel_size ...................... 2\n" +
+           world + "0: -------------------- end of arguments ---------------------\n";
+  };
+  const std::string dump = "0:   world_size ...................................... 16\n";
+  const Values cluster = {{"gpus_per_node", {"8", {SourceOf("command line", "8"), 1, 1}, ""}}};
+  for (const char* first :
+       {"world size: 16, data-parallel size: 4, context-parallel size: 1, hierarchical "
+        "context-parallel sizes: Nonetensor-model-parallel size: 2, pipeline-model-parallel size: "
+        "2",
+        "world size: 16, data-parallel-size: 4, tensor-model-parallel size: 2, "
+        "pipeline-model-parallel size: 2"}) {
+    for (const std::string& world : {std::string(), dump}) {
+      const Imported read = Read({{"m.log", log(first, world)}}, cluster);
+      EXPECT_EQ(Text(read, "nodes") + " " + Text(read, "dp") + " " + Text(read, "pp"), "2 4 2")
+          << first << world;
+    }
+  }
+  EXPECT_THAT(Error({{"m.log", log("world size: 32, data-parallel size: 16", dump)}}),
+              AllOf(HasSubstr("m.log:8"), HasSubstr("'16' here and '32' in m.log:1")));
+  EXPECT_THAT(
+      Error({{"m.log", log("world size: 16, data-parallel size: 2, context-parallel size: 1, "
+                           "hierarchical context-parallel sizes: [2, 4], "
+                           "tensor-model-parallel size: 8",
+                           dump)}}),
+      AllOf(HasSubstr("m.log:7"),
+            HasSubstr("tensor-model-parallel-size is '2' here and '8' in m.log:1")));
+  EXPECT_THAT(Error({{"m.log", log("world size: 16, data-parallel size: 4", dump)}}),
+              AllOf(HasSubstr("m.log:1"), HasSubstr("not world_size 16")));
+}
+
+// mpirun -np next to a number of nodes, or a log next to the script: nodes of the cluster may have idle GPUs.
+TEST(WorldSize, NextToNodesSaysHowManyRanksEachHas) {
+  const auto job = [](const std::string& front, const std::string& command) {
+    return "#!/bin/bash\n#SBATCH --nodes=4\n" + front + command + " " + kGpt + "\n";
+  };
+  const Values eight = {{"gpus_per_node", {"8", {SourceOf("command line", "8"), 1, 1}, ""}}};
+  const Imported half = Read({{"job.sh", job("", "mpirun -np 16 python")}}, eight);
+  EXPECT_EQ(Text(half, "nodes") + " x " + Text(half, "gpus_per_node"), "4 x 4");
+  EXPECT_THAT(half.notes, Contains("job.sh:3: 16 ranks are 4 on each of 4 nodes"));
+  const Imported idle =
+      Read({{"job.sh", job("#SBATCH --gpus-per-node=8\n", "mpirun -np 16 python")}}, eight);
+  EXPECT_EQ(Text(idle, "gpus_per_node"), "4");
+  const Imported whole = Read({{"job.sh", job("", "mpirun -np 32 python")}}, eight);
+  EXPECT_EQ(Text(whole, "nodes") + " x " + Text(whole, "gpus_per_node"), "4 x ");  // the cluster's
+  for (const char* ranks : {"64", "18"})
+    EXPECT_THAT(Error({{"job.sh", job("", std::string("mpirun -np ") + ranks + " python")}}, eight),
+                AllOf(HasSubstr("job.sh:3"), HasSubstr("and 4 nodes of 8 GPUs in job.sh:2")));
+  // A flag is an answer to what if.
+  const Imported asked = Read({{"job.sh", "mpirun -np 16 python " + std::string(kGpt) + "\n"}},
+                              Flags({{"nodes", "4"}, {"gpus_per_node", "8"}}));
+  EXPECT_THAT(asked.notes,
+              Contains("job.sh:1: 16 ranks there; the prediction is of 4 nodes of 8 GPUs"));
+}
+
+TEST(WorldSize, OfALogAgainstItsScript) {
+  const std::string log =
+      "using world size: 32, data-parallel size: 32, tensor-model-parallel size: 1\n"
+      "------------------------ arguments ------------------------\n"
+      "  hidden_size ..................................... 768\n"
+      "-------------------- end of arguments ---------------------\n";
+  const std::string script = "torchrun --nnodes 2 --nproc-per-node 8 " + std::string(kGpt) + "\n";
+  EXPECT_THAT(Error({{"job.sh", script}, {"run.log", log}}),
+              AllOf(HasSubstr("run.log:1"), HasSubstr("32 ranks here, and 2 nodes of 8 GPUs in "
+                                                      "job.sh:1")));
+  EXPECT_THAT(Read({{"run.log", log + log}}).notes,
+              Contains("run.log:6: the arguments of a later run; those of the first are taken"));
+}
+
+}  // namespace
+}  // namespace orrery::exchange::styles
