@@ -185,7 +185,20 @@ TEST(Watch, LinesOfRanksNameTheSlowOne) {
               HasSubstr("fits    local rank 3 of task 2 takes 2.00 times as long as the others\n"));
   const nlohmann::ordered_json json = DepartureJson(of_titan.departures[0]);
   EXPECT_EQ(json["fits"][0]["local_rank"], 3);
-  EXPECT_EQ(json["fits"][0]["task"], 2);
+  EXPECT_EQ(json["fits"][0]["tasks"], nlohmann::json::array({2}));
+  // All ranks of a node of two.
+  std::string node;
+  for (int step = 1; step <= 12; ++step)
+    for (int rank = 0; rank < 4; ++rank)
+      node += fmt::format(
+          "{}: [rank{}]:[titan] 2026-01-01 00:00:{:02},000 - root - INFO - step: {:2}  loss: 7.1  "
+          "memory: 30.00GiB(50.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n",
+          rank / 2, rank % 2, step, step, step >= 8 && rank >= 2 ? "5,000" : "10,000");
+  const Verdict of_node = Judge(measured::ReadTrainingLog(Made(node)), nodes, 3);
+  ASSERT_EQ(of_node.departures.size(), 1u);
+  EXPECT_THAT(DepartureText(of_node.departures[0], nodes),
+              HasSubstr("local ranks 0 of task 1, 1 of task 1 take 2.00 times as long as the "
+                        "others\n"));
   // Where all are slow together, none is named.
   std::string even = "step,step_time [ms],rank\n";
   for (int step = 1; step <= 12; ++step)

@@ -105,19 +105,25 @@ std::optional<Reason> SlowLines(const measured::TrainingLog& log, const Expectat
       continue;  // one alone is compared with nothing; `grep -n` numbers lines
     for (const auto& [printer, taken] : of_step) all[printer].push_back(taken);
   }
-  std::vector<std::pair<int64_t, int64_t>> printers;
-  std::map<int64_t, double> medians;  // by place in `printers`
-  for (auto& [printer, taken] : all) {
-    medians[static_cast<int64_t>(printers.size())] = Median(std::move(taken));
-    printers.push_back(printer);
+  std::vector<std::pair<double, std::pair<int64_t, int64_t>>> medians;
+  for (auto& [printer, taken] : all) medians.emplace_back(Median(std::move(taken)), printer);
+  if (medians.size() < 2) return std::nullopt;
+  std::ranges::sort(medians);
+  // Half of the ranks may be slow, as on one of two nodes: the others are the faster half.
+  std::vector<double> faster;
+  for (std::size_t i = 0; i < (medians.size() + 1) / 2; ++i) faster.push_back(medians[i].first);
+  const double base = Median(std::move(faster));
+  Reason made{"", "", base > 0 ? medians.back().first / base : 0, true, -1};
+  made.local = local;
+  for (const auto& [seconds, printer] : medians) {
+    if (seconds < kSlowRank * base) continue;
+    made.rank = printer.second;
+    made.ranks.push_back(printer.second);
+    if (local && printer.first >= 0) made.tasks.push_back(printer.first);
   }
-  std::optional<Reason> found = SlowestOf(medians, "");
-  if (!found) return found;
-  const auto& [task, rank] = printers[static_cast<std::size_t>(found->rank)];
-  found->rank = rank;
-  found->local = local;
-  if (local) found->task = task;
-  return found;
+  if (made.ranks.empty() || made.ranks.size() > medians.size() / 2 || base <= 0)
+    return std::nullopt;
+  return made;
 }
 
 // Timers of a rank's own work: in others, those ranks wait that are not slow.
