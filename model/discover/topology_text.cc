@@ -46,8 +46,9 @@ class Writer : private Sheet {
                                 : from.empty() ? ""
                                                : "  # " + from;
     made_.yaml += text + comment + "\n";
-    if (assumed)
-      made_.assumed.push_back((key.empty() ? text.substr(0, text.find(':')) : key) + ": " + from);
+    const std::string what = (key.empty() ? text.substr(0, text.find(':')) : key) + ": " + from;
+    if (assumed && std::ranges::find(made_.assumed, what) == made_.assumed.end())
+      made_.assumed.push_back(what);  // once, whatever its lines
   }
   void Head() {
     std::string name = choices_.name;

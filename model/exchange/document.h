@@ -37,7 +37,7 @@ std::string WithoutToml();
 // The readers. Each throws InputError with the line.
 Document ReadScript(const SourcePtr& source, const OpenNamed& open = nullptr);
 Document ReadArgumentDump(const SourcePtr& source);
-Document ReadTree(const SourcePtr& source);       // JSON and YAML
+Document ReadTree(const SourcePtr& source);        // JSON and YAML
 Document ReadLoggedJson(const SourcePtr& source);  // a log with HasLoggedJson()
 // DeepSpeed reads its JSON with comments (hjson): blanks in their places. Throws InputError: one is never closed.
 SourcePtr WithoutJsonComments(const SourcePtr& source);
