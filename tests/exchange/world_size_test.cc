@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/exchange/import_steps.h"
 #include "tests/exchange/styles.h"
 
 namespace orrery::exchange::styles {
@@ -73,6 +74,32 @@ TEST(WorldSize, NextToNodesSaysHowManyRanksEachHas) {
                               Flags({{"nodes", "4"}, {"gpus_per_node", "8"}}));
   EXPECT_THAT(asked.notes,
               Contains("job.sh:1: 16 ranks there; the prediction is of 4 nodes of 8 GPUs"));
+}
+
+// Tasks of Slurm are ranks, wherever they are counted.
+TEST(WorldSize, OfSlurmsTasksIsThatOfTheJob) {
+  const auto job = [](const std::string& lines, const std::string& command = "srun python ") {
+    return "#!/bin/bash\n#SBATCH --nodes=2\n" + lines + command + kGpt + "\n";
+  };
+  const Imported part = Read({{"job.sh", job("#SBATCH --gpus-per-node=8\n#SBATCH --ntasks=4\n")}});
+  EXPECT_EQ(Text(part, "nodes") + " x " + Text(part, "gpus_per_node"), "2 x 2");
+  const Imported whole =
+      Read({{"job.sh", job("#SBATCH --gpus-per-node=8\n#SBATCH --ntasks=16\n")}});
+  EXPECT_EQ(Text(whole, "gpus_per_node"), "8");
+  const Imported agents = Read({{"job.sh", job("#SBATCH --gpus-per-node=8\n#SBATCH --ntasks=2\n",
+                                               "srun torchrun --nproc-per-node 8 --nnodes 2 ")}});
+  EXPECT_EQ(Text(agents, "gpus_per_node"), "8");
+  EXPECT_THAT(Error({{"job.sh", job("#SBATCH --gpus-per-node=4\n#SBATCH --ntasks-per-node=8\n")}}),
+              AllOf(HasSubstr("job.sh:4"), HasSubstr("8 tasks on a node here, and 4 GPUs in "
+                                                     "job.sh:3")));
+}
+
+// plan.json has a list without runs, train.sh with them.
+TEST(WorldSize, ListsOfLayersAreComparedSpelledOut) {
+  EXPECT_TRUE(SameValue("5,6x4,3", "5,4,4,4,4,4,4,3"));
+  EXPECT_TRUE(SameValue("2x8,2x4", "8,8,4,4"));
+  EXPECT_FALSE(SameValue("5,5x4,3", "5,4,4,4,4,4,4,3"));
+  EXPECT_TRUE(SameValue("1", "1.0"));
 }
 
 TEST(WorldSize, OfALogAgainstItsScript) {
