@@ -137,10 +137,19 @@ void SlurmCounts::CountTasks(JobCounts* counts) const {
 // Where no line has the GPUs of a node: those of its tasks, or tasks of the job as ranks on its nodes.
 void SlurmCounts::CountGpus(JobCounts* counts) const {
   const auto nodes = std::ranges::find(counts->document->settings, "NNODES", &Setting::key);
-  if (nodes == counts->document->settings.end() || tasks_ ||
+  if (nodes == counts->document->settings.end() ||
       Has(counts->document->settings, {"GPUS_PER_NODE"}))
     return;
   int64_t all = 0, each = 0, count = 0, gpus = 1;
+  if (gpus_) {  // of the job
+    const std::string text = gpus_->value.substr(gpus_->value.rfind(':') + 1);
+    if (ParseInteger(text, &all) == NumberFault::kNone &&
+        ParseInteger(nodes->value, &count) == NumberFault::kNone && count > 0 && all > 0 &&
+        all % count == 0)
+      return counts->Add("GPUS_PER_NODE", std::to_string(all / count), gpus_->where);
+    all = count = 0;
+  }
+  if (tasks_) return;
   if (each_) (void)ParseInteger(each_->value, &each);
   if (all_) (void)ParseInteger(all_->value, &all);
   (void)ParseInteger(nodes->value, &count);

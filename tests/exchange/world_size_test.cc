@@ -86,6 +86,10 @@ TEST(WorldSize, OfSlurmsTasksIsThatOfTheJob) {
   const Imported whole =
       Read({{"job.sh", job("#SBATCH --gpus-per-node=8\n#SBATCH --ntasks=16\n")}});
   EXPECT_EQ(Text(whole, "gpus_per_node"), "8");
+  const Imported all = Read({{"job.sh", job("#SBATCH --gpus=h100:8\n", "mpirun python ")}});
+  EXPECT_EQ(Text(all, "nodes") + " x " + Text(all, "gpus_per_node"), "2 x 4");
+  EXPECT_THAT(Error({{"job.sh", job("#SBATCH --gpus=8\n#SBATCH --ntasks=16\n")}}),
+              HasSubstr("16 ranks here, and 2 nodes of 4 GPUs"));
   const Imported agents = Read({{"job.sh", job("#SBATCH --gpus-per-node=8\n#SBATCH --ntasks=2\n",
                                                "srun torchrun --nproc-per-node 8 --nnodes 2 ")}});
   EXPECT_EQ(Text(agents, "gpus_per_node"), "8");
