@@ -98,6 +98,24 @@ TEST(WorldSize, OfSlurmsTasksIsThatOfTheJob) {
                                                      "job.sh:3")));
 }
 
+// A record next to a file whose shards need the number of GPUs.
+TEST(WorldSize, OfARecordIsThatOfTheFilesNextToIt) {
+  const Named record = {"plan.json",
+                        R"({"schema": "orrery.predict/1", "topology": {"gpus_per_node": 8},
+ "prediction": {"nodes": 2, "global_batch": 64, "strategy": {"tp": 1, "pp": 1, "zero": 3}}})"};
+  const Named shards = {"ds.json",
+                        R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1,
+ "zero_optimization": {"stage": 3, "mics_shard_size": 8}})"};
+  const Imported read = Read({record, shards});
+  EXPECT_EQ(Text(read, "dp_outer") + " " + Text(read, "nodes"), "2 2");
+  EXPECT_THAT(Error({record,
+                     {"job.sh",
+                      "deepspeed --num_nodes 4 --num_gpus 8 train.py "
+                      "--deepspeed --deepspeed_config ds.json\n"},
+                     shards}),
+              HasSubstr("nodes is 2 here and 4 in job.sh:1"));
+}
+
 // plan.json has a list without runs, train.sh with them.
 TEST(WorldSize, ListsOfLayersAreComparedSpelledOut) {
   EXPECT_TRUE(SameValue("5,6x4,3", "5,4,4,4,4,4,4,3"));
