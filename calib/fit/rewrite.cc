@@ -56,7 +56,7 @@ void WriteText(const std::string& path, const std::string& text) {
   std::error_code error;
   if (const fs::path parent = fs::path(path).parent_path(); !parent.empty())
     fs::create_directories(parent, error);
-  if (const std::string why = WriteTextFile(path, text); !why.empty())
+  if (const std::string why = RewriteTextFile(path, text); !why.empty())
     throw InputError(fmt::format("cannot write {}: {}", path, why));
 }
 

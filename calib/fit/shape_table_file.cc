@@ -72,7 +72,7 @@ std::string WriteShapeTables(const std::vector<ShapeTable>& tables, const std::s
   const std::string text = WithShapeTables(ReadSource(old.string())->text, tables);
   std::error_code error;
   if (!path.parent_path().empty()) fs::create_directories(path.parent_path(), error);
-  if (const std::string why = WriteTextFile(path.string(), text); !why.empty())
+  if (const std::string why = RewriteTextFile(path.string(), text); !why.empty())
     throw InputError(fmt::format("cannot write {}: {}", path.string(), why));
   return path.string();
 }

@@ -14,13 +14,16 @@
 //   ... | MnRtt/Rnk: 3453.08ms/8 | MxRtt/Rnk: 3468.20ms/0 | ...
 // Memory of the allocator, once behind the first interval and by the first rank of each replica:
 //   [Rank 0] (after 10 iterations) memory (MB) | allocated: 9091.7 | max allocated: 10234.2 | ...
+// Lines of several ranks that a launcher labels ("0: ", "[rank2]:", "[default2]:") are one sample of their step.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "calib/import/log_lines.h"
+#include "calib/import/rank_lines.h"
 #include "calib/import/training_log.h"
 
 namespace orrery::measured {
@@ -111,7 +114,13 @@ class MegatronReader {
     if (!step.seconds)
       return Garbled(line, "", "an iteration line without 'elapsed time per iteration'");
     CountSamples(fields, &step);
-    log_.steps.push_back(step);
+    const std::string_view label = line.text.substr(0, line.text.find("iteration"));
+    const Printer local = PrinterOf(label);
+    const bool of_node = local.rank >= 0;
+    const Printer printer = of_node ? local : Printer{-1, RankOfAll(label)};
+    if (printer.rank < 0) return log_.steps.push_back(std::move(step));
+    if (!lines_) lines_.emplace(&log_, !of_node);
+    lines_->Add(printer, TimeIn(label), std::move(step));
   }
 
   // Releases that print no global batch size count the samples so far.
@@ -150,6 +159,7 @@ class MegatronReader {
 
   void ReadTimers(const LogLine& line) {
     const std::size_t from = line.text.find("time (ms) |") + 11;
+    const int64_t rank = PrinterOf(line.text).rank >= 0 ? -1 : RankOfAll(line.text);
     bool any = false;
     for (const std::string_view text : SplitAt(line.text.substr(from), '|')) {
       if (text.empty()) continue;
@@ -157,7 +167,7 @@ class MegatronReader {
       const std::optional<double> ms = AmountIn(field.value);
       if (!ms || *ms < 0 || *ms > kLongestSeconds * 1e3)
         return Garbled(line, text, fmt::format("'{}' is no timer", text.substr(0, 60)));
-      log_.terms.push_back({std::string(field.key), *ms * 1e-3, -1, line.number});
+      log_.terms.push_back({std::string(field.key), *ms * 1e-3, rank, line.number});
       any = true;
     }
     if (!any) Garbled(line, "", "a line of timers without one");
@@ -262,6 +272,7 @@ class MegatronReader {
   };
 
   TrainingLog log_;
+  std::optional<RankLines> lines_;  // of labelled ranks
   std::map<int64_t, Peaks> peaks_;  // by step
   std::optional<double> consumed_;  // samples by the row before
   int64_t consumed_step_ = 0;

@@ -3,8 +3,11 @@
 #include "calib/import/rank_lines.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <utility>
+
+#include "calib/import/log_lines.h"
 
 namespace orrery::measured {
 namespace {
@@ -24,14 +27,103 @@ void JoinStep(StepSample step, StepSample* all) {
   slowest |= keep(&all->tokens_per_s_of_gpu, step.tokens_per_s_of_gpu, slower);
   keep(&all->mfu, step.mfu, slower);
   keep(&all->flops_per_gpu, step.flops_per_gpu, slower);
+  all->ranks.insert(all->ranks.end(), step.ranks.begin(), step.ranks.end());
   all->allocated.Join(step.allocated);
   all->reserved.Join(step.reserved);
   if (slowest) all->line = step.line;
 }
 
+// Of "5: ", as srun aligns the numbers. -1: none.
+int64_t TaskOf(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_not_of(' '), text.size());
+  text.remove_prefix(digits);
+  const std::size_t colon = text.find(": ");
+  return colon == std::string_view::npos ? -1 : WholeIn(text.substr(0, colon)).value_or(-1);
+}
+
+// Comparable among lines of one kind.
+double TakenBy(const StepSample& step) {
+  if (step.seconds) return *step.seconds;
+  for (const auto& rate : {step.tokens_per_s_of_gpu, step.tokens_per_s, step.samples_per_s}) {
+    if (rate && *rate > 0) return 1 / *rate;
+  }
+  return 0;
+}
+
 }  // namespace
 
+Printer PrinterOf(std::string_view text) {
+  for (const std::string_view label : {"[rank", "[default"}) {
+    const std::size_t at = text.find(label);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = text.substr(at + label.size());
+    const auto rank = WholeIn(rest.substr(0, rest.find(']')));
+    if (rank) return {TaskOf(text.substr(0, at)), *rank};
+  }
+  return {};
+}
+
+int64_t RankOfAll(std::string_view text) {
+  constexpr std::string_view kTag = "[1,";  // Open MPI: the job, the rank
+  if (!text.starts_with(kTag)) return TaskOf(text);
+  text.remove_prefix(kTag.size());
+  const std::size_t end = text.find("]<std");
+  return end == std::string_view::npos ? -1 : WholeIn(text.substr(0, end)).value_or(-1);
+}
+
+std::string_view WithoutLabels(std::string_view text) {
+  for (std::string_view rest = text; !rest.empty(); text = rest) {
+    const std::size_t first = rest.find_first_not_of(' ');
+    if (first == std::string_view::npos) return text;
+    rest.remove_prefix(first);
+    const bool bracket = rest[0] == '[';
+    const std::size_t end = rest.find(bracket ? "]:" : ": ");
+    const std::size_t tag = bracket ? rest.find("]<std") : std::string_view::npos;
+    if (tag < end) {
+      const std::size_t colon = rest.find(">:", tag);
+      if (RankOfAll(rest) < 0 || colon == std::string_view::npos) return text;
+      rest.remove_prefix(colon + 2);
+    } else if (end != std::string_view::npos &&
+               (bracket ? PrinterOf(rest.substr(0, end + 1)).rank >= 0 : TaskOf(rest) >= 0)) {
+      rest.remove_prefix(end + 2);
+    } else {
+      return text;
+    }
+  }
+  return text;
+}
+
+std::optional<int64_t> TimeIn(std::string_view text) {
+  constexpr std::string_view kForm = "0000-00-00 00:00:00";
+  for (std::size_t at = 0; at + kForm.size() <= text.size(); ++at) {
+    const std::string_view stamp = text.substr(at, kForm.size());
+    const bool here = std::ranges::equal(stamp, kForm, [](char c, char form) {
+      return form == '0' ? c >= '0' && c <= '9' : c == form;
+    });
+    if (!here) continue;
+    const auto number = [&](std::size_t begin, std::size_t n) {
+      return WholeIn(stamp.substr(begin, n)).value_or(0);
+    };
+    std::string_view rest = text.substr(at + kForm.size());
+    std::optional<int64_t> milliseconds;
+    if (rest.starts_with(',') || rest.starts_with('.')) {
+      rest.remove_prefix(1);
+      milliseconds =
+          WholeIn(rest.substr(0, std::min<std::size_t>(rest.find_first_not_of("0123456789"), 3)));
+    }
+    const std::chrono::sys_days day = std::chrono::year(static_cast<int>(number(0, 4))) /
+                                      std::chrono::month(static_cast<unsigned>(number(5, 2))) /
+                                      std::chrono::day(static_cast<unsigned>(number(8, 2)));
+    const int64_t seconds = (number(11, 2) * 60 + number(14, 2)) * 60 + number(17, 2);
+    return (day.time_since_epoch().count() * int64_t{86400} + seconds) * 1000 +
+           milliseconds.value_or(0);
+  }
+  return std::nullopt;
+}
+
 void RankLines::Add(const Printer& printer, std::optional<int64_t> time, StepSample step) {
+  if (const double taken = TakenBy(step); taken > 0 && printer.rank >= 0)
+    step.ranks.push_back({printer.rank, !unique_, printer.task, taken});
   if (step.step < 0) return log_.steps.push_back(std::move(step));
   const auto [at, first] = last_.try_emplace(printer, Last{step.step, LifeOfNew(step.step)});
   Last& last = at->second;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "calib/import/training_log.h"
@@ -17,6 +18,18 @@ struct Printer {
   int64_t task = -1, rank = -1;  // task: of srun --label, which starts the ranks of a node
   auto operator<=>(const Printer&) const = default;
 };
+
+// By the label that a launcher puts in front of a line: "[rank2]:" is torchrun's of a rank of its node, as "[default2]:" is,
+// "1: [rank2]:" that of srun --label's task 1.
+Printer PrinterOf(std::string_view text);
+// Of labels that count the ranks of all nodes: "5: " is that of srun's task 5, "[1,5]<stdout>:" of mpirun's rank 5. -1: none.
+int64_t RankOfAll(std::string_view text);
+
+// What stands behind such labels.
+std::string_view WithoutLabels(std::string_view text);
+
+// Milliseconds of "2026-02-01 10:00:10,000", by the clock of whoever prints it.
+std::optional<int64_t> TimeIn(std::string_view text);
 
 class RankLines {
  public:

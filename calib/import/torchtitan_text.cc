@@ -5,8 +5,6 @@
 //     tps: 7,123  tflops: 380.12  mfu: 38.43%                                      (one line)
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -44,47 +42,6 @@ std::string WithoutColours(std::string_view text) {
     while (i < text.size() && text[i] != 'm') ++i;
   }
   return plain;
-}
-
-// Who prints a line: "[rank2]:" is torchrun's label of a rank of its node, "1: [rank2]:" that of srun --label's task 1.
-Printer PrinterOf(std::string_view text) {
-  constexpr std::string_view kLabel = "[rank";
-  const std::size_t at = text.find(kLabel);
-  if (at == std::string_view::npos) return {};
-  const std::string_view rest = text.substr(at + kLabel.size());
-  const std::size_t colon = text.substr(0, at).find(':');
-  Printer printer;
-  printer.rank = WholeIn(rest.substr(0, rest.find(']'))).value_or(-1);
-  if (colon != std::string_view::npos) {
-    const std::size_t digits = text.find_first_not_of(' ');  // srun aligns the numbers
-    printer.task = WholeIn(text.substr(digits, colon - digits)).value_or(-1);
-  }
-  return printer;
-}
-
-// Milliseconds of "2026-02-01 10:00:10,000", by the clock of whoever prints it.
-std::optional<int64_t> TimeIn(std::string_view text) {
-  constexpr std::string_view kForm = "0000-00-00 00:00:00,";
-  for (std::size_t at = 0; at + kForm.size() < text.size(); ++at) {
-    const std::string_view stamp = text.substr(at, kForm.size());
-    const bool here = std::ranges::equal(stamp, kForm, [](char c, char form) {
-      return form == '0' ? c >= '0' && c <= '9' : c == form;
-    });
-    if (!here) continue;
-    const auto number = [&](std::size_t begin, std::size_t n) {
-      return WholeIn(stamp.substr(begin, n)).value_or(0);
-    };
-    const std::string_view rest = text.substr(at + kForm.size());
-    const auto milliseconds =
-        WholeIn(rest.substr(0, std::min<std::size_t>(rest.find_first_not_of("0123456789"), 3)));
-    const std::chrono::sys_days day = std::chrono::year(static_cast<int>(number(0, 4))) /
-                                      std::chrono::month(static_cast<unsigned>(number(5, 2))) /
-                                      std::chrono::day(static_cast<unsigned>(number(8, 2)));
-    const int64_t seconds = (number(11, 2) * 60 + number(14, 2)) * 60 + number(17, 2);
-    return (day.time_since_epoch().count() * int64_t{86400} + seconds) * 1000 +
-           milliseconds.value_or(0);
-  }
-  return std::nullopt;
 }
 
 class TorchtitanReader {

@@ -13,6 +13,7 @@
 #include <cctype>
 
 #include "calib/import/log_lines.h"
+#include "calib/import/rank_lines.h"
 #include "calib/import/training_log.h"
 
 namespace orrery::measured {
@@ -65,7 +66,7 @@ class Reader {
   explicit Reader(TrainingLog* log) : log_(log) {}
 
   void Read(const LogLine& line) {
-    if (const auto bar = BarIn(line.text)) TakeBar(*bar, line);
+    if (const auto bar = BarIn(WithoutLabels(line.text))) TakeBar(*bar, line);
     if (!Contains(line.text, "train_steps_per_second")) return;
     StepSample run;
     run.line = line.number;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "calib/import/log_lines.h"
+#include "model/base/input_files.h"
 #include "model/base/median.h"
 
 namespace orrery::measured {
@@ -52,6 +53,7 @@ SourcePtr ReadLogSource(const std::string& path) {
     if (file != nullptr) gzclose(file);
     return ReadSource(path, kMostLogBytes);
   }
+  NoteInput(path);
   Source source{path, ""};
   std::string chunk(std::size_t{1} << 20, '\0');
   int count = 0;

@@ -37,6 +37,15 @@ struct PeakMemory {
   void Join(const PeakMemory& other);
 };
 
+// How long a rank took for a step, where each prints a line of its own.
+struct RankTime {
+  int64_t rank = 0;
+  bool local = false;  // as of RankPeak
+  int64_t task = -1;
+  double taken =
+      0;  // seconds, or those of one unit of a throughput: to be held against others of this step
+};
+
 // A line on a step, or on the mean of several; at least one of the figures is there. Where each rank prints a line, one
 // sample is the step of all: the slowest rank's figures, the largest peak.
 struct StepSample {
@@ -52,6 +61,7 @@ struct StepSample {
   std::optional<double> flops_per_gpu;        // FLOP/s, likewise
   std::optional<double>
       peak_share;  // of a prediction: mfu without what masks leave out, which no step has above 1
+  std::vector<RankTime> ranks;     // empty: nobody says whose line it is
   PeakMemory allocated, reserved;  // handed out; with the free blocks that the allocator keeps
   int line = 0;
 };

@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <mutex>
 
+#include "model/base/input_files.h"
+
 namespace orrery {
 namespace {
 
@@ -50,6 +52,7 @@ SourcePtr ReadSource(const std::string& path, std::size_t max_bytes) {
   }
   const std::unique_ptr<std::FILE, Closer> file(std::fopen(path.c_str(), "rb"));
   if (!file) throw InputError(fmt::format("cannot open '{}': {}", path, std::strerror(errno)));
+  NoteInput(fileno(file.get()), path);
   auto source = std::make_shared<Source>();
   source->name = path;
   char chunk[1 << 16];

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "model/base/input_files.h"
+
 namespace orrery {
 namespace {
 
@@ -34,6 +36,11 @@ std::string FolderOf(std::string path) {
 }  // namespace
 
 std::string WriteTextFile(const std::string& path, std::string_view text) {
+  const std::string why = WhyInput(path);
+  return why.empty() ? RewriteTextFile(path, text) : why;
+}
+
+std::string RewriteTextFile(const std::string& path, std::string_view text) {
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (IsDevice(path) ? 0 : O_NOFOLLOW);
   constexpr mode_t kMode = 0666;  // less the umask
   const int file = open(path.c_str(), flags, kMode);
@@ -56,7 +63,7 @@ std::string WhyNotWritable(const std::string& path) {
   if (lstat(path.c_str(), &found) == 0) {
     if (S_ISLNK(found.st_mode) && !IsDevice(path)) return kIsLink;
     if (S_ISDIR(found.st_mode)) return "it is a folder";
-    return access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
+    return access(path.c_str(), W_OK) == 0 ? WhyInput(path) : std::strerror(errno);
   }
   const std::string folder = FolderOf(path);
   if (access(folder.c_str(), W_OK | X_OK) == 0) return "";

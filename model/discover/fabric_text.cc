@@ -22,6 +22,15 @@ class FabricWriter {
     below_.assign(seen.switches.size(), 0);
   }
 
+  void Check() {
+    PlaceSwitches();
+    for (std::size_t i = 0; i < seen_.switches.size(); ++i) CountUp(i);
+    const bool hosts = std::ranges::any_of(below_, [](int64_t count) { return count > 0; });
+    if (!hosts && !seen_.switches.empty())
+      Refuse(seen_.switches.front().where, "no switch is said to have nodes",
+             "the lines of leaf switches, with Nodes=, as scontrol show topology prints them");
+  }
+
   std::string Write(std::vector<std::string>* assumed) {
     for (const SwitchFact& one : seen_.switches) CheckName(one.name, one.where);
     PlaceHosts();
@@ -141,6 +150,8 @@ void AppendHostOrder(const Observed& seen, std::string* yaml) {
   *yaml += fmt::format("  hosts: [{}]  # nodes 0, 1, ...: the order of {}\n",
                        fmt::join(names, ", "), PlaceText(seen.launched.front().where));
 }
+
+void CheckSwitches(const Observed& seen) { FabricWriter(seen, {}).Check(); }
 
 void AppendNamedFabric(const Observed& seen, BytesPerSecond per_host, std::string* yaml,
                        std::vector<std::string>* assumed) {

@@ -13,6 +13,9 @@ namespace orrery::discover {
 // order. Without a hostfile a comment that says what applies: natural order of all.
 void AppendHostOrder(const Observed& seen, std::string* yaml);
 
+// Throws InputError, at the line of a source: switches that form a loop, are described nowhere, or have no nodes.
+void CheckSwitches(const Observed& seen);
+
 // Appends `fabric:` with kind named; links carry the rate of all hosts below (`per_host` each), which
 // no source states. Throws InputError: hosts on no switch or on two, switches in a loop.
 void AppendNamedFabric(const Observed& seen, BytesPerSecond per_host, std::string* yaml,

@@ -207,10 +207,10 @@ void Observed::SayTree(PcieTree made, int rank, const Location& where) {
   if (tree && new_nics > 0) {
     const auto old_nics = NicsOf(tree->value).size();
     if (old_nics > 0 && old_nics != new_nics) {
-      Refuse(
-          where,
-          fmt::format("{} NICs here, but {} says {}", new_nics, PlaceText(tree->where), old_nics),
-          "one of them may show NICs that do not train: give the better source alone");
+      Refuse(where,
+             fmt::format("{} NIC{} here, but {} says {}", new_nics, new_nics == 1 ? "" : "s",
+                         PlaceText(tree->where), old_nics),
+             "one of them may show NICs that do not train: give the better source alone");
     }
   }
   if (new_gpus > 0) SayGpus(static_cast<int64_t>(new_gpus), where);

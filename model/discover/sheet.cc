@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 
+#include "model/discover/fabric_text.h"
 #include "model/hardware/catalog.h"
 
 namespace orrery::discover {
@@ -52,6 +53,7 @@ std::string Plain(std::string_view text) {
 
 void Sheet::Resolve() {
   notes_ = seen_.notes;
+  CheckSwitches(seen_);
   LeaveOutHosts();
   NameNetworks();
   named_ = NamedTopologies(seen_);
@@ -189,6 +191,13 @@ void Sheet::FindGpu() {
     if (seen_.gpu && seen_.gpu->value != choices_.gpu)
       Refuse(seen_.gpu->where,
              fmt::format("the GPU is {} here, but --gpu says {}", seen_.gpu->value, choices_.gpu));
+    const bool named = std::ranges::any_of(
+        named_, [&](const std::string& name) { return LoadTopology(name).gpu == choices_.gpu; });
+    if (!seen_.gpu && !named_.empty() && !named)
+      Refuse(
+          seen_.machine->where,
+          fmt::format("the machine is {} here, which has {}, but --gpu says {}",
+                      Plain(seen_.machine->value), LoadTopology(named_.front()).gpu, choices_.gpu));
     gpu_ = {choices_.gpu, "--gpu", false};
   } else if (seen_.gpu) {
     gpu_ = From(*seen_.gpu);

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "model/base/input_files.h"
 #include "model/discover/fabric_text.h"
 #include "model/discover/known_devices.h"
 #include "model/discover/nccl_links.h"
@@ -45,8 +46,9 @@ class Writer : private Sheet {
                                 : from.empty() ? ""
                                                : "  # " + from;
     made_.yaml += text + comment + "\n";
-    if (assumed)
-      made_.assumed.push_back((key.empty() ? text.substr(0, text.find(':')) : key) + ": " + from);
+    const std::string what = (key.empty() ? text.substr(0, text.find(':')) : key) + ": " + from;
+    if (assumed && std::ranges::find(made_.assumed, what) == made_.assumed.end())
+      made_.assumed.push_back(what);  // once, whatever its lines
   }
   void Head() {
     std::string name = choices_.name;
@@ -414,6 +416,7 @@ class Writer : private Sheet {
 }  // namespace
 
 Discovered WriteTopology(const Observed& seen, const Choices& choices) {
+  const LookingThrough catalogue;  // the answer may take the place of an earlier one in it
   return Writer(seen, choices).Write();
 }
 

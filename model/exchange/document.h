@@ -37,7 +37,8 @@ std::string WithoutToml();
 // The readers. Each throws InputError with the line.
 Document ReadScript(const SourcePtr& source, const OpenNamed& open = nullptr);
 Document ReadArgumentDump(const SourcePtr& source);
-Document ReadTree(const SourcePtr& source);  // JSON and YAML
+Document ReadTree(const SourcePtr& source);        // JSON and YAML
+Document ReadLoggedJson(const SourcePtr& source);  // a log with HasLoggedJson()
 // DeepSpeed reads its JSON with comments (hjson): blanks in their places. Throws InputError: one is never closed.
 SourcePtr WithoutJsonComments(const SourcePtr& source);
 Document ReadTrainingArguments(const SourcePtr& source);  // a call in a Python program
@@ -55,6 +56,8 @@ bool IsOwnProgram(const Source& source);
 std::string PythonLiteral(std::string_view text);
 // The line of Megatron's dump of arguments that begins it.
 bool HasArgumentDump(std::string_view text);
+// A configuration of torchtitan or DeepSpeed as JSON in its log.
+bool HasLoggedJson(std::string_view text);
 bool LooksLikeToml(std::string_view text);
 bool LooksLikePython(std::string_view text);
 bool CallsTrainingArguments(std::string_view text);

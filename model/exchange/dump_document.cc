@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Megatron's dump of its arguments in a log: "  name ...... value" between two ruled lines.
+// Megatron's dump of its arguments in a log: "  name ...... value" between two ruled lines, and the line in front of it:
+//   using world size: 16, data-parallel size: 4, tensor-model-parallel size: 4, pipeline-model-parallel size: 1
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +22,41 @@ constexpr std::pair<const char*, const char*> kRenamed[] = {
     {"virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"},
     {"add-bias-linear", ""},
 };
+
+// What the line in front of the dump says, by the names of arguments. Some releases lack a comma in it.
+constexpr std::string_view kWorldLine = "using world size:";
+constexpr std::pair<std::string_view, const char*> kWorldNames[] = {
+    {"world size", "WORLD"},
+    {"data-parallel size", "data-parallel-size"},
+    {"data-parallel-size", "data-parallel-size"},
+    {"context-parallel size", "context-parallel-size"},
+    {"tensor-model-parallel size", "tensor-model-parallel-size"},
+    {"pipeline-model-parallel size", "pipeline-model-parallel-size"},
+    {"and model-parallel size", "model-parallel-size"},
+};
+
+Settings WorldOf(std::string_view text, const Location& where) {
+  Settings settings;
+  text.remove_prefix(text.find(kWorldLine) + std::string_view("using ").size());
+  for (std::size_t colon = 0; (colon = text.find(':')) != text.npos;) {
+    // A name may stand behind the digits of the number before.
+    const std::size_t first = text.find_first_not_of(" ,]\t");
+    const std::string_view name = text.substr(first, colon - first);
+    text.remove_prefix(std::min(text.find_first_not_of(" \t", colon + 1), text.size()));
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    const auto known =
+        std::ranges::find(kWorldNames, name, [](const auto& one) { return one.first; });
+    if (known != std::end(kWorldNames) && digits > 0)
+      settings.push_back({known->second, std::string(text.substr(0, digits)), where, ""});
+    std::size_t end = digits;
+    if (end == 0 && text.starts_with("None"))
+      end = 4;
+    else if (end == 0)
+      end = text.starts_with('[') ? text.find(']') : text.find(',');
+    text.remove_prefix(std::min(end, text.size()));
+  }
+  return settings;
+}
 
 bool LineOf(std::string_view text, std::string_view* name, std::string_view* value) {
   const std::size_t dots = text.find(" ..");
@@ -45,6 +81,7 @@ bool HasArgumentDump(std::string_view text) {
 Document ReadArgumentDump(const SourcePtr& source) {
   Document document{source, "the arguments that Megatron printed", kMegatron, {}, {}};
   std::string_view rest = source->text;
+  Settings world;
   bool inside = false, whole = false;
   int last = 1;
   for (int line = 1; !rest.empty(); ++line) {
@@ -53,6 +90,8 @@ Document ReadArgumentDump(const SourcePtr& source) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (!inside) {
       inside = text.find(kBegin) != std::string_view::npos;
+      if (text.find(kWorldLine) != text.npos) world = WorldOf(text, {source, line, 1});
+      if (inside) document.settings = std::move(world);
       continue;
     }
     last = line;
@@ -91,6 +130,15 @@ Document ReadArgumentDump(const SourcePtr& source) {
                                    "comes",
                                    source->name),
                        "the whole dump, or the launch script"}});
+  const std::size_t again = rest.find(kBegin);
+  if (again != std::string_view::npos) {
+    const auto between =
+        std::count(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(again), '\n');
+    document.notes.push_back(
+        fmt::format("{}:{}: the arguments of a later run; those of the first "
+                    "are taken",
+                    source->name, last + 1 + between));
+  }
   return document;
 }
 

@@ -77,6 +77,15 @@ class Importer {
       if (!own && NumberOf(given_, field, 0) > 0 && !in_.targets.empty())
         in_.launch.push_back({key, at->second.text, at->second.where, ""});
     }
+    // A record of this project next to files of others says them, too.
+    for (const auto& [field, key] :
+         {std::pair{"field.nodes", "NNODES"}, std::pair{"field.gpus_per_node", "GPUS_PER_NODE"}}) {
+      const auto at = std::ranges::find(in_.records, field, &Setting::key);
+      if (at == in_.records.end() || in_.targets.empty() || in_.targets.contains(kAccelerate) ||
+          std::ranges::find(in_.launch, key, &Setting::key) != in_.launch.end())
+        continue;
+      in_.launch.push_back({key, at->value, at->where, ""});
+    }
     CountMachines(in_.launch, given_, &in_.targets);
   }
 
@@ -101,6 +110,7 @@ class Importer {
 
   void TakeTarget(Target target, Settings settings) {
     TakeLaunch(target, in_.launch, &settings);
+    if (target != kAccelerate) FitWorld(given_, &settings, &out_.notes);
     LetFlagsWin(target, &settings, &out_.notes);
     const auto layers = AddLayers(target, &settings);
     const std::string release = ReleaseOf(target, settings);

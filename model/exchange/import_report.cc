@@ -95,7 +95,8 @@ std::string ReductionNote(const SettingIndex& index, const Values& values) {
 
 std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
                                      const Settings& files) {
-  std::vector<std::string> notes, unused, unknown;
+  constexpr std::string_view kZero = "zero_optimization.";
+  std::vector<std::string> notes, unused, unknown, refused;
   std::vector<std::pair<std::string, std::string>> missing;  // what is not modelled, and where
   for (const Setting* setting : index.Unused()) {
     if (setting->key == "args.deepspeed" ||
@@ -112,7 +113,9 @@ std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
       continue;
     }
     const bool foreign = target == kDeepSpeed && !setting->flag && !IsKeyOfDeepSpeed(said);
-    (foreign ? unknown : unused).push_back(said);
+    const bool typo = target == kDeepSpeed && said.starts_with(kZero) &&
+                      !IsKeyOfZero(std::string_view(said).substr(kZero.size()));
+    (typo ? refused : foreign ? unknown : unused).push_back(said);
     if (const std::string meant = MeantBy(setting->key, index.Asked()); !meant.empty())
       notes.push_back(fmt::format("{}: {} is unknown here: did you mean '{}'?",
                                   Place(setting->where), said, meant));
@@ -120,6 +123,7 @@ std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
   for (const auto& [what, where] : missing)
     notes.push_back(fmt::format("{}: not modelled: {}; the prediction is without", where, what));
   NameKeys("unknown to DeepSpeed, which ignores them", unknown, &notes);
+  NameKeys("unknown to DeepSpeed, which does not start with them", refused, &notes);
   NameKeys(target == kDeepSpeed ? "without effect here" : "without effect here, or unknown", unused,
            &notes);
   return notes;

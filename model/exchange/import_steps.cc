@@ -17,8 +17,35 @@
 
 namespace orrery::exchange {
 
+namespace {
+
+// "5,6x4,3" as "5,4,4,4,4,4,4,3".
+std::string WithoutRuns(const std::string& list) {
+  constexpr int64_t kMostInRun = 4096;
+  std::string text;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    std::string one = list.substr(begin, end - begin);
+    begin = end + 1;
+    int64_t count = 1;
+    const std::size_t cross = one.find('x');
+    if (cross != std::string::npos &&
+        ParseInteger(one.substr(0, cross), &count) == NumberFault::kNone && count > 0 &&
+        count <= kMostInRun)
+      one.erase(0, cross + 1);
+    else
+      count = 1;
+    for (int64_t i = 0; i < count; ++i) text += one + ",";
+  }
+  return text;
+}
+
+}  // namespace
+
 bool SameValue(const std::string& a, const std::string& b) {
   double one = 0, other = 0;
+  if (a.find(',') != std::string::npos || b.find(',') != std::string::npos)
+    return a == b || WithoutRuns(a) == WithoutRuns(b);
   return a == b || (ParseNumber(a, &one) == NumberFault::kNone &&
                     ParseNumber(b, &other) == NumberFault::kNone && one == other);
 }
@@ -337,64 +364,6 @@ void CheckMegatron(const SettingIndex& index, const Values& values, const Values
                                    "which is off",
                                    overlap->second.key),
                        "add --sequence-parallel, as Megatron asserts, or omit it"}});
-}
-
-// DeepSpeed's batches are those of one number of ranks, where all three stand in the file.
-std::optional<int64_t> RanksOfBatch(const SettingIndex& index) {
-  constexpr const char *kAll = "train_batch_size", *kMicro = "train_micro_batch_size_per_gpu",
-                       *kSteps = "gradient_accumulation_steps";
-  for (const char* key : {kAll, kMicro, kSteps}) {
-    if (index.Peek(key).empty() || index.Peek(key) == kAuto) return std::nullopt;
-  }
-  const auto all = index.Whole(kAll, 1), micro = index.Whole(kMicro, 1),
-             steps = index.Whole(kSteps, 1);
-  if (*all % (*micro * *steps) == 0) return *all / (*micro * *steps);
-  throw InputError({{index.Find(kAll)->where,
-                     fmt::format("{} {} is no multiple of {} {} x {} {}", kAll, *all, kMicro,
-                                 *micro, kSteps, *steps),
-                     "DeepSpeed asserts that they agree on a number of ranks"}});
-}
-
-void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,
-               std::vector<std::string>* notes) {
-  auto world = index.Whole("WORLD", 1);
-  const auto replicas = index.Whole("data-parallel-size", 1);
-  const Setting* named = world ? index.Find("WORLD") : nullptr;
-  if (target == kDeepSpeed && !world && !given.contains("global_batch") &&
-      !given.contains("micro_batch")) {
-    if (const auto ranks = RanksOfBatch(index)) {
-      world = *ranks * ModelRanks(*values);
-      named = index.Find("train_batch_size");
-    }
-  }
-  if (world && replicas && *world != *replicas * ModelRanks(*values))
-    throw InputError(
-        {{index.Find("data-parallel-size")->where,
-          fmt::format("data_parallel_size {} x {} ranks of a replica are not world_size "
-                      "{} of {}",
-                      *replicas, ModelRanks(*values), *world, Place(named->where)),
-          "world_size = tp x pp x cp x data_parallel_size"}});
-  if (!world || values->contains("nodes") || target == kAccelerate) return;
-  const Location where = named->where;
-  const auto dp = *world / ModelRanks(*values);
-  values->insert_or_assign("dp", Value{Text(dp), where, "world_size"});
-  // The cluster's nodes, used whole where there are several; a flag, then the files, then the cluster say how many GPUs.
-  const auto flag = given.find("gpus_per_node");
-  const bool said = flag != given.end() && !flag->second.key.empty();
-  const int64_t of_cluster = NumberOf(given, "gpus_per_node", 0);
-  const int64_t gpus = said ? of_cluster : NumberOf(*values, "gpus_per_node", of_cluster);
-  if (gpus == 0 || given.contains("nodes") || (*world > gpus && *world % gpus != 0)) {
-    notes->push_back(fmt::format("{}: world size {}; how many GPUs a node has is not said",
-                                 Place(where), *world));
-    return;
-  }
-  const int64_t each = std::min(*world, gpus);
-  values->insert_or_assign("nodes", Value{Text(*world / each), where, "world_size"});
-  if (each < gpus)
-    values->insert_or_assign("gpus_per_node", Value{Text(each), where, "world_size"});
-  notes->push_back(fmt::format(
-      "{}: world size {}, on the cluster {} of {} GPU{}", Place(where), *world,
-      *world / each == 1 ? "1 node" : Text(*world / each) + " nodes", each, each == 1 ? "" : "s"));
 }
 
 }  // namespace orrery::exchange

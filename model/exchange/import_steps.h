@@ -67,6 +67,9 @@ bool SameValue(const std::string& a, const std::string& b);
 std::optional<Setting> UnknownNodes(const Settings& counts, const Settings& launch,
                                     const Settings& records,
                                     const std::map<Target, Settings>& targets);
+// The number of all ranks next to one of nodes: it says how many of a node's GPUs have one, unless flags say other nodes or GPUs.
+// Throws InputError: more than those nodes have, or no whole number on each.
+void FitWorld(const Values& given, Settings* settings, std::vector<std::string>* notes);
 // A dump of Megatron's names the number of all GPUs alone, and so do mpirun -np and DeepSpeed's three batches: with those of a node in `given`, nodes.
 // Throws InputError: a number of replicas that does not fit.
 void TakeWorld(Target target, const SettingIndex& index, const Values& given, Values* values,

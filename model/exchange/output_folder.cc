@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "model/base/input_files.h"
+
 namespace orrery::exchange {
 namespace {
 
@@ -92,9 +94,13 @@ void WriteFiles(const std::string& folder, const std::vector<File>& files, bool 
   for (const File& file : files) {
     struct stat there {};
     if (fstatat(opened.get(), file.name.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (S_ISDIR(there.st_mode)) Refuse(folder + "/" + file.name, EISDIR);
+    const std::string path = folder + "/" + file.name;
+    if (S_ISDIR(there.st_mode)) Refuse(path, EISDIR);
+    if (const std::string why = WhyInput(path); !why.empty())
+      throw InputError(fmt::format("--out: cannot write '{}': {}", path, why),
+                       "another folder for --out");
     if (!replace)
-      throw InputError(fmt::format("{}/{} is there already", folder, file.name),
+      throw InputError(fmt::format("{} is there already", path),
                        "another --out, or --force replaces it");
   }
   Drafts drafts(opened.get());

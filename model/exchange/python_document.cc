@@ -167,7 +167,8 @@ Document ReadPython(const SourcePtr& source) {
 
 void RefuseClusterFile(const SourcePtr& source) {
   const ClusterFile kind = KindOfClusterFile(*source);
-  if (kind == ClusterFile::kNone) return;
+  if (kind == ClusterFile::kNone || (kind == ClusterFile::kHostfile && ReadsAsWords(*source)))
+    return;
   throw InputError(
       {{{source, 1, 1},
         fmt::format("{} is {}: it describes machines, no job", source->name, Name(kind)),
@@ -183,6 +184,7 @@ Document ReadByContent(const SourcePtr& source, const OpenNamed& open) {
   if (first == std::string_view::npos)
     throw InputError({{{source, 1, 1}, fmt::format("{} is empty", source->name), ""}});
   if (HasArgumentDump(text)) return ReadArgumentDump(source);
+  if (HasLoggedJson(text)) return ReadLoggedJson(source);
   if (text[first] == '<' || text[first] == '{') RefuseClusterFile(source);
   if (text[first] == '{') return ReadTree(WithoutJsonComments(source));
   if (text.substr(first).starts_with("//") || text.substr(first).starts_with("/*"))

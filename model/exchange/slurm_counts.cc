@@ -94,7 +94,17 @@ void SlurmCounts::CountHosts(JobCounts* counts) const {
 
 // Slurm's tasks of the whole job, where no line has a number of nodes: with those of a node, or as ranks on its GPUs.
 void SlurmCounts::CountTasks(JobCounts* counts) const {
-  if (!all_ || Has(counts->document->settings, {"NNODES", "WORLD", "num_machines"})) return;
+  if (!all_ || Has(counts->document->settings, {"WORLD", "num_machines"})) return;
+  if (const auto machines = std::ranges::find(counts->document->settings, "NNODES", &Setting::key);
+      machines != counts->document->settings.end()) {
+    // Ranks, where there are more than one on a node: how many of its GPUs have one.
+    int64_t tasks = 0, on = 0;
+    if (counts->spread && !counts->agents && !per_task_ && !each_ &&
+        ParseInteger(machines->value, &on) == NumberFault::kNone &&
+        ParseInteger(all_->value, &tasks) == NumberFault::kNone && tasks > on)
+      counts->Add("WORLD", all_->value, all_->where);
+    return;
+  }
   const auto gpus = std::ranges::find(counts->document->settings, "GPUS_PER_NODE", &Setting::key);
   const Setting* each = each_                                                        ? &*each_
                         : counts->agents || gpus == counts->document->settings.end() ? nullptr
@@ -127,10 +137,19 @@ void SlurmCounts::CountTasks(JobCounts* counts) const {
 // Where no line has the GPUs of a node: those of its tasks, or tasks of the job as ranks on its nodes.
 void SlurmCounts::CountGpus(JobCounts* counts) const {
   const auto nodes = std::ranges::find(counts->document->settings, "NNODES", &Setting::key);
-  if (nodes == counts->document->settings.end() || tasks_ ||
+  if (nodes == counts->document->settings.end() ||
       Has(counts->document->settings, {"GPUS_PER_NODE"}))
     return;
   int64_t all = 0, each = 0, count = 0, gpus = 1;
+  if (gpus_) {  // of the job
+    const std::string text = gpus_->value.substr(gpus_->value.rfind(':') + 1);
+    if (ParseInteger(text, &all) == NumberFault::kNone &&
+        ParseInteger(nodes->value, &count) == NumberFault::kNone && count > 0 && all > 0 &&
+        all % count == 0)
+      return counts->Add("GPUS_PER_NODE", std::to_string(all / count), gpus_->where);
+    all = count = 0;
+  }
+  if (tasks_) return;
   if (each_) (void)ParseInteger(each_->value, &each);
   if (all_) (void)ParseInteger(all_->value, &all);
   (void)ParseInteger(nodes->value, &count);
@@ -150,8 +169,13 @@ void SlurmCounts::TakeTasks(JobCounts* counts) const {
     return;
   int64_t tasks = 0, all = 0;
   if (ParseInteger(tasks_->value, &tasks) != NumberFault::kNone ||
-      ParseInteger(gpus->value, &all) != NumberFault::kNone || tasks >= all)
+      ParseInteger(gpus->value, &all) != NumberFault::kNone || tasks == all)
     return;
+  if (tasks > all)
+    throw InputError({{tasks_->where,
+                       fmt::format("{} tasks on a node here, and {} GPU{} in {}", tasks, all,
+                                   all == 1 ? "" : "s", Place(gpus->where)),
+                       "a GPU for each rank: keep one of them"}});
   counts->document->notes.push_back(
       fmt::format("{}: {} tasks on a node of {} GPUs ({}) are {} ranks: the others are idle",
                   Place(tasks_->where), tasks, all, Place(gpus->where), tasks));

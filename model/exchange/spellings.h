@@ -35,6 +35,8 @@ void LetFlagsWin(Target target, Settings* settings, std::vector<std::string>* no
 
 // Whether DeepSpeed reads a key at the top of its configuration: it takes others without a word.
 bool IsKeyOfDeepSpeed(std::string_view key);
+// The same of a key inside of its zero_optimization, whose class takes no other.
+bool IsKeyOfZero(std::string_view key);
 
 // What a setting changes that plans do not know: "CUDA graphs"; null: nothing that is known.
 const char* NotModelled(Target target, const Setting& setting);

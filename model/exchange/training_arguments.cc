@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // TrainingArguments as a call in a Python program: keywords whose values are literals or constants. Nothing of it is run.
+// Logs have them as Transformers prints them, sorted, each in a line of its own, texts without quotes:
+//   ... - Training/evaluation parameters TrainingArguments(
+//   _n_gpu=1,
+//   bf16=True,
+//   optim=OptimizerNames.ADAMW_TORCH_FUSED,
+//   )
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -144,11 +150,94 @@ class Arguments {
   int line_ = 1;
 };
 
+// Behind the bracket of what a log prints; npos: nothing.
+std::size_t PrintedIn(std::string_view text) {
+  const std::size_t call = CallIn(text);
+  const bool printed = call != std::string_view::npos && text.substr(call, 1) == "\n" &&
+                       text.find("_n_gpu=", call) != std::string_view::npos;
+  return printed ? call : std::string_view::npos;
+}
+
+// "[<FSDPOption.FULL_SHARD: 'full_shard'>, <FSDPOption.AUTO_WRAP: 'auto_wrap'>]": the words in quotes.
+std::string QuotedWords(std::string_view text) {
+  std::string words;
+  for (std::size_t at = 0; (at = text.find('\'', at)) != std::string_view::npos;) {
+    const std::size_t end = text.find('\'', at + 1);
+    if (end == std::string_view::npos) break;
+    words += (words.empty() ? "" : " ") + std::string(text.substr(at + 1, end - at - 1));
+    at = end + 1;
+  }
+  return words;
+}
+
+// "{'min_num_params': 0, 'xla': False}" below its name; values that are no plain words are left out.
+void TakeDictionary(const std::string& name, std::string_view text, const Location& where,
+                    Settings* settings) {
+  text = text.substr(1, text.rfind('}') - 1);
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(", '"), text.size());
+    const std::string_view one = text.substr(0, end);
+    text.remove_prefix(std::min(end + 2, text.size()));
+    const std::size_t colon = one.find("': ");
+    if (colon == std::string_view::npos || !one.starts_with('\'')) continue;
+    std::string value = PythonLiteral(one.substr(colon + 3));
+    if (value.empty() || value == "None") continue;
+    if (value == "True" || value == "False") value = value == "True" ? "true" : "false";
+    settings->push_back(
+        {name + "." + std::string(one.substr(1, colon - 1)), std::move(value), where, ""});
+  }
+}
+
+void TakePrinted(const std::string& name, std::string_view value, const Location& where,
+                 Settings* settings) {
+  constexpr std::string_view kOptimizer = "OptimizerNames.";
+  if (value == "None" || value == "[]" || value == "{}" || value.empty()) return;
+  if (value[0] == '{' && name == "args.deepspeed") {
+    settings->push_back({name, "", where, "it is printed as a dictionary, which is not read"});
+    return;
+  }
+  if (value[0] == '{') return TakeDictionary(name, value, where, settings);
+  std::string text = value[0] == '[' ? QuotedWords(value) : std::string(value);
+  if (text.starts_with(kOptimizer)) {
+    text.erase(0, kOptimizer.size());
+    std::ranges::transform(text, text.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  }
+  if (text == "True" || text == "False") text = text == "True" ? "true" : "false";
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  settings->push_back({name, std::move(text), where, ""});
+}
+
+Settings ReadPrinted(const SourcePtr& source, std::size_t call) {
+  Settings settings;
+  const std::string_view text = source->text;
+  int line = 1 + static_cast<int>(std::count(
+                     text.begin(), text.begin() + static_cast<std::ptrdiff_t>(call), '\n'));
+  for (std::size_t begin = call + 1; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view row = Trim(text.substr(begin, end - begin));
+    begin = end + 1;
+    ++line;
+    const std::size_t equals = std::min(row.find('='), row.size());
+    const std::size_t label = row.substr(0, equals).find_last_of(" :]");  // of a rank
+    if (label != std::string_view::npos) row.remove_prefix(label + 1);
+    if (row == ")") return settings;
+    const std::size_t name = NameLength(row);
+    if (name == 0 || row.substr(name, 1) != "=" || !row.ends_with(',')) continue;
+    TakePrinted("args." + std::string(row.substr(0, name)),
+                row.substr(name + 1, row.size() - name - 2), {source, line, 1}, &settings);
+  }
+  throw InputError({{{source, line, 1},
+                     "the log ends within the TrainingArguments that it prints",
+                     "the whole log, or the launch script"}});
+}
+
 }  // namespace
 
 bool CallsTrainingArguments(std::string_view text) {
   const std::size_t call = CallIn(text);
   if (call == std::string_view::npos) return false;
+  if (PrintedIn(text) != std::string_view::npos) return true;
   // Next to an import, or as a value: prose and shells have neither.
   return text.find("import ") != std::string_view::npos ||
          Trim(text.substr(0, call)).find('=') != std::string_view::npos;
@@ -157,7 +246,9 @@ bool CallsTrainingArguments(std::string_view text) {
 Document ReadTrainingArguments(const SourcePtr& source) {
   Document document{source, "TrainingArguments in a Python program", kAccelerate, {}, {}};
   const std::size_t call = CallIn(source->text);
-  document.settings = Arguments(source, call).Read();
+  const bool printed = PrintedIn(source->text) != std::string_view::npos;
+  if (printed) document.kind = "TrainingArguments that a log prints";
+  document.settings = printed ? ReadPrinted(source, call) : Arguments(source, call).Read();
   if (!std::string_view(source->text).substr(0, call).ends_with(kCalls.front()) &&
       !document.settings.empty())
     document.settings.push_back({"TRL", "", document.settings.front().where, ""});

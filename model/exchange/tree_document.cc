@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSpeed's JSON, Accelerate's YAML, TrainingArguments, and this project's own records.
+// DeepSpeed's JSON, Accelerate's YAML, TrainingArguments, torchtitan's configuration as it prints it, and this project's own records.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,19 +29,23 @@ std::string Words(const Tree& list) {
   return words;
 }
 
-void Flatten(const Tree& tree, const std::string& prefix, Settings* settings) {
+std::string UnreadList(const Tree&) { return "[...]"; }
+
+void Flatten(const Tree& tree, const std::string& prefix, Settings* settings,
+             std::string (*list)(const Tree&) = UnreadList) {
   for (const Tree::Member& member : tree.members) {
     const std::string key = prefix.empty() ? member.key : prefix + "." + member.key;
     const Tree& value = *member.value;
     switch (value.kind) {
       case Tree::Kind::kMap:
-        Flatten(value, key, settings);
+        Flatten(value, key, settings, list);
         break;
       case Tree::Kind::kScalar:
         settings->push_back({key, Scalar(value), value.where, ""});
         break;
       case Tree::Kind::kSequence:
-        settings->push_back({key, member.key == "fsdp" ? Words(value) : "[...]", value.where, ""});
+        settings->push_back(
+            {key, member.key == "fsdp" ? Words(value) : list(value), value.where, ""});
         break;
       case Tree::Kind::kNull:
         break;
@@ -56,6 +60,67 @@ const Tree* Member(const Tree& tree, const std::string& key) {
 std::string TextAt(const Tree& tree, const std::string& key) {
   const Tree* value = Member(tree, key);
   return value != nullptr && value->kind == Tree::Kind::kScalar ? value->text : "";
+}
+
+// ["model", "loss"], as in TOML.
+std::string TreeListText(const Tree& list) {
+  std::string text;
+  for (const auto& element : list.elements) {
+    if (!text.empty()) text += ", ";
+    if (element->kind == Tree::Kind::kSequence)
+      text += TreeListText(*element);
+    else if (element->kind == Tree::Kind::kMap)
+      text += "{...}";
+    else
+      text += element->quoted ? '"' + element->text + '"' : element->text;
+  }
+  return '[' + text + ']';
+}
+
+// The class of a configuration of recomputation is not printed, but its fields are: b5bcd76c's SelectiveAC has one of its own.
+Setting ClassOfRecompute(const Tree& recompute, const Location& where) {
+  Setting setting{"activation_checkpoint", "", where, ""};
+  if (recompute.kind == Tree::Kind::kNull) {
+    setting.value = "None";
+  } else if (const Tree* saved = Member(recompute, "save_regions"); saved != nullptr) {
+    setting.value = saved->elements.empty() ? "FullAC.Config()" : "SelectiveAC.Config()";
+  } else if (Member(recompute, "force_recompute_mm_shapes_by_fqns") != nullptr) {
+    setting.value = "SelectiveAC.Config()";
+  } else {
+    setting.unresolved = "the class of its configuration is not printed";
+  }
+  return setting;
+}
+
+bool IsTitan(const Tree& root) {
+  const Tree* degrees = Member(root, "parallelism");
+  return degrees != nullptr && Member(root, "training") != nullptr &&
+         (Member(*degrees, "data_parallel_shard_degree") != nullptr ||
+          Member(*degrees, "tensor_parallel_degree") != nullptr);
+}
+
+// Trainer.Config and the JobConfig before it, which print all defaults (debug.print_config, debug.save_config_file).
+Document TitanDump(const SourcePtr& source, const Tree& root) {
+  Document document{source, "a configuration that torchtitan printed", kTitanToml, {}, {}};
+  const Tree& training = *Member(root, "training");
+  for (const char* key : {"max_context_length", "num_tokens_per_train_step"})
+    if (Member(training, key) != nullptr) document.target = kTitan;  // counts tokens
+  Flatten(root, "", &document.settings, TreeListText);
+  std::erase_if(document.settings, [](const Setting& setting) { return setting.value.empty(); });
+  constexpr std::string_view kSpec = "model_spec.";
+  for (Setting& setting : document.settings) {
+    if (setting.key.starts_with(kSpec)) setting.key.replace(0, kSpec.size(), "model.");
+  }
+  const Tree* recompute = Member(root, "activation_checkpoint");
+  if (recompute == nullptr || Member(*recompute, "mode") != nullptr) return document;
+  const Location where = recompute->where.line > 0 ? recompute->where : Location{source, 1, 1};
+  document.settings.push_back(ClassOfRecompute(*recompute, where));
+  for (const char* field : {"save_regions", "force_recompute_mm_shapes_by_fqns",
+                            "preserve_rng_state", "determinism_check", "debug"})
+    std::erase_if(document.settings, [&](const Setting& setting) {
+      return setting.key == std::string("activation_checkpoint.") + field;
+    });
+  return document;
 }
 
 // The fields of a layout by their own names, from what `plan` and its commands write with --json.
@@ -156,6 +221,7 @@ Document ReadTree(const SourcePtr& source) {
   if (!root || root->kind != Tree::Kind::kMap)
     throw InputError({{{source, 1, 1}, fmt::format("{} is no map of keys", source->name), ""}});
   if (TextAt(*root, "schema").starts_with("orrery.")) return OwnRecord(source, *root);
+  if (IsTitan(*root)) return TitanDump(source, *root);
   Document document{source, "", std::nullopt, {}, {}};
   const auto has = [&](std::initializer_list<const char*> keys) {
     return std::ranges::any_of(keys,
@@ -188,7 +254,8 @@ Document ReadTree(const SourcePtr& source) {
     throw InputError(
         {{{source, 1, 1},
           fmt::format("{} is of no kind that is known", source->name),
-          "ds_config.json, a configuration of Accelerate, TrainingArguments, or a record that plan "
+          "ds_config.json, a configuration of Accelerate or of torchtitan, TrainingArguments, or a "
+          "record that plan "
           "wrote with --json; a topology goes to --topology, a model to --model"}});
   }
   return document;

@@ -71,7 +71,7 @@ constexpr Unmodelled kUnmodelled[] = {
     {kDeepSpeed, "zero_optimization.reduce_bucket_size", "another size of buckets", 5e8},
     {kMegatron, "ddp-bucket-size", "another size of buckets"},
     {kBridge, "ddp.bucket_size", "another size of buckets"},
-    {kTitans, "compile.", "compiled kernels"},
+    {kTitans, "compile.", "compiled kernels", -1, "inductor"},
     {kTitans, "parallelism.pipeline_parallel_schedule_csv", "a schedule of its own"},
     {kTitans, "parallelism.disable_loss_parallel", "logits that ranks gather for the loss"},
     {kTitans, "parallelism.enable_compiled_autograd", "compiled backward passes"},
@@ -80,6 +80,9 @@ constexpr Unmodelled kUnmodelled[] = {
     {kTitans, "optimizer.implementation", "updates tensor by tensor", -1, "fused"},
     {kTitans, "fault_tolerance.enable", "replicas that come and go"},
     {kTitanToml, "model.converters", "a conversion of the model", -1, "[]"},
+    {kTitans, "model_converters.converters", "a conversion of the model", -1, "[]"},
+    {kTitanToml, "parallelism.enable_sequence_parallel",
+     "tensor parallelism without that of sequences", -1, "", true},
     {kTitans, "training.dtype", "weights, gradients and states all in 16 bits", -1, "float32"},
     {kTitans, "training.mixed_precision_reduce", "gradients reduced in 16 bits", -1, "float32"},
     {kTitanToml, "quantize.linear.float8.recipe_name", "fp8 with scales by rows"},
@@ -148,7 +151,62 @@ constexpr std::string_view kKeysOfDeepSpeed[] = {"activation_checkpointing",
                                                  "zero_force_ds_cpu_optimizer",
                                                  "zero_optimization"};
 
+// Of its zero_optimization (runtime/zero/config.py at edaa7221); fields of stage 3 are read with that in front, too.
+constexpr std::string_view kKeysOfZero[] = {"allgather_bucket_size",
+                                            "allgather_partitions",
+                                            "allgather_sequential",
+                                            "contiguous_gradients",
+                                            "cpu_offload",
+                                            "cpu_offload_param",
+                                            "cpu_offload_params",
+                                            "cpu_offload_use_pin_memory",
+                                            "elastic_checkpoint",
+                                            "enable_sanity_checks",
+                                            "gather_16bit_weights_on_model_save",
+                                            "gather_fp16_weights_on_model_save",
+                                            "ignore_unused_parameters",
+                                            "leaf_module",
+                                            "legacy_stage1",
+                                            "load_from_fp32_weights",
+                                            "log_trace_cache_warnings",
+                                            "max_live_parameters",
+                                            "max_reuse_distance",
+                                            "memory_efficient_linear",
+                                            "mics_hierarchical_params_gather",
+                                            "mics_shard_size",
+                                            "model_persistence_threshold",
+                                            "module_granularity_threshold",
+                                            "offload_optimizer",
+                                            "offload_param",
+                                            "overlap_comm",
+                                            "override_module_apply",
+                                            "param_persistence_threshold",
+                                            "partition_stream_chunk_size",
+                                            "pipeline_loading_checkpoint",
+                                            "prefetch_bucket_size",
+                                            "reduce_bucket_size",
+                                            "reduce_scatter",
+                                            "round_robin_gradients",
+                                            "save_muon_momentum_buffer_in_memory",
+                                            "stage",
+                                            "sub_group_size",
+                                            "use_all_reduce_for_fetch_params",
+                                            "use_multi_rank_bucket_allreduce",
+                                            "zenflow",
+                                            "zero_hpz_partition_size",
+                                            "zero_quantized_gradients",
+                                            "zero_quantized_nontrainable_weights",
+                                            "zero_quantized_weights",
+                                            "zeropp_loco_param"};
+
 }  // namespace
+
+bool IsKeyOfZero(std::string_view key) {
+  key = key.substr(0, key.find('.'));
+  constexpr std::string_view kStage3 = "stage3_";
+  if (key.starts_with(kStage3)) key.remove_prefix(kStage3.size());
+  return std::ranges::find(kKeysOfZero, key) != std::end(kKeysOfZero);
+}
 
 bool IsKeyOfDeepSpeed(std::string_view key) {
   return std::ranges::find(kKeysOfDeepSpeed, key.substr(0, key.find('.'))) !=

@@ -79,6 +79,9 @@ ClusterFile KindOfLines(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
     if (const ClusterFile kind = KindOfLine(line); kind != ClusterFile::kNone) return kind;
+    if (line.starts_with("#!") || line.starts_with("#SBATCH ") || line.starts_with("#PBS ") ||
+        line.starts_with("#BSUB "))
+      return ClusterFile::kNone;  // a script, whose commands may be a word each
     if (line.empty() || line.starts_with('#')) continue;
     any = true;
     hosts = hosts && IsHostLine(line);
@@ -177,14 +180,18 @@ void RefuseJobFile(const SourcePtr& source, const std::string& wanted) {
                      "plan predict --from " + source->name + " reads the job that it starts"}});
 }
 
+bool ReadsAsWords(const Source& source) {
+  const std::string_view text = source.text;
+  if (Has(text, "slots=")) return false;
+  const bool one = text.find_last_not_of(" \t\r\n") < text.find('\n');
+  return one || text.find_first_of("0123456789.-_[:") == std::string_view::npos;
+}
+
 void RefuseMachineFile(const SourcePtr& source, const std::string& wanted) {
   const ClusterFile kind = KindOfClusterFile(*source);
   if (kind == ClusterFile::kNone) RefuseJobFile(source, wanted);
-  // A single word of YAML reads as a host.
-  const std::string& text = source->text;
-  const bool one = text.find("slots=") == std::string::npos &&
-                   text.find_last_not_of(" \t\r\n") < text.find('\n');
-  if (kind == ClusterFile::kNone || (kind == ClusterFile::kHostfile && one)) return;
+  if (kind == ClusterFile::kNone || (kind == ClusterFile::kHostfile && ReadsAsWords(*source)))
+    return;
   throw InputError({{{source, 1, 1},
                      std::string("this is ") + Name(kind) + ", not " + wanted,
                      "plan discover " + source->name +

@@ -26,6 +26,9 @@ enum class ClusterFile {
 ClusterFile KindOfClusterFile(const Source& source);
 const char* Name(ClusterFile kind);  // "a topology dump of NCCL"
 
+// Of a text that would be a hostfile: plain words, one or one per line, which other files have, too.
+bool ReadsAsWords(const Source& source);
+
 // Throws InputError if the source is a script or a configuration of training where `wanted` was expected: it names --from.
 void RefuseJobFile(const SourcePtr& source, const std::string& wanted);
 // Throws InputError if the source is one of them, or such a file, where `wanted` ("a model") was expected: it names the command

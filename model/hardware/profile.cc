@@ -13,6 +13,7 @@
 
 #include "model/arch/data_root.h"
 #include "model/base/check.h"
+#include "model/base/input_files.h"
 #include "model/base/node.h"
 #include "model/hardware/kernel_factors_file.h"
 #include "model/hardware/profile_tables.h"
@@ -113,8 +114,10 @@ SourcePtr ReadUnchanged(const std::string& path) {
   const std::lock_guard lock(mutex);
   Known& known = by_path[path];
   if (known.source && known.time.tv_sec == now.st_mtim.tv_sec &&
-      known.time.tv_nsec == now.st_mtim.tv_nsec && known.size == now.st_size)
+      known.time.tv_nsec == now.st_mtim.tv_nsec && known.size == now.st_size) {
+    NoteInput(path);
     return known.source;
+  }
   known = {now.st_mtim, now.st_size, ReadSource(path, kMaxProfileBytes)};
   return known.source;
 }

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "model/base/input_files.h"
+
 namespace orrery {
 
 // The handler reads them while others change them: they are never freed, and used again.
@@ -76,6 +78,7 @@ MappedFile::MappedFile(const std::string& path) {
   file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file_ < 0) throw MappingError(fmt::format("cannot be read: {}", std::strerror(errno)));
   try {
+    NoteInput(file_, path);
     Map();
   } catch (...) {
     Close();

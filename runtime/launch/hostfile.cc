@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "model/base/diagnostics.h"
+#include "model/base/input_files.h"
 #include "model/base/plain_text.h"
 #include "model/hardware/cluster_file.h"
 #include "runtime/launch/remote.h"
@@ -92,6 +93,7 @@ SourcePtr ReadAll(const std::string& path) {
   if (!file)
     throw InputError(fmt::format("cannot read the hostfile '{}'", path),
                      "a file of lines NAME slots=N");
+  NoteInput(path);
   std::ostringstream text;
   text << file.rdbuf();
   return std::make_shared<Source>(Source{path, text.str()});

@@ -185,10 +185,39 @@ std::string FindSecret() {
   return secret;
 }
 
+namespace {
+
+// A container may be given a part of the variables alone. One of several processes that took itself for the only one would run
+// as often as there are processes. A batch script is task 0 of no step.
+void RefusePart() {
+  constexpr int64_t kMostSteps = int64_t{1} << 31;  // above are batch scripts and interactive steps
+  for (const LauncherRow& row : Launchers()) {
+    if (row.meets != Meets::kMpi && row.meets != Meets::kTcp) continue;
+    const int64_t index = NumberOf(row.index), size = NumberOf(row.size);
+    const int64_t step = NumberOf("SLURM_STEP_ID");
+    const bool first = index == 0 && std::string_view(row.name) == "srun" &&
+                       Variable(row.size).empty() && step >= 0 && step < kMostSteps;
+    if (!first && (index < 1 || size > index)) continue;
+    throw InputError(
+        size < 0 ? fmt::format("the environment has {}={} and no {}: how many such processes there "
+                               "are is not known",
+                               row.index, index, row.size)
+                 : fmt::format("{}={} in the environment is not below {}={}", row.index, index,
+                               row.size, size),
+        fmt::format("pass {} on, too, with the other variables of {}; or unset {} to start ranks "
+                    "here",
+                    row.size, row.name, row.index));
+  }
+}
+
+}  // namespace
+
 Place FindPlace() {
   Place place = FindMpi();
   if (place.launcher == Launcher::kNone) place = FindTcp();
-  return place.launcher == Launcher::kNone ? FindOthers() : place;
+  if (place.launcher == Launcher::kNone) place = FindOthers();
+  if (place.launcher == Launcher::kNone) RefusePart();
+  return place;
 }
 
 }  // namespace orrery::launch

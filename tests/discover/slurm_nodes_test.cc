@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `scontrol show node` says of GPUs: short names, slices, nodes without any.
+// What `scontrol show node` says of GPUs: short names, slices, nodes without any. What is wrong with a tree of switches.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "model/hardware/cluster_file.h"
 #include "model/hardware/summary.h"
 #include "tests/discover/testing.h"
 
@@ -252,6 +255,45 @@ TEST(Discover, ReadsSlurmsTopologyAsYaml) {
   EXPECT_THAT(
       ErrorOf({Made("t.yaml", "- topology: a\n  tree:\n    switches:\n      - nodes: n1\n")}),
       HasSubstr("t.yaml:4"));
+}
+
+// With the GPU known nothing else is missing: the line of the user's file is named all the same.
+TEST(Discover, SwitchesWithoutNodesAreNamedAtTheirLine) {
+  const Choices h100 = {"", "h100-sxm5-80gb", std::nullopt};
+  EXPECT_THAT(
+      ErrorOf({Made("t.conf", "# tree\nSwitchName=a Switches=b\nSwitchName=b Switches=a\n")}, h100),
+      AllOf(HasSubstr("t.conf:2"), HasSubstr("the switches above 'a' form a loop")));
+  EXPECT_THAT(ErrorOf({Made("t.conf", "SwitchName=top Switches=leaf[0-1]\n")}, h100),
+              AllOf(HasSubstr("t.conf:1"), HasSubstr("'leaf0' is described nowhere")));
+  EXPECT_THAT(ErrorOf({Made("t.conf", "SwitchName=a Switches=a\n"), Sample("topo-m.txt")}, h100),
+              HasSubstr("t.conf:1"));
+}
+
+TEST(Discover, TheMachinesNameSaysItsGpu) {
+  EXPECT_THAT(ErrorOf({Sample("aws-topology.json")}, {"", "h100-sxm5-80gb", std::nullopt}),
+              AllOf(HasSubstr("aws-topology.json:2"), HasSubstr("p4d.24xlarge here, which has "
+                                                                "a100-sxm4-40gb")));
+  const Discovered made =
+      Discover({Sample("aws-topology.json")}, {"", "a100-sxm4-40gb", std::nullopt});
+  EXPECT_EQ(std::ranges::count(made.assumed, "node.pcie.tree: as aws-p4d"), 1);  // of many lines
+}
+
+// A word per line may be anything: it is called a hostfile where one is wanted, and a script never is.
+TEST(Discover, WordsAndScriptsAreNoHostfiles) {
+  const auto refused = [](const std::string& text) {
+    try {
+      RefuseMachineFile(Made("x", text), "a log");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused("Call\nme\nIshmael\n"), "");
+  EXPECT_THAT(refused("node0\nnode1\n"), HasSubstr("this is a hostfile"));
+  EXPECT_THAT(refused("alpha slots=2\nbeta slots=2\n"), HasSubstr("this is a hostfile"));
+  EXPECT_THAT(refused("#SBATCH --nodes=2\nhostname\n"), HasSubstr("this is a job's script"));
+  EXPECT_EQ(KindOfClusterFile(*Made("x", "#PBS -l select=2\nwait\n")), ClusterFile::kNone);
+  EXPECT_EQ(KindOfClusterFile(*Made("x", "alpha\nbeta\n")), ClusterFile::kHostfile);
 }
 
 }  // namespace

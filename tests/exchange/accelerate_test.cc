@@ -40,6 +40,33 @@ constexpr const char* kFour =
     "accelerate launch --use_deepspeed --zero_stage 2 --num_machines 4 --num_processes 32 "
     "--deepspeed_hostfile hosts ";
 
+// As logger.info(f"Training/evaluation parameters {training_args}") has them, here labelled by torchrun.
+TEST(Accelerate, TrainingArgumentsOfALogAreRead) {
+  for (const char* label : {"", "[default0]:", "0: "}) {
+    std::string log = fmt::format("{}08/22/2026 10:00:00 - INFO - __main__ - ", label) +
+                      "Training/evaluation parameters TrainingArguments(\n";
+    for (const char* row :
+         {"_n_gpu=1,", "accelerator_config={'split_batches': False},", "bf16=True,",
+          "deepspeed=None,",
+          "fsdp=[<FSDPOption.FULL_SHARD: 'full_shard'>, <FSDPOption.AUTO_WRAP: 'auto_wrap'>],",
+          "fsdp_config={'min_num_params': 0, 'activation_checkpointing': True, 'xla': False},",
+          "gradient_accumulation_steps=8,", "gradient_checkpointing=False,", "label_names=None,",
+          "learning_rate=2e-05,", "max_grad_norm=1.0,", "optim=OptimizerNames.ADAMW_TORCH_FUSED,",
+          "output_dir=out,", "per_device_train_batch_size=2,", ")"})
+      log += std::string(label) + row + "\n";
+    log += "0%|          | 0/500 [00:00<?, ?it/s]\n";
+    const Imported read =
+        Read({{"train.log", log}}, Flags({{"nodes", "2"}, {"gpus_per_node", "8"}}));
+    EXPECT_THAT(read.notes, Contains("train.log: TrainingArguments that a log prints")) << label;
+    EXPECT_EQ(Text(read, "micro_batch") + " " + Text(read, "global_batch"), "2 256") << label;
+    EXPECT_EQ(Text(read, "zero") + Text(read, "precision") + Text(read, "optimizer"), "3bf16adamw");
+    EXPECT_EQ(Text(read, "recompute"), "full") << label;
+    EXPECT_EQ(read.values.at("micro_batch").where.line, 15) << label;
+    EXPECT_THAT(Error({{"train.log", log.substr(0, log.find("output_dir"))}}),
+                HasSubstr("the log ends within the TrainingArguments"));
+  }
+}
+
 // accelerate/utils/launch.py (prepare_deepspeed_cmd_env) hands a filter on in place of its own counts.
 TEST(Accelerate, FiltersOfHostsAreTaken) {
   EXPECT_EQ(Counts(Launched(kFour, {kHosts})), "4 x 8");

@@ -29,6 +29,47 @@ TEST(DeepSpeed, KeysThatItDoesNotKnowAreApartFromThoseWithoutEffect) {
   EXPECT_THAT(notes, Contains("without effect here: steps_per_print, dump_state"));
 }
 
+// As DeepSpeed prints its file, here labelled by its launcher.
+TEST(DeepSpeed, TheFileThatALogPrintsIsRead) {
+  for (const char* label : {"", "worker-0: ", "[default0]:", "0: "}) {
+    std::string log;
+    for (const char* row :
+         {"[2026-02-20 02:13:50,590] [INFO] [config.py:1003:print]   world_size "
+          "................... 16",
+          "[2026-02-20 02:13:50,590] [INFO] [config.py:1003:print]   zero_enabled "
+          "................. True",
+          "[2026-02-20 02:13:50,591] [INFO] [config.py:989:print_user_config]   json = {",
+          "    \"train_batch_size\": 128, ", "    \"train_micro_batch_size_per_gpu\": 4, ",
+          "    \"zero_optimization\": {", "        \"stage\": 2, ",
+          "        \"offload_optimizer\": {", "            \"device\": \"none\", ",
+          "            \"nvme_path\": null", "        }", "    }, ",
+          "    \"steps_per_print\": inf, ", "    \"bf16\": {", "        \"enabled\": true", "    }",
+          "}", "[2026-02-20 02:13:50,952] [INFO] [logging.py:128:log_dist] [Rank 0] {DeepSpeed}"})
+      log += std::string(label) + row + "\n";
+    const Imported read = Read({{"train.log", log}}, Flags({{"gpus_per_node", "8"}}));
+    EXPECT_THAT(read.notes, Contains("train.log: a DeepSpeed configuration, in its log")) << label;
+    EXPECT_EQ(Text(read, "zero") + " " + Text(read, "micro_batch") + " " +
+                  Text(read, "global_batch") + " " + Text(read, "precision"),
+              "2 4 128 bf16");
+    EXPECT_EQ(Text(read, "nodes"), "2") << label;
+    EXPECT_EQ(read.values.at("zero").where.line, 7) << label;
+  }
+}
+
+// The class of that section takes no other key; fields of stage 3 have two names.
+TEST(DeepSpeed, KeysThatItsZeroDoesNotKnowStopIt) {
+  const auto notes =
+      File(
+          "\"zero_optimization\": {\"stage\": 3, \"overlap_com\": true, \"prefetch\": 1,\n"
+          "\"stage3_prefetch_bucket_size\": 5e7, \"max_live_parameters\": 1e9}")
+          .notes;
+  EXPECT_THAT(notes, Contains("unknown to DeepSpeed, which does not start with them: "
+                              "zero_optimization.overlap_com, zero_optimization.prefetch"));
+  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("without effect here: "),
+                                    HasSubstr("stage3_prefetch_bucket_size"),
+                                    HasSubstr("zero_optimization.max_live_parameters"))));
+}
+
 // runtime/zero/config.py: overlap_comm is on with stage 3 unless told, off with 1 and 2; a part of the states needs stage 3.
 TEST(DeepSpeed, WhatAFileLeavesOutHasItsOwnDefaults) {
   const auto read = [](const std::string& zero) {

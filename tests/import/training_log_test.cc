@@ -361,6 +361,19 @@ TEST(TrainingLog, TrainersBarsAreItsSteps) {
   EXPECT_DOUBLE_EQ(*fast.steps.at(0).seconds, 0.25);
 }
 
+// Each node draws a bar, and the launcher says whose it is.
+TEST(TrainingLog, TrainersBarsMayBeLabelled) {
+  for (const char* label :
+       {" 8: ", "[default0]:", "[rank0]: ", "[1,8]<stderr>:", "8: [default0]:"}) {
+    std::string text;
+    for (const char* bar : {"1/500 [00:09<1:14:51,  9.00s/it]", "10/500 [00:31<25:40,  3.14s/it]"})
+      for (int node = 0; node < 2; ++node) text += std::string(label) + "  2%|#   | " + bar + "\n";
+    const TrainingLog log = TakenOf(text);
+    ASSERT_EQ(log.steps.size(), 2u) << label;
+    EXPECT_EQ(log.steps[1].seconds, 3.14) << label;
+  }
+}
+
 TEST(TrainingLog, WithoutABarTrainerHasTheRateOfItsRun) {
   const std::string loss =
       "{'loss': 2.1, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': 0.1}\n";

@@ -10,6 +10,7 @@
 #include "model/base/diagnostics.h"
 #include "runtime/launch/launchers.h"
 #include "runtime/launch/node_place.h"
+#include "runtime/launch/place.h"
 
 namespace orrery::launch {
 namespace {
@@ -51,6 +52,37 @@ TEST_F(Places, AVariableThatIsNoNumberIsNamed) {
   EXPECT_EQ(UnreadPlace(), "");
   EXPECT_EQ(With({{"NODE_RANK", "abc"}, {"NNODES", "2"}}).index, -1);
   EXPECT_EQ(UnreadPlace(), "NODE_RANK is 'abc'");
+}
+
+// A container that was given a part of them would run alone, as often as there are tasks.
+TEST_F(Places, APartOfTheVariablesIsRefused) {
+  const auto why = [&](const Variables& variables) {
+    try {
+      With(variables);
+      FindPlace();
+    } catch (const InputError& error) {
+      TearDown();
+      return std::string(error.what());
+    }
+    TearDown();
+    return std::string();
+  };
+  EXPECT_THAT(why({{"SLURM_PROCID", "3"}}),
+              AllOf(HasSubstr("SLURM_PROCID=3 and no SLURM_STEP_NUM_TASKS"),
+                    HasSubstr("unset SLURM_PROCID to start ranks here")));
+  EXPECT_THAT(why({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "2"}}), HasSubstr("SLURM_PROCID=0"));
+  EXPECT_THAT(why({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}}),
+              HasSubstr("no SLURM_STEP_NUM_TASKS"));
+  EXPECT_THAT(why({{"RANK", "1"}}), HasSubstr("RANK=1 and no WORLD_SIZE"));
+  EXPECT_THAT(why({{"OMPI_COMM_WORLD_RANK", "1"}}), HasSubstr("no OMPI_COMM_WORLD_SIZE"));
+  EXPECT_THAT(why({{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "1"}}),
+              HasSubstr("SLURM_PROCID=3 in the environment is not below"));
+  // The batch script itself, and a step of one task.
+  EXPECT_EQ(why({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}), "");
+  EXPECT_EQ(why({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "4294967291"}}), "");
+  EXPECT_EQ(why({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}),
+            "");
+  EXPECT_EQ(why({{"JOB_COMPLETION_INDEX", "1"}}), "");  // jobs of one process each
 }
 
 TEST_F(Places, SlurmCountsMachinesAndNotTasks) {

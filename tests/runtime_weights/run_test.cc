@@ -176,6 +176,15 @@ TEST(ExportHf, TakesASnapshotWithoutTraining) {
   const Outcome again = Plan(job + "--steps 1 --export-hf " + (folder / "b"));
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("holds model.safetensors already"));
+  const Outcome nothing = Plan(job + "--steps 0 --export-hf " + (folder / "d"));
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("--steps 0 trains nothing, and no snapshot is named"));
+  // A config.json of something else is somebody's.
+  fs::create_directories(folder / "e");
+  WriteText(folder / "e/config.json", "{\"model_type\": \"other\"}\n");
+  const Outcome other = Plan(job + "--steps 1 --export-hf " + (folder / "e"));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("holds another config.json already"));
 }
 
 TEST(ExportHf, ImportedFilesComeOutAsTheyWere) {

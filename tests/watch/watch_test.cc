@@ -1,44 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A log beside a prediction: what leaves the interval, since when, and what fits.
-#include "calib/program/watch/watch.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
+
+#include "tests/watch/testing.h"
 
 namespace orrery::watch {
 namespace {
 
 using testing::HasSubstr;
-
-SourcePtr Made(std::string text) {
-  return std::make_shared<const Source>(Source{"made", std::move(text)});
-}
-
-constexpr const char* kPlan = R"({"schema": "orrery.predict/1", "prediction": {
-  "layout": "tp 1, pp 1, dp 8", "digest": "d1", "gpus": 8, "global_batch": 512, "step_time_s": 1.0,
-  "step_time_interval_s": [0.9, 1.1], "tokens_per_s": 80000, "price_per_step_usd": 0.01,
-  "breakdown": {"compute_s": 0.8, "data_exposed_s": 0.15, "fixed_s": 0.05, "hidden_s": 0.3},
-  "memory": {"total_bytes": 4e10, "allocated_bytes": 3.59e10, "workspaces_bytes": 1e8, "context_bytes": 1e9}}})";
-
-Expectation Plan() { return ReadExpectation(Made(kPlan)); }
-
-std::string Megatron(const std::vector<double>& seconds) {
-  std::string text;
-  for (std::size_t i = 0; i < seconds.size(); ++i)
-    text += fmt::format(
-        " iteration {:8}/     100 | consumed samples: 512 | elapsed time per iteration "
-        "(ms): {:.1f} | global batch size: 512 | lm loss: 1.0E+00 |\n",
-        10 * (i + 1), 1e3 * seconds[i]);
-  return text;
-}
-
-Verdict Watch(const std::string& log, int patience = 3) {
-  return Judge(measured::ReadTrainingLog(Made(log)), Plan(), patience);
-}
 
 TEST(Watch, IsQuietInsideTheInterval) {
   EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.05, 0.95, 1.0})).Inside());  // the first step warms up
@@ -300,96 +273,6 @@ TEST(Watch, ComparesMemoryWithWhatTheLineCounts) {
   EXPECT_TRUE(both.departures[1].reserved);
   EXPECT_DOUBLE_EQ(both.departures[1].measured, 39500.0 * 1048576);
   EXPECT_DOUBLE_EQ(both.departures[1].predicted, 3.9e10);
-}
-
-// LOG_RANK=0,1,2,3 prints a line of each, one step here in another order.
-TEST(Watch, LinesOfTorchtitansRanksAreOneStep) {
-  const auto lines = [](int step, const char* tps, const char* of_rank_2 = "30.00") {
-    std::string text;
-    for (const int rank : {0, 1, step % 2 == 0 ? 3 : 2, step % 2 == 0 ? 2 : 3})
-      text += fmt::format(
-          "[rank{}]:[titan] 2026-01-01 00:00:00,1 - root - INFO - step: {:2}  loss: 7.1  memory: "
-          "{}GiB(50.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n",
-          rank, step, rank == 2 ? of_rank_2 : "30.00", rank == 1 ? tps : "10,000");
-    return text;
-  };
-  std::string log;
-  for (int step = 1; step <= 10; ++step) log += lines(step, step == 5 ? "6,000" : "10,000");
-  const Verdict one_slow = Watch(log);
-  EXPECT_TRUE(one_slow.Inside());  // it is one, however many ranks print it
-  EXPECT_EQ(one_slow.steps, 9u);
-  EXPECT_EQ(one_slow.outside, 1u);
-  // Steps after a restart, which counts from an earlier one, are steps of their own.
-  EXPECT_EQ(Watch(log + lines(6, "10,000") + lines(7, "10,000")).steps, 11u);
-  log.clear();
-  for (int step = 1; step <= 4; ++step) log += lines(step, "10,000", step >= 3 ? "45.00" : "30.00");
-  const Verdict memory = Watch(log);
-  ASSERT_EQ(memory.departures.size(), 1u);
-  const Departure& one = memory.departures[0];
-  EXPECT_EQ(one.since, 3);
-  EXPECT_EQ(one.line, 11);  // of rank 2
-  EXPECT_THAT(DepartureText(one, Plan()), HasSubstr("45.0 GiB reserved at most on rank 2,"));
-  EXPECT_EQ(DepartureJson(one)["ranks"], nlohmann::json::array({2}));
-}
-
-// torchrun counts the ranks of its node alone, and srun --label says whose node that is.
-TEST(Watch, RanksOfSeveralNodesAreLocal) {
-  const auto lines = [](int step, const std::vector<const char*>& labels, const char* full) {
-    std::string text;
-    for (const char* label : labels)
-      text += fmt::format(
-          "{}[titan] 2026-01-01 00:00:00,1 - root - INFO - step: {:2}  loss: 7.1  memory: "
-          "{}GiB(50.0%)  tps: 10,000  tflops: 380.1  mfu: 38.4%\n",
-          label, step, label == full ? "45.00" : "30.00");
-    return text;
-  };
-  const auto watch = [&](const std::vector<const char*>& labels, const char* full, double nodes) {
-    std::string log;
-    for (int step = 1; step <= 4; ++step) log += lines(step, labels, full);
-    Expectation plan = Plan();
-    plan.nodes = nodes;
-    const auto verdict = Judge(
-        measured::ReadTrainingLog(std::make_shared<const Source>(Source{"l.log", log})), plan, 3);
-    EXPECT_EQ(verdict.departures.size(), 1u);
-    return verdict.departures.at(0);
-  };
-  const char *const plain = "[rank2]:", *const task = " 3: [rank2]:";
-  EXPECT_THAT(DepartureText(watch({"[rank0]:", plain}, plain, 1), Plan()),
-              HasSubstr(" on rank 2,"));
-  const Departure local = watch({"[rank0]:", plain}, plain, 4);
-  EXPECT_THAT(DepartureText(local, Plan()), HasSubstr(" on local rank 2 of a node,"));
-  EXPECT_EQ(DepartureJson(local)["local_ranks"], nlohmann::json::array({2}));
-  EXPECT_FALSE(DepartureJson(local).contains("ranks"));
-  const Departure named = watch({"12: [rank2]:", " 3: [rank0]:", task}, task, 4);
-  EXPECT_THAT(DepartureText(named, Plan()), HasSubstr(" on local rank 2 of task 3,"));
-  EXPECT_EQ(DepartureJson(named)["tasks"], nlohmann::json::array({3}));
-  EXPECT_EQ(named.of_ranks, 3u);
-}
-
-// Two nodes under srun without --label: "[rank0]:" is a rank of either, and the lines of one come late.
-TEST(Watch, LinesThatComeLateAreNoRestart) {
-  const auto line = [](const char* label, int step, int second, const char* tps = "10,000") {
-    return fmt::format(
-        "{}[titan] 2026-01-31 23:59:{:02},{:03} - root - INFO - step: {:2}  loss: 7.1  memory: "
-        "30.00GiB(50.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n",
-        label, second, second % 7, step, tps);
-  };
-  for (const char* label : {"[rank0]:", ""}) {
-    std::string log = line(label, 1, 1);
-    for (int step = 2; step <= 10; ++step) {
-      // The other node's line of the step before, and now and then three at once.
-      log += line(label, step, step);
-      if (step % 4 == 0)
-        for (int late = step - 3; late < step; ++late) log += line(label, late, late, "9,900");
-    }
-    const measured::TrainingLog read = measured::ReadTrainingLog(Made(log));
-    std::vector<int64_t> steps;
-    for (const auto& sample : read.steps) steps.push_back(sample.step);
-    EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})) << label;
-    EXPECT_EQ(read.steps[1].tokens_per_s_of_gpu, 9900.0);  // a step is as fast as its slowest rank
-    // A restart prints its steps when all of them are over.
-    EXPECT_EQ(Watch(log + line(label, 6, 50) + line(label, 7, 51)).steps, 11U) << label;
-  }
 }
 
 TEST(Watch, ReadsDeepSpeedsThroughput) {

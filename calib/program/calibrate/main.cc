@@ -24,6 +24,7 @@
 #include "calib/program/calibrate/sweep_command.h"
 #include "calib/program/calibrate/update_command.h"
 #include "calib/validate/left_out.h"
+#include "model/base/input_files.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster_file.h"
 #include "model/program/common/program.h"
@@ -364,6 +365,17 @@ void CheckReadable(const std::vector<cli::Flag>& files) {
   }
 }
 
+// Before anything else is read: profiles may be changed in their place, measurements never are.
+void KeepInputs(const cli::CalibrateFlags& flags) {
+  for (const cli::Flag& file : flags.files) NoteInput(file.text + ".yaml");  // its sheet
+  if (flags.job.given) NoteInput(flags.job.text);
+  if (const std::string why = WhyInput(flags.output.text); !why.empty())
+    throw InputError(
+        {{flags.output.where,
+          fmt::format("{}: cannot write '{}': {}", flags.output.name, flags.output.text, why),
+          fmt::format("another file for {}", flags.output.name)}});
+}
+
 cli::Answer CalibrateCommand(const cli::CommandLine& line) {
   constexpr std::size_t kBehindCalibrate = 2;  // plan calibrate
   cli::CalibrateFlags flags;
@@ -373,6 +385,7 @@ cli::Answer CalibrateCommand(const cli::CommandLine& line) {
     throw InputError({{line.where(line.words().size()), "which measurements?",
                        "plan calibrate FILE..., such as a CSV of runs or a log"}});
   CheckReadable(flags.files);
+  KeepInputs(flags);
   if (NamesSweeps(flags)) {
     CalibrateSweeps(flags);
   } else if (flags.update.given) {

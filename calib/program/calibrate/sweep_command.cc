@@ -107,7 +107,7 @@ void WriteFile(const std::string& path, const std::string& text) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (const std::string why = WriteTextFile(path, text); !why.empty())
+  if (const std::string why = RewriteTextFile(path, text); !why.empty())
     throw InputError(fmt::format("cannot write {}: {}", path, why));
   fmt::print("wrote {}\n", path);
 }

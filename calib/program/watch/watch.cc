@@ -88,6 +88,44 @@ std::optional<Reason> SlowestOf(const std::map<int64_t, double>& ranks, const st
   return Reason{"", timer, slowest->second / median, true, slowest->first};
 }
 
+// A rank whose lines say longer steps than the others' do, of the steps outside.
+std::optional<Reason> SlowLines(const measured::TrainingLog& log, const Expectation& expected,
+                                const std::set<int>& outside) {
+  std::map<std::pair<int64_t, int64_t>, std::vector<double>> all;  // by task and rank
+  bool local = false;
+  for (const measured::StepSample& step : log.steps) {
+    if (!outside.contains(step.line)) continue;
+    std::map<std::pair<int64_t, int64_t>, double> of_step;  // of nodes with one number the slowest
+    for (const measured::RankTime& one : step.ranks) {
+      double& taken = of_step[{one.task, one.rank}];
+      taken = std::max(taken, one.taken);
+      local |= one.local && expected.nodes > 1;
+    }
+    if (of_step.size() < 2)
+      continue;  // one alone is compared with nothing; `grep -n` numbers lines
+    for (const auto& [printer, taken] : of_step) all[printer].push_back(taken);
+  }
+  std::vector<std::pair<double, std::pair<int64_t, int64_t>>> medians;
+  for (auto& [printer, taken] : all) medians.emplace_back(Median(std::move(taken)), printer);
+  if (medians.size() < 2) return std::nullopt;
+  std::ranges::sort(medians);
+  // Half of the ranks may be slow, as on one of two nodes: the others are the faster half.
+  std::vector<double> faster;
+  for (std::size_t i = 0; i < (medians.size() + 1) / 2; ++i) faster.push_back(medians[i].first);
+  const double base = Median(std::move(faster));
+  Reason made{"", "", base > 0 ? medians.back().first / base : 0, true, -1};
+  made.local = local;
+  for (const auto& [seconds, printer] : medians) {
+    if (seconds < kSlowRank * base) continue;
+    made.rank = printer.second;
+    made.ranks.push_back(printer.second);
+    if (local && printer.first >= 0) made.tasks.push_back(printer.first);
+  }
+  if (made.ranks.empty() || made.ranks.size() > medians.size() / 2 || base <= 0)
+    return std::nullopt;
+  return made;
+}
+
 // Timers of a rank's own work: in others, those ranks wait that are not slow.
 bool IsOwnWork(const std::string& timer) {
   return timer == "forward-backward" || timer == "forward-compute" || timer == "backward-compute" ||
@@ -135,9 +173,12 @@ std::map<std::string, double> TimedTerms(const measured::TrainingLog& log, int s
 // Terms of the breakdown that would explain the difference alone, the smallest change first; what
 // the log's own timers show goes before.
 std::vector<Reason> ReasonsOf(const measured::TrainingLog& log, const Expectation& expected,
-                              double seconds, int since_line) {
+                              double seconds, const std::set<int>& outside) {
+  const int since_line = *outside.begin();
   std::vector<Reason> reasons;
-  if (const auto rank = SlowRank(log, since_line)) reasons.push_back(*rank);
+  std::optional<Reason> rank = SlowRank(log, since_line);
+  if (!rank && seconds > expected.step) rank = SlowLines(log, expected, outside);
+  if (rank) reasons.push_back(*rank);
   const std::map<std::string, double> timers = TimedTerms(log, since_line);
   const double excess = seconds - expected.step;
   std::vector<Reason> terms;
@@ -166,7 +207,11 @@ std::vector<Reason> ReasonsOf(const measured::TrainingLog& log, const Expectatio
 Departure MakeDeparture(const measured::TrainingLog& log, const Expectation& expected, Side side,
                         const std::vector<Timed>& outside, std::optional<double> mean = {}) {
   std::vector<double> seconds;
-  for (const Timed& one : outside) seconds.push_back(one.seconds);
+  std::set<int> lines;
+  for (const Timed& one : outside) {
+    seconds.push_back(one.seconds);
+    lines.insert(one.line);
+  }
   Departure made;
   made.side = side;
   made.since = outside.front().step;
@@ -175,7 +220,7 @@ Departure MakeDeparture(const measured::TrainingLog& log, const Expectation& exp
   made.measured = mean.value_or(Median(std::move(seconds)));
   made.predicted = expected.step;
   made.bound = side == Side::kSlower ? expected.high : expected.low;
-  made.reasons = ReasonsOf(log, expected, made.measured, made.line);
+  made.reasons = ReasonsOf(log, expected, made.measured, lines);
   made.extra_hours = (made.measured - expected.step) * 1000 / 3600;
   if (expected.price)
     made.extra_dollars = *expected.price * 1000 * (made.measured / expected.step - 1);

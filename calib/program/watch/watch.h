@@ -36,7 +36,10 @@ struct Reason {
   std::string timer;  // of a rank: what it takes longer in; "": all that the log times by rank
   double factor = 0;  // its time over the predicted; of a rank: its time over the others' median
   bool measured = false;  // by timers of the log, not by elimination
-  int64_t rank = -1;
+  int64_t rank = -1;      // the slowest
+  bool local = false;     // ranks count in each of several nodes
+  // By lines of ranks: all that are as slow, and the tasks of srun that they belong to; none: not said.
+  std::vector<int64_t> ranks, tasks;
 };
 
 struct Departure {

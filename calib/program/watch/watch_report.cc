@@ -24,13 +24,37 @@ std::string TermText(std::string term) {
   return term;
 }
 
+// "rank 2", "ranks 0, 2", "all 8 ranks" where `all` is their number, "local rank 2 of a node", "local ranks 2 of task 1, 0 of task
+// 3".
+std::string RanksText(const std::vector<int64_t>& ranks, const std::vector<int64_t>& tasks,
+                      bool is_local, std::size_t all) {
+  constexpr std::size_t kMost = 8;
+  const std::string rank = is_local ? "local rank" : "rank";
+  const bool several = ranks.size() > 1, by_task = is_local && !tasks.empty();
+  const char* const end = is_local && !by_task ? " of a node" : "";
+  if (several && ranks.size() == all) return fmt::format("all {} {}s{}", all, rank, end);
+  std::vector<std::string> shown;
+  for (std::size_t i = 0; i < std::min(kMost, ranks.size()); ++i)
+    shown.push_back(by_task ? fmt::format("{} of task {}", ranks[i], tasks[i])
+                            : std::to_string(ranks[i]));
+  return fmt::format(
+      "{}{} {}{}{}", rank, several ? "s" : "", fmt::join(shown, ", "),
+      shown.size() < ranks.size() ? fmt::format(" and {} more", ranks.size() - shown.size()) : "",
+      end);
+}
+
 std::string ReasonText(const Reason& reason) {
-  if (reason.rank >= 0)
-    return fmt::format("rank {} takes {:.2f} times as long as {}", reason.rank, reason.factor,
-                       reason.timer.empty() ? "the others"
-                       : reason.timer == measured::kStragglerTimer
-                           ? "the fastest (--log-straggler)"
-                           : "the others in " + reason.timer);
+  if (reason.rank >= 0) {
+    const std::vector<int64_t> one = {reason.rank};
+    const bool several = reason.ranks.size() > 1;
+    return fmt::format(
+        "{} {} {:.2f} times as long as {}",
+        RanksText(reason.ranks.empty() ? one : reason.ranks, reason.tasks, reason.local, 0),
+        several ? "take" : "takes", reason.factor,
+        reason.timer.empty()                        ? "the others"
+        : reason.timer == measured::kStragglerTimer ? "the fastest (--log-straggler)"
+                                                    : "the others in " + reason.timer);
+  }
   return fmt::format("{} {} {:.2f} times its prediction", TermText(reason.term),
                      reason.measured ? "is" : "would have to be", reason.factor);
 }
@@ -47,27 +71,6 @@ std::string InsideText(const Verdict& verdict) {
                      verdict.patience, verdict.outside, verdict.patience);
 }
 
-// " on rank 2", " on ranks 0, 2", " on all 8 ranks", " on local rank 2 of a node", " on local ranks 2 of task 1, 0 of task 3"; "": the
-// log does not say.
-std::string RanksText(const Departure& one) {
-  constexpr std::size_t kMost = 8;
-  if (one.ranks.empty()) return "";
-  const std::string rank = one.local ? "local rank" : "rank";
-  const bool several = one.ranks.size() > 1, tasks = one.local && !one.tasks.empty();
-  const char* const end = one.local && !tasks ? " of a node" : "";
-  if (several && one.ranks.size() == one.of_ranks)
-    return fmt::format(" on all {} {}s{}", one.of_ranks, rank, end);
-  std::vector<std::string> shown;
-  for (std::size_t i = 0; i < std::min(kMost, one.ranks.size()); ++i)
-    shown.push_back(tasks ? fmt::format("{} of task {}", one.ranks[i], one.tasks[i])
-                          : std::to_string(one.ranks[i]));
-  return fmt::format(" on {}{} {}{}{}", rank, several ? "s" : "", fmt::join(shown, ", "),
-                     shown.size() < one.ranks.size()
-                         ? fmt::format(" and {} more", one.ranks.size() - shown.size())
-                         : "",
-                     end);
-}
-
 const char* SideText(Side side) {
   return side == Side::kSlower ? "slower" : side == Side::kFaster ? "faster" : "inside";
 }
@@ -76,10 +79,11 @@ const char* SideText(Side side) {
 
 std::string DepartureText(const Departure& one, const Expectation& expected) {
   if (one.memory) {
-    return fmt::format("memory outside since {}: {} {} at most{}, {} predicted (up to {})\n",
-                       StepText(one), Format(Bytes(one.measured)),
-                       one.reserved ? "reserved" : "allocated", RanksText(one),
-                       Format(Bytes(one.predicted)), Format(Bytes(one.bound)));
+    return fmt::format(
+        "memory outside since {}: {} {} at most{}, {} predicted (up to {})\n", StepText(one),
+        Format(Bytes(one.measured)), one.reserved ? "reserved" : "allocated",
+        one.ranks.empty() ? "" : " on " + RanksText(one.ranks, one.tasks, one.local, one.of_ranks),
+        Format(Bytes(one.predicted)), Format(Bytes(one.bound)));
   }
   std::string text =
       one.mean ? fmt::format(
@@ -127,7 +131,9 @@ nlohmann::ordered_json DepartureJson(const Departure& one) {
   for (const Reason& reason : one.reasons) {
     nlohmann::ordered_json row = {{"factor", reason.factor}, {"measured", reason.measured}};
     if (reason.rank >= 0) {
-      row["rank"] = reason.rank;
+      row[reason.local ? "local_rank" : "rank"] = reason.rank;
+      if (!reason.ranks.empty()) row[reason.local ? "local_ranks" : "ranks"] = reason.ranks;
+      if (!reason.tasks.empty()) row["tasks"] = reason.tasks;
       if (!reason.timer.empty()) row["timer"] = reason.timer;
     } else {
       row["term"] = reason.term;

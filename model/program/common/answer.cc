@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "model/base/input_files.h"
 #include "model/base/write_file.h"
 #include "model/program/common/terminal.h"
 #include "model/report/page.h"
@@ -75,6 +76,7 @@ void CheckHtml(const Flag& html, const Flag& json) {
   const auto status = std::filesystem::symlink_status(html.text, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     CannotWrite(html, "it is no regular file");
+  ClaimOutput(PartOf(html), html.name, html.where);
   for (const std::string& path : {PartOf(html), html.text}) {
     if (const std::string why = WhyNotWritable(path); !why.empty()) CannotWrite(html, why);
   }

@@ -6,7 +6,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <fstream>
 
+#include "model/base/input_files.h"
 #include "model/base/write_file.h"
 #include "model/program/common/table.h"
 
@@ -247,6 +249,19 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first, bool outputs) {
   return false;
 }
 
+namespace {
+
+// `--json topo.xml`: the flag takes the word behind it, which was meant as an input.
+bool HoldsSomethingElse(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string head(512, '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(file.gcount()));
+  return !head.empty() && head.find("\"orrery.") == std::string::npos;
+}
+
+}  // namespace
+
 void FlagSet::CheckOutputs() const {
   Diagnostics diagnostics;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -254,12 +269,18 @@ void FlagSet::CheckOutputs() const {
     if (entries_[i].flag == nullptr || (!folder && infos_[i].words != Words::kOutput)) continue;
     const Flag& flag = *entries_[i].flag;
     if (!flag.given || flag.text.empty() || flag.text == "-") continue;
+    if (!folder) ClaimOutput(flag.text, flag.name, flag.where);
     const std::string why = folder ? WhyNoFolder(flag.text) : WhyNotWritable(flag.text);
     if (!why.empty())
       diagnostics.Error(
           flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
           fmt::format("{} names {}", flag.name,
                       folder ? "a folder, which may be new" : "a file in a folder that exists"));
+    else if (flag.name == "--json" && HoldsSomethingElse(flag.text))
+      diagnostics.Error(
+          flag.where,
+          fmt::format("--json would overwrite '{}', which is no answer of this program", flag.text),
+          "--json takes the word behind it as its file: give --json last, or remove the file");
   }
   diagnostics.ThrowIfAny();
 }

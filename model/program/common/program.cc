@@ -17,6 +17,7 @@
 #include <typeinfo>
 
 #include "model/arch/data_root.h"
+#include "model/base/input_files.h"
 #include "model/program/common/launcher_guard.h"
 #include "model/program/common/terminal.h"
 
@@ -109,6 +110,7 @@ int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line),
     if (WantsJson(whole)) *out += ErrorJson(errors, code);
     return static_cast<int>(code);
   };
+  ForgetInputs();
   try {
     SetTerminal(DecideTerminal(&words));
     RecordIfBundled(words);

@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "model/base/input_files.h"
 #include "model/base/write_file.h"
 #include "model/program/common/launch_flags.h"
 #include "model/program/common/launcher_guard.h"
@@ -57,6 +58,7 @@ void CheckOnce(const std::string& file, const std::vector<HostSlots>& hosts) {
 // The nodes meet first: a folder that is missing would be found after that.
 void CheckOut(const Flag& out, Diagnostics* diagnostics) {
   if (!out.given) return;
+  ClaimOutput(out.text, out.name, out.where);
   if (const std::string why = WhyNotWritable(out.text); !why.empty())
     diagnostics->Error(out.where, fmt::format("--out: cannot write '{}': {}", out.text, why),
                        "--out names a file in a folder that exists");

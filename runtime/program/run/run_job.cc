@@ -360,6 +360,12 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   RunJob job;
   const int64_t asked = ReadInteger(flags->ranks, 1, kMostRunRanks, &diagnostics).value_or(0);
   const int64_t least = flags->export_hf.given && flags->resume.given ? 0 : 1;
+  if (int64_t steps = -1; flags->export_hf.given && least > 0 &&
+                          ParseInteger(flags->steps.text, &steps) == NumberFault::kNone &&
+                          steps == 0)
+    throw InputError(
+        {{flags->steps.where, "--steps 0 trains nothing, and no snapshot is named to export",
+          "--resume DIR exports its newest snapshot; or train a step: --steps 1"}});
   job.steps = ReadInteger(flags->steps, least, int64_t{1} << 40, &diagnostics).value_or(10);
   job.trace_steps = ReadInteger(flags->trace_steps, 1, kMostTracedSteps, &diagnostics).value_or(1);
   if (flags->trace_steps.given && !flags->trace.given)

@@ -29,7 +29,7 @@ using exec::At;
 using snapshot::Manifest;
 using snapshot::Slice;
 
-constexpr char kOwnSnapshot[] = ".snapshot";
+constexpr char kOwnSnapshot[] = ".snapshot", kConfigFile[] = "config.json";
 
 struct Source {
   const Slice* slice;
@@ -180,7 +180,7 @@ int64_t ExportSnapshot(const std::string& step_folder, const ExportOptions& opti
     total += p.bytes();
   }
   snapshot::MakeFolder(options.folder);
-  if (!options.config.empty()) WriteText(options.folder + "/config.json", options.config);
+  if (!options.config.empty()) WriteText(options.folder + "/" + kConfigFile, options.config);
   nlohmann::ordered_json map;
   for (std::size_t f = 0; f < files.size(); ++f) {
     const std::string name =
@@ -215,6 +215,10 @@ void CheckExport(const ExportOptions& options, const ir::Plan& plan) {
       throw InputError(fmt::format("'{}' holds {} already", options.folder, name),
                        "another folder, or remove it");
   }
+  const std::string config = options.folder + "/" + kConfigFile;
+  if (fs::exists(config, error) && snapshot::ReadWhole(config) != options.config)
+    throw InputError(fmt::format("'{}' holds another {} already", options.folder, kConfigFile),
+                     "another folder, or remove it");
 }
 
 std::vector<std::string> DifferencesOf(const std::string& config, const HfTensors& table) {
