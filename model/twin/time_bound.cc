@@ -178,6 +178,28 @@ double JourneyBound(const LayerTable& slowest, const Strategy& s, const Pipeline
          (walked - 1) * (pass(layout.back(), forward + backward) + head) + later;
 }
 
+namespace {
+
+// Chunks of a stage that hold a layer or an end of the model, of the stage with the fewest: the others pass tensors on.
+double FewestInUse(const Strategy& s, const PipelineLayers& pipeline) {
+  if (s.pp == 1 || s.vpp == 1) return s.vpp;
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  const std::vector<int>& layout = *pipeline.layout;
+  const int last = static_cast<int>(layout.size()) - 1;
+  int fewest = s.vpp;
+  for (int stage = 0; stage < s.pp; ++stage) {
+    int used = 0;
+    for (int chunk = 0; chunk < s.vpp; ++chunk) {
+      const int at = VirtualStage(in_a_v, s.pp, stage, chunk);
+      used += at == 0 || at == last || layout[static_cast<std::size_t>(at)] > 0;
+    }
+    fewest = std::min(fewest, std::max(1, used));
+  }
+  return fewest;
+}
+
+}  // namespace
+
 StageBounds BoundsOf(const LayerTable& slowest, const Strategy& s, const PipelineLayers& pipeline,
                      double micro_batches) {
   const LayerTable& table = slowest.Least();
@@ -188,7 +210,7 @@ StageBounds BoundsOf(const LayerTable& slowest, const Strategy& s, const Pipelin
                              micro_batches * std::max(0.0, layers - 2 * of_chunks)};
   };
   StageBounds bounds;
-  bounds.chunks = micro_batches * (chunks - 1);
+  bounds.chunks = micro_batches * (FewestInUse(s, pipeline) - 1);
   const double pass = table.layer.forward.busy() + table.layer.backward.busy();
   const double embedding = table.embedding.forward.busy() + table.embedding.backward.busy();
   const double head = table.head.forward.busy() + table.head.backward.busy();
