@@ -41,7 +41,7 @@ class RingPacker {
   }
 
   // One link between any two of four or six GPUs: rings never take all of them (Bermond, Faber, J. Combinatorial Theory B 21,
-  // 1976; of other numbers they do: Tillson, ibid. 29, 1980). Trying takes 2 ms.
+  // 1976, pp. 146-155; of other numbers they do: Tillson, ibid. 29, 1980, pp. 68-74). Trying takes 2 ms.
   bool IsUndivided() const {
     const auto links = std::ranges::count(free_, 1);
     return (n_ == 4 || n_ == 6) && links == n_ * (n_ - 1) &&

@@ -18,13 +18,18 @@ constexpr double kLess = 1 - kSameShares;
 
 }  // namespace
 
-std::vector<int64_t> LeastLayers(const Strategy& s) {
+namespace {
+
+// A layer for each chunk of a stage, but for those of the embedding and the head.
+std::vector<int64_t> LeastOfStages(const Strategy& s) {
   std::vector<int64_t> least(static_cast<std::size_t>(s.pp), s.vpp);
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
   for (const int chunk : {0, s.pp * s.vpp - 1})
     --least[static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, chunk).stage)];
   return least;
 }
+
+}  // namespace
 
 std::vector<std::shared_ptr<const std::vector<int>>> RunsOfFullerChunks(int64_t layers,
                                                                         const Strategy& s) {
@@ -49,6 +54,16 @@ std::vector<std::shared_ptr<const std::vector<int>>> RunsOfFullerChunks(int64_t 
     }
   }
   return runs;
+}
+
+int64_t CountShares(int64_t layers, std::size_t chunks, int64_t least, int64_t most) {
+  // As many as ways to choose chunks - 1 of the layers that are left + chunks - 1.
+  const auto walls = static_cast<int64_t>(chunks) - 1;
+  const int64_t left = layers - least * (walls - 1);
+  int64_t count = left >= 0 ? 1 : 0;
+  for (int64_t i = 0; i < walls && count > 0 && count < most; ++i)
+    count = count * (left + 1 + i) / (i + 1);
+  return std::min(count, most);
 }
 
 std::optional<double> ShareClimb::Price(const std::vector<int64_t>& held, double most) {
@@ -163,29 +178,19 @@ double LayoutClimb::Climb(const Spread& spread, std::vector<int64_t> least,
 
 namespace {
 
-// Ways to share layers out over so many chunks, each at least one, the first and the last perhaps none; at most `most`.
-int64_t CountShares(int64_t layers, std::size_t chunks, int64_t most) {
-  // As many as ways to choose chunks - 1 of layers + 1.
-  const auto walls = static_cast<int64_t>(chunks) - 1;
-  int64_t count = layers + 1 >= walls ? 1 : 0;
-  for (int64_t i = 0; i < walls && count > 0 && count < most; ++i)
-    count = count * (layers + 1 - i) / (i + 1);
-  return std::min(count, most);
-}
-
 std::shared_ptr<const std::vector<int>> AsLayout(const std::vector<int64_t>& held) {
   return std::make_shared<const std::vector<int>>(held.begin(), held.end());
 }
 
 }  // namespace
 
-double LayoutClimb::TryAll(std::vector<int64_t>* chunks, double seconds) {
+double LayoutClimb::TryAll(int64_t least, std::vector<int64_t>* chunks, double seconds) {
   std::vector<int64_t> one(chunks->size(), 0);
   const std::size_t last = one.size() - 1;
   const auto next = [&](const auto& self, std::size_t chunk, int64_t left) -> void {
     if (chunk < last) {
-      const int64_t behind = static_cast<int64_t>(last - chunk) - 1;
-      for (one[chunk] = chunk == 0 ? 0 : 1; one[chunk] <= left - behind; ++one[chunk])
+      const int64_t behind = least * (static_cast<int64_t>(last - chunk) - 1);
+      for (one[chunk] = chunk == 0 ? 0 : least; one[chunk] <= left - behind; ++one[chunk])
         self(self, chunk + 1, left - one[chunk]);
       return;
     }
@@ -215,19 +220,28 @@ double LayoutClimb::Run(const Strategy& s, Shared* layout, double seconds) {
   for (std::size_t i = 0; i < (*layout)->size(); ++i)
     of_stages[static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, static_cast<int>(i)).stage)] +=
         (**layout)[i];
-  double by_stage = Climb([&](const auto& held) { return SpreadShares(held, s); }, LeastLayers(s),
-                          &of_stages, seconds);
-  if (by_stage < seconds) *layout = SpreadShares(of_stages, s);
+  const auto spread = [&](const std::vector<int64_t>& held) { return SpreadShares(held, s); };
+  double by_stage = Climb(spread, LeastOfStages(s), &of_stages, seconds);
+  // Chunks without a layer: seldom of use, so from the best shares without them, and where moves of a layer from any chunk to
+  // any other are soon priced.
+  const bool empties = empty && int64_t{1} * s.pp * s.vpp * s.pp * s.vpp <= kMostOfAll;
+  const std::vector<int64_t> none(static_cast<std::size_t>(s.vpp == 1 ? s.pp : s.pp * s.vpp), 0);
+  if (s.vpp == 1 && empties) by_stage = Climb(spread, none, &of_stages, by_stage);
+  if (by_stage < seconds) *layout = spread(of_stages);
   if (s.vpp == 1) return by_stage;
   by_stage = TryRuns(s, layout, by_stage);
   std::vector<int64_t> chunks((*layout)->begin(), (*layout)->end());
   std::vector<int64_t> least(chunks.size(), 1);
   least.front() = least.back() = 0;  // the embedding and the head are enough for a chunk
   const int64_t layers = std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
-  const bool few = CountShares(layers, chunks.size(), kMostOfAll + 1) <=
-                   std::min(kMostOfAll, (most_priced - priced) / 2);
+  const auto few = [&](int64_t of_each) {
+    return CountShares(layers, chunks.size(), of_each, kMostOfAll + 1) <=
+           std::min(kMostOfAll, (most_priced - priced) / 2);
+  };
   double by_chunk = Climb(AsLayout, std::move(least), &chunks, by_stage);
-  if (few) by_chunk = TryAll(&chunks, by_chunk);
+  if (few(1) && !(empty && few(0))) by_chunk = TryAll(1, &chunks, by_chunk);
+  if (empties) by_chunk = Climb(AsLayout, none, &chunks, by_chunk);
+  if (empty && few(0)) by_chunk = TryAll(0, &chunks, by_chunk);
   if (by_chunk < by_stage) *layout = AsLayout(chunks);
   return by_chunk;
 }

@@ -21,8 +21,8 @@ struct ShareClimb {
   // hold fewer layers than the model, or one more: a step is no longer for having less to do.
   std::function<std::optional<double>(const std::vector<int64_t>& held, double most)> price;
   std::function<bool(const std::vector<int64_t>& held)> fits;  // stages may hold so many
-  std::vector<int64_t> least;  // layers that each stage keeps: LeastLayers()
-  bool unequal = false;        // links or layers: several stages may hold the others up together
+  std::vector<int64_t> least;                                  // layers that each stage keeps
+  bool unequal = false;  // links or layers: several stages may hold the others up together
   int64_t most_priced = 2000;
   int64_t priced = 0;  // steps
 
@@ -42,15 +42,16 @@ struct LayoutClimb {
   std::function<std::optional<double>(Shared, double most)> price;
   std::function<bool(Shared)> fits;
   bool unequal = false;
+  bool empty = true;  // chunks between the first and the last may lose their last layer
   int64_t most_priced = 4000;
-  static constexpr int64_t kMostOfAll = 500;  // shares of the chunks
+  static constexpr int64_t kMostOfAll = 700;  // shares of the chunks
   int64_t priced = 0;
 
   // `layout`: of a step that takes `seconds`; what it becomes.
   double Run(const Strategy& s, Shared* layout, double seconds);
 
  private:
-  double TryAll(std::vector<int64_t>* chunks, double seconds);
+  double TryAll(int64_t least, std::vector<int64_t>* chunks, double seconds);
   double TryRuns(const Strategy& s, Shared* layout, double seconds);
   template <class Spread>
   double Climb(const Spread& spread, std::vector<int64_t> least, std::vector<int64_t>* held,
@@ -64,7 +65,8 @@ struct LayoutClimb {
 std::vector<std::shared_ptr<const std::vector<int>>> RunsOfFullerChunks(int64_t layers,
                                                                         const Strategy& strategy);
 
-// A layer for each chunk of a stage, but for those of the embedding and the head.
-std::vector<int64_t> LeastLayers(const Strategy& strategy);
+// Ways to share layers out over so many chunks, the first and the last perhaps with none, the others with `least`; at most
+// `most`.
+int64_t CountShares(int64_t layers, std::size_t chunks, int64_t least, int64_t most);
 
 }  // namespace orrery

@@ -22,6 +22,9 @@ namespace {
 constexpr double kNoStep = std::numeric_limits<double>::infinity();
 constexpr int64_t kMostOfWalk = 20000;  // steps priced; a tenth of the branches looked at
 constexpr int kMostCutShort = 2;        // walks; the next ones would be, too
+// Splits of which some chunk holds no layer are many and seldom faster: they are looked at where steps last for them in so
+// many orders of ranks.
+constexpr int64_t kOrders = 16;
 
 std::vector<int> SplitByRule(int64_t layers, const Strategy& s) {
   std::vector<int> rule;
@@ -115,6 +118,8 @@ SplitSearch::SplitSearch(const Job& job, StepPredictor* predictor, const Strateg
   if (const auto* refusal = std::get_if<Refusal>(&found))
     throw InputError(refusal->reason, refusal->hint);
   table_ = std::get<const LayerTable*>(found);
+  if (CountShares(layers_, own_.size(), 0, kMostOfWalk) <= budget->left / kOrders)
+    least_of_chunk_ = 0;
 }
 
 const SplitSearch::Found& SplitSearch::Best(const Stretches& stretches, const SlowStages& slow,
@@ -268,8 +273,9 @@ class SplitSearch::Walk {
     const auto stage = static_cast<std::size_t>(
         ChunkAt(in_a_v_, static_cast<int>(held_.size()), static_cast<int>(chunk)).stage);
     const bool last = chunk + 1 == layers_.size();
-    const int64_t behind = last ? 0 : static_cast<int64_t>(layers_.size() - chunk) - 2;
-    const int64_t least = chunk == 0 || last ? 0 : 1;
+    const int64_t each = search_.least_of_chunk_;  // but for those of the embedding and the head
+    const int64_t behind = last ? 0 : each * (static_cast<int64_t>(layers_.size() - chunk) - 2);
+    const int64_t least = chunk == 0 || last ? 0 : each;
     if (static_cast<double>(left) > Room()) return;
     for (int64_t here = last ? left : least; here <= left - behind; ++here) {
       if (held_[stage] + static_cast<double>(here) >= MostOf(stage, before)) break;
@@ -310,6 +316,7 @@ void SplitSearch::Climb(const Case& of, int64_t most, Found* found) {
            (of.order == nullptr || fit_(split, *of.order));
   };
   climb.unequal = true;
+  climb.empty = least_of_chunk_ == 0;
   climb.most_priced = std::min(climb.most_priced, most);
   LayoutClimb::Shared layers = LayersOf(job_.model, With(found->layers)).layout;
   const double seconds = climb.Run(variant_, &layers, found->seconds);

@@ -4,7 +4,7 @@
 // Chunk after chunk gets its layers; what the stages that have theirs compute at least, alone, ends a branch that takes no less
 // than the best split known (branch and bound). Exact while the steps priced last; beyond, the layers are balanced by the
 // speed of the stages or are those that suit other orders of ranks, single layers move while that helps, and LeastTime() bounds
-// all splits.
+// all splits. Where there are many, each chunk but those of the embedding and the head keeps a layer.
 #pragma once
 
 #include <cstdint>
@@ -108,6 +108,7 @@ class SplitSearch {
   SplitFit& fit_;
   SplitBudget& budget_;
   const int64_t layers_;
+  int64_t least_of_chunk_ = 1;
   const LayerTable* table_ = nullptr;  // of any order of nodes, for bounds
   double micro_batches_ = 1, once_ = 0;
   std::vector<int> own_;  // layers by chunk

@@ -178,6 +178,28 @@ double JourneyBound(const LayerTable& slowest, const Strategy& s, const Pipeline
          (walked - 1) * (pass(layout.back(), forward + backward) + head) + later;
 }
 
+namespace {
+
+// Chunks of a stage that hold a layer or an end of the model, of the stage with the fewest: the others pass tensors on.
+double FewestInUse(const Strategy& s, const PipelineLayers& pipeline) {
+  if (s.pp == 1 || s.vpp == 1) return s.vpp;
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  const std::vector<int>& layout = *pipeline.layout;
+  const int last = static_cast<int>(layout.size()) - 1;
+  int fewest = s.vpp;
+  for (int stage = 0; stage < s.pp; ++stage) {
+    int used = 0;
+    for (int chunk = 0; chunk < s.vpp; ++chunk) {
+      const int at = VirtualStage(in_a_v, s.pp, stage, chunk);
+      used += at == 0 || at == last || layout[static_cast<std::size_t>(at)] > 0;
+    }
+    fewest = std::min(fewest, std::max(1, used));
+  }
+  return fewest;
+}
+
+}  // namespace
+
 StageBounds BoundsOf(const LayerTable& slowest, const Strategy& s, const PipelineLayers& pipeline,
                      double micro_batches) {
   const LayerTable& table = slowest.Least();
@@ -188,7 +210,7 @@ StageBounds BoundsOf(const LayerTable& slowest, const Strategy& s, const Pipelin
                              micro_batches * std::max(0.0, layers - 2 * of_chunks)};
   };
   StageBounds bounds;
-  bounds.chunks = micro_batches * (chunks - 1);
+  bounds.chunks = micro_batches * (FewestInUse(s, pipeline) - 1);
   const double pass = table.layer.forward.busy() + table.layer.backward.busy();
   const double embedding = table.embedding.forward.busy() + table.embedding.backward.busy();
   const double head = table.head.forward.busy() + table.head.backward.busy();
@@ -206,23 +228,30 @@ StageBounds BoundsOf(const LayerTable& slowest, const Strategy& s, const Pipelin
   return bounds;
 }
 
-// Of any layout: t(i) that fall by (1 - 1 / (k M)) from stage to stage make the bound of stages the least. k: a stage's
-// first chunk holds at least 1 / k of its layers.
+// Of one chunk, t(i) that fall by (1 - 1 / M) from stage to stage make the bound of stages the least. Of several, the first
+// may hold any part of a stage's layers, or none. Ordered by where its first layer is, the r-th of q stages that hold layers
+// waits for r - 1 layers of the others, and behind its last gradient they have as many to pass on: sum over these stages,
+//   q T >= M layers + (q - 1) q / 2 passes of a layer.
 double LeastTime(const LayerTable& slowest, const Strategy& s, double micro_batches) {
   const LayerTable& table = slowest.Least();
-  const double work = WorkOf(table);
-  double busy = work;
-  if (SplitsBackward(s.schedule)) busy -= table.layers * table.layer.weight_gradient;
-  busy = std::max(0.0, busy - s.pp * Ahead(table));
-  double k = s.vpp > 1 ? 2.0 * s.vpp : 1.0;
-  // Of each second layer, say, a chunk of one has none that is recomputed.
-  const double again = table.recomputing.backward.busy();
-  if (s.vpp > 1 && again > 0 && s.recompute.every > 1) {
-    const double pass = table.layer.forward.busy() + table.layer.backward.busy();
-    k *= 1 + again / (pass - table.recomputed * again);
+  const double work = WorkOf(table), mean = micro_batches * work / s.pp;
+  const double put_off = SplitsBackward(s.schedule) ? table.layer.weight_gradient : 0.0;
+  const double busy = work - table.layers * put_off;
+  if (s.vpp == 1) {
+    const double falling = 1.0 - std::pow(1.0 - 1.0 / micro_batches, s.pp);
+    return std::max(std::max(0.0, busy - s.pp * Ahead(table)) / falling, mean);
   }
-  const double falling = 1.0 - std::pow(1.0 - 1.0 / (k * micro_batches), s.pp);
-  return std::max(busy / (k * falling), micro_batches * work / s.pp);
+  const double pass = table.layer.forward.busy() + table.layer.backward.busy() - put_off -
+                      table.recomputed * table.recomputing.backward.busy() - Ahead(table);
+  const double ends = table.embedding.forward.busy() + table.embedding.backward.busy() +
+                      table.head.forward.busy() + table.head.backward.busy();
+  const auto of = [&](double of_stages, double stages) {
+    return micro_batches * of_stages / stages + (stages - 1) / 2 * std::max(0.0, pass);
+  };
+  double least = of(busy, s.pp);
+  // The embedding and the head may lie apart from all layers.
+  for (int stages = 1; stages < s.pp; ++stages) least = std::min(least, of(busy - ends, stages));
+  return std::max(least, mean);
 }
 
 }  // namespace orrery

@@ -37,7 +37,7 @@ double JourneyBound(const LayerTable& table, const Strategy& strategy, const Pip
                     double micro_batches, const StageMessages& messages);
 
 // TimeBound() of layouts that gather weights or scatter gradients in the passes: the largest of `forms` at what the passes of a
-// layer take longer for it. All chunks of a stage but one gather for their first layers alone and scatter for their last.
+// layer take longer for it. Chunks of a stage that hold layers, all but one, gather for their first alone and scatter for their last.
 struct StageBounds {
   struct Form {
     double least = 0, forward = 0, backward = 0;  // + forward x more of a forward pass + ...

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "model/plan/lower/lower.h"
 #include "tests/parity/jobs.h"
 
@@ -53,6 +56,21 @@ TEST(ContextLegality, IsRefusedByReasonAndHint) {
   sequence.tp = 4;
   sequence.sequence_parallel = true;
   ExpectRefused(TinyGpt(true), sequence, "positions (seq_len / cp) do not divide by tp 4", "tp");
+}
+
+TEST(PipelineLegality, MoreChunksThanLayersNeedALayout) {
+  Job job = TinyLlama();
+  job.work.global_batch = 2;
+  Strategy s;
+  s.pp = 2, s.vpp = 9, s.schedule = PipelineSchedule::kInterleaved;
+  const std::optional<Refusal> refusal = CheckStrategy(job.model, job.work, s);
+  ASSERT_TRUE(refusal);
+  EXPECT_THAT(refusal->reason, HasSubstr("do not fill pp 2 x vpp 9"));
+  EXPECT_THAT(refusal->hint, HasSubstr("--layout"));
+  std::vector<int> held(18, 0);
+  held[4] = static_cast<int>(job.model.layers);
+  s.layout = std::make_shared<const std::vector<int>>(held);
+  EXPECT_FALSE(CheckStrategy(job.model, job.work, s));
 }
 
 }  // namespace

@@ -61,18 +61,17 @@ std::vector<double> RandomSpeeds(int nodes, std::mt19937* random) {
   return slowdown;
 }
 
-// Every split of the layers over `chunks` chunks; those at the ends of the model may stay without.
+// Every split of the layers over `chunks` chunks, of which any may stay without.
 std::vector<std::vector<int>> AllSplits(int64_t layers, std::size_t chunks) {
   std::vector<std::vector<int>> all;
   std::vector<int> one;
   const std::function<void(int)> next = [&](int left) {
-    const bool end = one.empty() || one.size() + 1 == chunks;
     if (one.size() + 1 == chunks) {
       all.push_back(one);
       all.back().push_back(left);
       return;
     }
-    for (int here = end ? 0 : 1; here <= left; ++here) {
+    for (int here = 0; here <= left; ++here) {
       one.push_back(here);
       next(left - here);
       one.pop_back();

@@ -372,13 +372,13 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
               static_cast<long>(result.counts.over_memory));
 }
 
-// Every way to split `layers` over `chunks`, none empty but the first and the last.
+// Every way to split `layers` over `chunks`, some perhaps empty.
 std::vector<std::vector<int>> AllLayouts(int layers, std::size_t chunks) {
   std::vector<std::vector<int>> all;
   std::vector<int> layout;
   const std::function<void(int)> next = [&](int left) {
     const bool last = layout.size() + 1 == chunks;
-    for (int held = layout.empty() || last ? 0 : 1; held <= left; ++held) {
+    for (int held = 0; held <= left; ++held) {
       if (last && held != left) continue;
       layout.push_back(held);
       if (last)

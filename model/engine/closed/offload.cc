@@ -116,9 +116,9 @@ Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double g
 }
 
 double Fold::CopiesOf(const Stage& stage) const {
-  double moved = stage.layers - stage.chunks;
+  double moved = stage.layers - stage.used;
   if (outline_.moved_layers > 0)
-    moved = std::min(moved, static_cast<double>(stage.chunks * outline_.moved_layers));
+    moved = std::min(moved, static_cast<double>(stage.used * outline_.moved_layers));
   return 2 * moved * table_.kept_bytes * form_.host.copy;
 }
 

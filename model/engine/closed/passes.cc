@@ -143,7 +143,7 @@ StepTime Fold::Passes(Work* of_busiest) {
       const bool unlike = mean != stage.layers || more != stage.recomputed || plain != stage.plain;
       const Turn part =
           middle && unlike
-              ? Together(WorkOf({mean, false, false, stage.chunks, 1, -1, more, plain}))
+              ? Together(WorkOf({mean, false, false, stage.chunks, 1, -1, more, plain, stage.used}))
               : turn;
       sum.seconds += (middle ? others : 1.0) * part.seconds;
       sum.forward += (middle ? others : 1.0) * part.forward;

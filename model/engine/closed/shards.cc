@@ -222,12 +222,11 @@ void Fold::BetweenStacks(double times, double ends, double embedding, Work* work
 // last scatter, in every micro-batch.
 void Fold::ExposeShards(const Stage& stage, Work* work) const {
   if (!fetches_ && !scatters_) return;
-  const double v =
-      std::min(stage.chunks * (table_.two_stacks ? 2 : 1), stage.layers);  // with layers
+  const double v = std::min(stage.used * (table_.two_stacks ? 2 : 1), stage.layers);  // with layers
   const double layers = v > 0 ? stage.layers / v : 0;
   const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
   // Between two stacks, of which each has an embedding: layers that begin one behind another.
-  const double inside = std::max(0.0, v - stage.chunks);
+  const double inside = std::max(0.0, v - stage.used);
   const double embedding = table_.embedding.forward.busy() / (table_.two_stacks ? 2 : 1);
   Exposed& forward = work->forward.shards;
   forward.Add(std::max(0.0, v - inside - first), Alone(gather_));

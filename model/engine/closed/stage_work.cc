@@ -55,9 +55,13 @@ std::array<Stage, 3> Fold::Stages() const {
   const double v = outline_.chunks;
   const bool together = outline_.order.in_a_v;  // both ends on the first stage
   const PlanOutline& o = outline_;
-  return {Stage{o.first_layers, true, together, v, 1, -1, o.first_more, o.first_plain},
-          Stage{o.last_layers, false, !together, v, 1, -1, o.last_more, o.last_plain},
-          Stage{o.middle_layers, false, false, v, 1, -1, o.middle_more, o.middle_plain}};
+  const auto stage = [&](double layers, bool first, bool last, double more, double plain,
+                         int used) {
+    return Stage{layers, first, last, v, 1, -1, more, plain, double(used)};
+  };
+  return {stage(o.first_layers, true, together, o.first_more, o.first_plain, o.first_used),
+          stage(o.last_layers, false, !together, o.last_more, o.last_plain, o.last_used),
+          stage(o.middle_layers, false, false, o.middle_more, o.middle_plain, o.middle_used)};
 }
 
 // Each on its own, where they differ in speed.
@@ -65,16 +69,18 @@ std::vector<Stage> Fold::StagesBySpeed() const {
   std::vector<Stage> all;
   for (int s = 0; s < outline_.stages; ++s) {
     const bool in_a_v = outline_.order.in_a_v;
-    double layers = 0, more = 0, plain = 0;
+    double layers = 0, more = 0, plain = 0, used = 0;
     for (int chunk = 0; chunk < outline_.chunks; ++chunk) {
       const int place = VirtualStage(in_a_v, outline_.stages, s, chunk);
       const int held = (*outline_.layout)[static_cast<std::size_t>(place)];
       layers += held;
+      used += held > 0;
       more += outline_.MoreRecomputed(outline_.recompute, held);
       plain += outline_.MorePlain(static_cast<std::size_t>(place));
     }
     const bool last = in_a_v ? s == 0 : s + 1 == outline_.stages;
-    all.push_back({layers, s == 0, last, double(outline_.chunks), SlowdownOf(s), s, more, plain});
+    all.push_back(
+        {layers, s == 0, last, double(outline_.chunks), SlowdownOf(s), s, more, plain, used});
   }
   return all;
 }

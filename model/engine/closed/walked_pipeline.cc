@@ -400,7 +400,7 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
   time->tensor -= tails_;
   time->context += early_;
   const Work last = WorkOf({outline_.last_layers, false, !in_a_v, double(outline_.chunks), 1, -1,
-                            outline_.last_more, outline_.last_plain});
+                            outline_.last_more, outline_.last_plain, double(outline_.last_used)});
   double way = before * (forward_ + backward_ - put_off_) + table_.embedding.forward.busy();
   if (outline_.recomputed > 0) {
     double more = 0;

@@ -77,6 +77,7 @@ struct Stage {
   int index = -1;         // where stages differ in speed
   double recomputed = 0;  // of its layers, beyond the share of all layers that is
   double plain = 0;       // likewise, whose products are not cast (PlanOutline::plain)
+  double used = 1;        // of its chunks, those that hold a layer
 };
 
 // Kernels and messages inside of layers, gathers and scatters that they wait for, and what the host issues.

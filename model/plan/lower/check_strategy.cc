@@ -208,7 +208,8 @@ Result CheckLayout(const ModelSpec& model, const Strategy& s) {
     if (s.layout)
       return Refusal{fmt::format("chunk {} of the layout holds {} layers", i, count), "0 or more"};
     return Refusal{
-        fmt::format("{} layers do not fill pp {} x vpp {} stages", model.layers, s.pp, s.vpp), ""};
+        fmt::format("{} layers do not fill pp {} x vpp {} stages", model.layers, s.pp, s.vpp),
+        "fewer stages or chunks, or --layout, which may leave some without a layer"};
   }
   return std::nullopt;
 }

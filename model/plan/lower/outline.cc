@@ -16,6 +16,14 @@ namespace orrery {
 
 namespace {
 
+int UsedChunks(const Strategy& s, const std::vector<int>& layout, int stage) {
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  int used = 0;
+  for (int chunk = 0; chunk < s.vpp; ++chunk)
+    used += layout[static_cast<std::size_t>(VirtualStage(in_a_v, s.pp, stage, chunk))] > 0;
+  return used;
+}
+
 // Of a pipeline whose layers are known. Of other stages with as many layers the busiest is the one that recomputes most.
 void FindRecomputed(const Strategy& s, const std::vector<int>& layers, PipelineLayers* split) {
   const std::vector<int>& layout = *split->layout;
@@ -69,6 +77,7 @@ void FindPlain(const Workload& work, const Strategy& s, PlanOutline* outline) {
       outline->fullest = static_cast<int>(stage);
   }
   if (s.pp > 2) outline->middle_plain = by_stage[static_cast<std::size_t>(outline->fullest)];
+  outline->middle_used = UsedChunks(s, layout, outline->fullest);
   outline->plain = std::make_shared<const std::vector<double>>(std::move(more));
 }
 
@@ -119,6 +128,9 @@ PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
     split.middle_layers = *fullest;
   }
   FindRecomputed(s, layers, &split);
+  split.first_used = UsedChunks(s, *split.layout, 0);
+  split.middle_used = UsedChunks(s, *split.layout, split.fullest);
+  split.last_used = UsedChunks(s, *split.layout, s.pp - 1);
   return split;
 }
 

@@ -27,7 +27,8 @@ struct ChunkLayers {
 struct PipelineLayers {
   // Layers of the first, the last and the fullest other stage.
   double first_layers = 0, middle_layers = 0, last_layers = 0;
-  int fullest = 1;  // that other stage
+  int fullest = 1;                                     // that other stage
+  int first_used = 1, middle_used = 1, last_used = 1;  // of their chunks, those that hold a layer
   // Layers of each chunk, in the order chunk x stages + stage; null: one stage.
   std::shared_ptr<const std::vector<int>> layout;
   ChunkLayers chunk_layers;
