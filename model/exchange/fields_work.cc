@@ -2,6 +2,7 @@
 // The rows of Workload, and of what else a job is: facts of the framework, nodes and GPUs.
 #include <fmt/format.h>
 
+#include "model/base/plain_text.h"
 #include "model/exchange/rules.h"
 
 namespace orrery::exchange {

@@ -9,6 +9,7 @@
 
 #include "model/base/diagnostics.h"
 #include "model/base/plain_text.h"
+#include "model/base/text.h"
 
 namespace orrery {
 namespace {

@@ -9,6 +9,7 @@
 #include "model/price/breakdown.h"
 #include "model/report/figures.h"
 #include "model/report/memory_parts.h"
+#include "model/report/views.h"
 
 namespace orrery::report {
 namespace {

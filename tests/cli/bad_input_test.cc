@@ -49,7 +49,9 @@ TEST(SharedSequences, InFp32NeedFlashAttentionByName) {
     EXPECT_THAT(outcome.err, AllOf(HasSubstr("context parallelism without flash attention"),
                                    HasSubstr("hint: --attention flash")));
     words.insert(words.end(), {"--attention", "flash"});
-    if (command == std::string("predict")) EXPECT_EQ(RunPlan(words).code, 0);
+    if (command == std::string("predict")) {
+      EXPECT_EQ(RunPlan(words).code, 0);
+    }
   }
 }
 

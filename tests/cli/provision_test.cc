@@ -344,9 +344,9 @@ TEST(NodeCounts, ThoseWithinTheBudgetComeFirst) {
   EXPECT_LE(cost(best), 0.9 * dear.get<double>());
   for (std::size_t i = 0; i < 3; ++i) {
     const json& run = within["topologies"][i]["training"]["runs"][0];
-    if (cost(i) <= 0.9 * dear.get<double>())
+    if (cost(i) <= 0.9 * dear.get<double>()) {
       EXPECT_GE(run["time_s"], within["topologies"][best]["training"]["runs"][0]["time_s"]);
-    else
+    } else
       EXPECT_EQ(run["verdict"], "over the budget");
   }
   EXPECT_THAT(RunPlan(limited).out,

@@ -199,8 +199,9 @@ TEST(Accelerate, LayoutsOfDeepSpeedGoToItsPlugin) {
                               "bucket ", "autocast ", "fused_norm "})
       EXPECT_THAT(bundle.Missing(), Not(Contains(testing::StartsWith(field))));
     for (const File& file : FilesOf(bundle))
-      if (file.name == "accelerate.yaml")
+      if (file.name == "accelerate.yaml") {
         EXPECT_THAT(file.text, HasSubstr("deepspeed_multinode_launcher: \"standard\""));
+      }
     std::vector<std::string> words = {"--model", "gpt2-xl", "--topology", "dgx-h100"};
     for (const std::string& path : Write(FilesOf(bundle)))
       words.insert(words.end(), {"--from", path});

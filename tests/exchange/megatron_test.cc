@@ -112,7 +112,9 @@ TEST(Megatron, TwoLevelsAreRanksOfBoth) {
   EXPECT_THAT(Script(words, kBridge).first,
               HasSubstr("model.hierarchical_context_parallel_sizes=[4,2]"));
   for (const FieldReport& field : bridge.settings.fields) {
-    if (field.field == "cp_inner") EXPECT_EQ(field.status, Status::kWritten);
+    if (field.field == "cp_inner") {
+      EXPECT_EQ(field.status, Status::kWritten);
+    }
   }
   const std::string levels =
       "--context-parallel-size 8 --cp-comm-type a2a+p2p "

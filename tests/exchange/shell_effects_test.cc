@@ -55,7 +55,7 @@ TEST(WrittenFiles, AreWhatTheScriptReads) {
 
 TEST(WrittenFiles, OfEchoPrintfAndSedAreFollowed) {
   const std::string use = std::string(kTrainer) + "--deepspeed ds.json\n";
-  for (const std::string& write :
+  for (const std::string write :
        {"echo '{\"zero_optimization\": {\"stage\": 3}}' > ds.json\n",
         "Z=3\necho \"{\\\"zero_optimization\\\": {\\\"stage\\\": $Z}}\" >ds.json\n",
         "echo -e '{\\n\"zero_optimization\": {\"stage\": 3}}' | tee ds.json > /dev/null\n",

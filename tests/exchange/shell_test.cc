@@ -137,8 +137,9 @@ TEST(Shell, SaysWhatALoopSets) {
   const ShellScript script = ReadShell(
       SourceOf("x.sh", "N=\"1 2\"\nfor TP in $N $(seq 3); do run --tp $TP; done\nrun $TP\n"));
   for (const Words& command : script.commands) {
-    if (command.front().text == "run")
+    if (command.front().text == "run") {
       EXPECT_EQ(command.back().unresolved, "TP takes 1, 2, ... in a loop");
+    }
   }
 }
 

@@ -203,7 +203,9 @@ TEST(Shares, TheSearchEqualsBruteForceOverShares) {
     const double found = first.ClosedForm().total;
     EXPECT_LE(found, fastest * (1 + 1e-9))
         << DescribeLayout(first.strategy) << " / " << LayoutWords(best);
-    if (one.vpp == 1) EXPECT_NEAR(found, fastest, 1e-9 * fastest);
+    if (one.vpp == 1) {
+      EXPECT_NEAR(found, fastest, 1e-9 * fastest);
+    }
     EXPECT_LT(fastest, 0.97 * equal) << DescribeLayout(first.strategy);
     std::printf("pp %d vpp %d: %s: %.4g s, equal shares %.4g s\n", one.pp, one.vpp,
                 LayoutWords(best).c_str(), fastest, equal);

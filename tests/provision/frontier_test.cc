@@ -255,9 +255,9 @@ TEST(Frontier, WithoutComparisonsTheFrontierIsTheSame) {
       });
       return row == answer.rows.end() ? 1e300 : row->run.cost.value;
     };
-    if (short_of.open[q])
+    if (short_of.open[q]) {
       EXPECT_GE(first(short_of), first(whole));
-    else
+    } else
       EXPECT_EQ(first(short_of), first(whole));
   }
 }

@@ -2,6 +2,7 @@
 // Goodput against published vectors, identities and simulations.
 #include "model/provision/goodput.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -74,9 +74,9 @@ TEST(RunValues, TellReplicasApartWhereAJobShrinks) {
     RunValues values(conditions, Objective::kTime, {}, any);
     values.SetFastest(made->job, made->prediction);
     const double small = values.Of(made->job, 64, 4), large = values.Of(made->job, 8, 4);
-    if (elastic)
+    if (elastic) {
       EXPECT_LT(small * 1.01, large);
-    else
+    } else
       EXPECT_EQ(small, large);
   }
 }

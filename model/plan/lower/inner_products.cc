@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "model/plan/lower/context.h"
+
 namespace orrery {
 
 using ir::Attr;
