@@ -140,23 +140,34 @@ TrafficPhase GroupRoutes::RingsInsideNodes(double share) {
 
 // The second tree is the first one shifted by a node: leaves become interior nodes, so that a node sends
 // at most 2 S over both (Sanders, Speck, Traeff 2009).
+// Trees of many channels over many ranks use the same links inside nodes: several channels at once, which are one job then, hold
+// those once. Each link carries what it would, and no channel of a message ends before the others.
 TrafficPhase GroupRoutes::DoubleTree(const InsideNode& inside) {
   TrafficPhase phase;
   const int channels = ChannelsOf(nodes_);
   const auto count = static_cast<int64_t>(nodes_.size());
+  const int64_t edges = int64_t{2} * channels * ranks();
+  const int together = static_cast<int>(
+      std::min<int64_t>(channels, (edges + state_->most_edges - 1) / state_->most_edges));
   std::vector<std::vector<int64_t>> walks(nodes_.size());
-  for (int c = 0; c < channels; ++c) {
+  const auto add = [&](int c, int64_t shift) {
     const int turn = c / static_cast<int>(nodes_.front().size());
-    for (std::size_t n = 0; n < nodes_.size(); ++n) walks[n] = Walk(nodes_[n], false, c, channels);
+    for (int64_t n = 0; n < count; ++n) {
+      const std::vector<int64_t>& walk = walks[static_cast<std::size_t>(n)];
+      inside(walk, turn);
+      const int64_t parent = ParentInTree(n, count, shift);
+      if (parent < 0) continue;
+      const int64_t above = walks[static_cast<std::size_t>(parent)].front();
+      AddEdge(walk.front(), above, turn);
+      AddEdge(above, walk.front(), turn);
+    }
+  };
+  for (int first = 0; first < channels; first += together) {
     for (const int64_t shift : {0, 1}) {
-      for (int64_t n = 0; n < count; ++n) {
-        const std::vector<int64_t>& walk = walks[static_cast<std::size_t>(n)];
-        inside(walk, turn);
-        const int64_t parent = ParentInTree(n, count, shift);
-        if (parent < 0) continue;
-        const int64_t above = walks[static_cast<std::size_t>(parent)].front();
-        AddEdge(walk.front(), above, turn);
-        AddEdge(above, walk.front(), turn);
+      for (int c = first; c < std::min(channels, first + together); ++c) {
+        for (std::size_t n = 0; n < nodes_.size() && (shift == 0 || together > 1); ++n)
+          walks[n] = Walk(nodes_[n], false, c, channels);
+        add(c, shift);
       }
       phase.push_back(TakeChannel(0.5 / channels));
     }

@@ -20,11 +20,13 @@ namespace orrery::net {
 
 // A cluster and what routing on it works with.
 struct RoutingState {
-  explicit RoutingState(const Cluster& where) : cluster(where), counter(where) {}
+  explicit RoutingState(const Cluster& where, int64_t edges = int64_t{1} << 21)
+      : cluster(where), counter(where), most_edges(edges) {}
 
   const Cluster& cluster;
   LinkCounter counter;
   MeshRings mesh;
+  int64_t most_edges;  // of a double tree, channel by channel
 };
 
 // The members of each node (scale-up domain, GroupShape) that has any, in order.
@@ -84,6 +86,8 @@ inline Traffic InOnePhase(TrafficPhase phase) {
 class TrafficRouter {
  public:
   explicit TrafficRouter(const Cluster& cluster) : state_(cluster) {}
+  // `most_edges`: of a double tree beyond them several channels are one.
+  TrafficRouter(const Cluster& cluster, int64_t most_edges) : state_(cluster, most_edges) {}
 
   // `members` as GroupRoutes takes them. Throws InputError for a name that Algorithms() does not have, and
   // for an algorithm that cannot do this collective on these members.

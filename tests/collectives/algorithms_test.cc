@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -218,6 +219,32 @@ TEST(SendRecv, MovesTheMessageOnce) {
   EXPECT_DOUBLE_EQ(inside->bandwidth.line.per_byte, 1.0 / 100e9);
   const auto across = CostOf("send-recv", Collective::kSendRecv, RoundNetwork(2, 1));
   EXPECT_DOUBLE_EQ(across->bandwidth.line.per_byte, 1.0 / 50e9);
+}
+
+// Trees of many channels hold links inside nodes once; each link carries the same.
+TEST(TrafficRouter, SeveralChannelsAtOncePutTheSameOnEachLink) {
+  for (const auto& [topology, nodes, gpus] :
+       {std::tuple{"nvl72-gb300", 54, 216}, {"dgx-h100", 5, 40}, {"aws-dl1", 3, 24}}) {
+    const Cluster cluster = BuildCluster(LoadTopology(topology), nodes);
+    std::vector<int64_t> all(static_cast<std::size_t>(gpus));
+    std::iota(all.begin(), all.end(), 0);
+    const auto bytes_of = [&](const net::Traffic& traffic) {
+      std::map<LinkId, double> bytes;
+      for (const net::TrafficPhase& phase : traffic)
+        for (const net::Channel& channel : phase)
+          for (const net::LinkUse& use : channel.uses)
+            bytes[use.link] += use.weight * channel.share;
+      return bytes;
+    };
+    net::TrafficRouter router(cluster), few(cluster, gpus * 3);
+    const net::Traffic apart = router.Route("tree", Collective::kAllReduce, all);
+    const net::Traffic together = few.Route("tree", Collective::kAllReduce, all);
+    ASSERT_LT(together.front().size(), apart.front().size()) << topology;
+    const auto bytes = bytes_of(apart), again = bytes_of(together);
+    ASSERT_EQ(bytes.size(), again.size()) << topology;
+    for (const auto& [link, sum] : bytes)
+      ASSERT_NEAR(again.at(link), sum, 1e-9) << topology << ", link " << link;
+  }
 }
 
 // Whatever was asked before.

@@ -86,6 +86,8 @@ void VerifyPlan(const std::string& name, const ir::Plan& plan);
 
 // Throws InputError: a fact that the user states means nothing in layouts of these axes.
 void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job);
+// Throws InputError: a stated layout holds other layers than the model's.
+void CheckLayersHeld(const LayoutFlags& flags, const FixedAxes& axes, const ModelSpec& model);
 // Throws InputError where the framework refuses the layout: at the flag, or the line of a file, that asks for what it lacks.
 void CheckFramework(const LayoutFlags& flags, const FrameworkPreset& preset, const Strategy& s);
 // Flags without each of which the refused layout could be had, what asks most closely for what is refused first. Empty: there

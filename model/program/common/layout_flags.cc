@@ -280,6 +280,16 @@ FixedAxes LayoutFlags::Read(const FabricSpec* fabric) const {
   return axes;
 }
 
+void CheckLayersHeld(const LayoutFlags& flags, const FixedAxes& axes, const ModelSpec& model) {
+  if (!axes.layout || model.decoder_layers > 0) return;
+  const int64_t held = std::accumulate(axes.layout->begin(), axes.layout->end(), int64_t{0});
+  if (held != model.layers)
+    throw InputError(
+        {{flags.layout.where,
+          fmt::format("the layout holds {} layers, the model has {}", held, model.layers),
+          "one number of layers per chunk; together they are the model's"}});
+}
+
 void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job) {
   const bool overlap = std::any_of(job.facts.begin(), job.facts.end(), [](const auto& fact) {
     return fact.stated && fact.key == "tp_overlap" && fact.what == "tp_overlap on";
@@ -373,13 +383,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
                        fmt::format("'{}': a chunk of the model's {} layers has at most {}",
                                    flags.recompute.text, layers, most),
                        fmt::format("at most {}, or no number for all layers", most)}});
-  if (axes.layout && job.request.model.decoder_layers == 0) {
-    const int64_t held = std::accumulate(axes.layout->begin(), axes.layout->end(), int64_t{0});
-    if (held != layers)
-      throw InputError({{flags.layout.where,
-                         fmt::format("the layout holds {} layers, the model has {}", held, layers),
-                         "one number of layers per chunk; together they are the model's"}});
-  }
+  CheckLayersHeld(flags, axes, job.request.model);
   strategy.sequence_parallel = *axes.sequence_parallel;
   if (axes.schedule) {
     strategy.schedule = *axes.schedule;

@@ -27,6 +27,7 @@ namespace {
 // No layout is legal at all, whatever the memory: the numbers contradict each other.
 [[noreturn]] void ThrowContradiction(const JobFlags& job_flags, const LayoutFlags& layout,
                                      const report::Job& job, const SearchResult& result) {
+  CheckLayersHeld(layout, job.request.fixed, job.request.model);
   const int64_t gpus = job.cluster.ranks();
   const int64_t batch = job.request.global_batches[0];
   std::string words = WhyNothingIsLegal(result, batch, gpus);
