@@ -236,6 +236,17 @@ TEST(PlanRun, RunsWhatPlanShowPrinted) {
   EXPECT_THAT(absurd.err, HasSubstr("the plan is for 4104 ranks, and a run has at most 4096"));
 }
 
+// Where losses are compared.
+TEST(PlanRun, SaysWhereLowPrecisionRoundsOtherwise) {
+  const std::string job =
+      "run --model gpt2-micro --comm local --ranks 2 --seq-len 32 --global-batch 2 --steps 1 "
+      "--fp8 ";
+  EXPECT_THAT(Plan(job + "current --tp 2").out,
+              HasSubstr("fp8 current (scales of each rank: losses are not those of one rank)"));
+  EXPECT_THAT(Plan(job + "delayed --dp 2").out,
+              AllOf(HasSubstr("fp8 delayed"), Not(HasSubstr("of each rank"))));
+}
+
 // mpirun gives every rank a terminal of its own; who reads here is a file.
 TEST(PlanRun, RanksOverMpiLookAsTheirCommandDoes) {
   if (!HasMpi()) GTEST_SKIP() << "no MPI";

@@ -12,6 +12,7 @@
 #include "model/base/text.h"
 #include "model/exchange/setting.h"
 #include "model/hardware/catalog.h"
+#include "model/plan/lower/check_low_precision.h"
 #include "model/plan/lower/lower.h"
 #include "model/plan/lower/names.h"
 #include "model/price/pricer.h"
@@ -202,6 +203,11 @@ class Planner {
     if (s.placement) add("placement " + PlacementText(*s.placement));
     add(fmt::format("micro-batch {} of {}", s.micro_batch, job.request.work.global_batch));
     add(report::NameIn(report::kPrecisionNames, job.request.work.precision));
+    if (job.request.work.fp8 != Fp8::kOff)
+      add(fmt::format("fp8 {}{}", NameIn(kFp8Names, job.request.work.fp8),
+                      RoundingOfParts(job.request.work, s).empty()
+                          ? ""
+                          : " (scales of each rank: losses are not those of one rank)"));
     return text;
   }
 
