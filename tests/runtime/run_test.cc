@@ -238,9 +238,7 @@ TEST(PlanRun, RunsWhatPlanShowPrinted) {
 
 // Where losses are compared.
 TEST(PlanRun, SaysWhereLowPrecisionRoundsOtherwise) {
-  const std::string job =
-      "run --model gpt2-micro --comm local --ranks 2 --seq-len 32 --global-batch 2 --steps 1 "
-      "--fp8 ";
+  const std::string job = TinyGpt(2) + "--comm local --ranks 2 --steps 1 --fp8 ";
   EXPECT_THAT(Plan(job + "current --tp 2").out,
               HasSubstr("fp8 current (scales of each rank: losses are not those of one rank)"));
   EXPECT_THAT(Plan(job + "delayed --dp 2").out,
