@@ -48,6 +48,7 @@ void Loop(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* dat
     }
     for (StepHook* hook : hooks) hook->AfterStep(&executor, record);
   }
+  for (StepHook* hook : hooks) hook->Secure(&executor);
   for (StepHook* hook : hooks) hook->AfterTraining(&executor);
 }
 

@@ -29,6 +29,8 @@ class StepHook {
   }
   // Asked after each step, when all hooks have seen it; the same on all ranks. True: it was the last.
   virtual bool Stops() const { return false; }
+  // All steps are done. First of all hooks those that make them safe: a stop leaves little time, and what others gather may fail.
+  virtual void Secure(exec::Executor* executor) { (void)executor; }
   virtual void AfterTraining(exec::Executor* executor) { (void)executor; }
 };
 

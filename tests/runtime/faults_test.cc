@@ -61,6 +61,21 @@ TEST(Faults, ALossThatIsNoNumberIsReportedOnce) {
   EXPECT_THAT(run.failure, testing::MatchesRegex("rank 0 on .*: the loss of step .*"));
 }
 
+// What all ranks gather behind the last step may fail, or last longer than a stop has time: what saves steps comes before it.
+TEST(Stops, StepsAreSafeBeforeReportsAreGathered) {
+  struct Reports : launch::StepHook {
+    void AfterTraining(exec::Executor*) override { throw std::runtime_error("no answer"); }
+  } reports;
+  struct Saves : launch::StepHook {
+    std::atomic<int64_t> saved = 0;
+    void Secure(exec::Executor* executor) override { saved = executor->steps_done(); }
+  } saves;
+  const parity::Job job = InPrecision(parity::TinyMlp(), Precision::kFp32);
+  const Trained run = Train(LowerFor(job, {}), job, 3, false, {&reports, &saves});
+  EXPECT_THAT(run.failure, HasSubstr("no answer"));
+  EXPECT_EQ(saves.saved, 3);
+}
+
 // A request to stop does not wait until pages are touched that no step will read.
 TEST(Stops, LeaveTheArenaAlone) {
   constexpr int64_t kBytes = int64_t{80} << 20;

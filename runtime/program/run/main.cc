@@ -273,6 +273,7 @@ Answer RunCommand(const CommandLine& line) {
   if (!(job.comm != Comm::kLocal ? RunAsProcess(&job, &outcome) : RunAsThreads(job, &outcome)))
     return {FailureOf(outcome), ""};
   const ExitCode code = CodeOf(job, outcome);
+  observer.ReadParts();
   if (job.place.rank != 0 || observer.parts.empty()) return {code, ""};  // or no rank has begun
   auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
   if (outcome.profile.steps > 0) record["breakdown"] = report::TimeJson(outcome.profile.breakdown);

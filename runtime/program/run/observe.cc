@@ -46,6 +46,11 @@ RankObserver::RankObserver(const RunJob& job, comm::Endpoint* endpoint, Observer
   part_.host = endpoint->host();
 }
 
+void Observer::ReadParts() {
+  for (const std::string& text : texts) parts.push_back(ReadPart(text));
+  texts.clear();
+}
+
 void RankObserver::BeforeTraining(exec::Executor* executor) {
   part_.arena_bytes = executor->arena_bytes();
   if (part_.rank != 0 || observer_->quiet) return;
@@ -63,10 +68,8 @@ void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord&
 }
 
 void RankObserver::AfterTraining(exec::Executor* executor) {
-  const auto texts = comm::GatherText(endpoint_, PartText(part_), job_.timeout_s);
-  if (part_.rank == 0) {
-    for (const std::string& text : texts) observer_->parts.push_back(ReadPart(text));
-  }
+  auto texts = comm::GatherText(endpoint_, PartText(part_), job_.timeout_s);
+  if (part_.rank == 0) observer_->texts = std::move(texts);
   if (!observer_->trace_file.empty() && !traced_.empty()) GatherTrace(*executor);
   if (observer_->wants_timeline && !last_.spans.empty()) GatherTimeline(*executor);
 }

@@ -20,7 +20,11 @@ struct Observer {
   bool wants_timeline = false;
   nlohmann::ordered_json timeline;  // after the run, of the last step; null: not wanted
   double peak_flops_per_s = 0;
-  std::vector<RankPart> parts;  // by rank, after the run
+  std::vector<std::string> texts;  // of them, as ranks have sent them
+  std::vector<RankPart> parts;     // by rank, after the run and ReadParts()
+
+  // When no rank waits any more: of millions of steps it lasts.
+  void ReadParts();
 };
 
 class RankObserver : public launch::StepHook {

@@ -55,7 +55,7 @@ void SnapshotHook::AfterStep(exec::Executor* executor, const launch::StepRecord&
   if (due) Begin(executor);
 }
 
-void SnapshotHook::AfterTraining(exec::Executor* executor) {
+void SnapshotHook::Secure(exec::Executor* executor) {
   Advance(true);
   const bool stopped_at_once =
       executor->steps_done() == resumed_step_ && resumed_step_ < options_.steps;

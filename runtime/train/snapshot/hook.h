@@ -36,7 +36,7 @@ class SnapshotHook : public launch::StepHook {
             endpoint) {}
   void BeforeTraining(exec::Executor* executor) override;
   void AfterStep(exec::Executor* executor, const launch::StepRecord& record) override;
-  void AfterTraining(exec::Executor* executor) override;
+  void Secure(exec::Executor* executor) override;
 
  private:
   void Begin(exec::Executor* executor);
