@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -56,6 +57,7 @@ class TopologyXml {
     if (tree_.devices.empty() && unknown_.empty())
       Refuse(root.where, "no GPU and no NIC in this topology",
              "NCCL_TOPO_DUMP_FILE=topo.xml dumps it when a job starts");
+    HoldToSlots();
     // The GPU before its links: of two that differ, their names say more.
     seen_->SayTree(tree_, 3, root.where);
     if (!links_.empty()) SayLinks(root.where, GpusOf(tree_));
@@ -86,7 +88,7 @@ class TopologyXml {
             const Location& where) {
     for (const XmlElement& child : above.children) {
       if (child.name == "pci") ReadPci(child, host, group);
-      if (child.name == "nic") AddNics(child, host, group, "", "");
+      if (child.name == "nic") AddNics(child, host, group, {});
     }
     if (tree_.devices.size() + unknown_.size() > kMostDevices)
       Refuse(where, fmt::format("more than {} devices", kMostDevices));
@@ -142,29 +144,30 @@ class TopologyXml {
   }
 
   void AddNic(const XmlElement& pci, const std::string& host, const std::string& group) {
-    const std::string network = NetworkOfPci(PciIdOf(pci), ClassOf(pci));
-    const std::size_t before = tree_.devices.size();
-    for (const XmlElement& nic : pci.children) {
-      if (nic.name == "nic") AddNics(nic, host, group, AttributeOf(pci, "busid"), network);
-    }
-    if (tree_.devices.size() > before) return;
     PcieDevice device = Device(pci, host, group);
     device.nic = true;
-    device.network = network;
+    device.network = NetworkOfPci(PciIdOf(pci), ClassOf(pci));
+    const std::size_t before = tree_.devices.size();
+    for (const XmlElement& nic : pci.children) {
+      if (nic.name == "nic") AddNics(nic, host, group, device);
+    }
+    if (tree_.devices.size() > before) return;
     tree_.devices.push_back(std::move(device));
   }
 
+  // `slot`: the device that they are ports of; empty: not said.
   void AddNics(const XmlElement& nic, const std::string& host, const std::string& group,
-               const std::string& bus, const std::string& network) {
+               const PcieDevice& slot) {
     for (const XmlElement& net : nic.children) {
       if (net.name != "net") continue;
       PcieDevice device;
       device.nic = true;
-      device.bus = bus;
+      device.bus = slot.bus;
+      device.pcie = slot.pcie;
       device.name = AttributeOf(net, "name");
       device.host = host;
       device.group = group;
-      device.network = network;
+      device.network = slot.network;
       if (device.name.starts_with("rdmap") || device.name.starts_with("efa"))
         device.network = "efa";
       device.where = net.where;
@@ -173,6 +176,25 @@ class TopologyXml {
       if (net.Find("speed") != nullptr)
         device.rate = BytesPerSecond(net.Number("speed", 1, 1e8) * 1e6 / 8);
       tree_.devices.push_back(std::move(device));
+    }
+  }
+
+  // A link that has trained down, or a slot with too few lanes, holds a port up; and messages, which go over all NICs in equal
+  // parts, wait for the slowest.
+  void HoldToSlots() {
+    constexpr double kSame = 0.95;  // a port of 100 Gbit/s in a slot of 12.5 GB/s and the like
+    double slowest = std::numeric_limits<double>::infinity();
+    for (const PcieDevice* nic : NicsOf(tree_)) {
+      if (nic->pcie.value <= 0 || nic->pcie.value >= kSame * nic->rate.value) continue;
+      slowest = std::min(slowest, nic->pcie.value);
+      seen_->notes.push_back(fmt::format(
+          "PCIe of {} carries {:.4g}Gbps, less than its port's {:.4g}Gbps ({}): NICs count with "
+          "the slowest",
+          NameOf(*nic), nic->pcie.value * 8 / 1e9, nic->rate.value * 8 / 1e9,
+          PlaceText(nic->where)));
+    }
+    for (PcieDevice& device : tree_.devices) {
+      if (device.nic && device.rate.value > slowest) device.rate = BytesPerSecond(slowest);
     }
   }
 

@@ -254,7 +254,7 @@ void Sheet::FindCounts() {
   if (gpus_.value < 1 || gpus_.value > kMostInNode)
     Refuse(FirstPlace(), fmt::format("{} GPUs in a node", gpus_.value), "1 to 64");
   FindNodes();
-  if (!cpus) FindNics();
+  if (!cpus || nodes_.value > 1) FindNics();
 }
 
 Location Sheet::FirstPlace() const {
@@ -289,8 +289,10 @@ void Sheet::FindNodes() {
   max_nodes_ = nodes_;
   if (choices_.nodes) {
     if (!nodes_.assumed && *choices_.nodes > nodes_.value)
-      throw InputError(fmt::format("--nodes {}, but {} node{} found", *choices_.nodes, nodes_.value,
-                                   nodes_.value == 1 ? " was" : "s were"));
+      throw InputError(
+          fmt::format("--nodes {}, but {} node{} found ({})", *choices_.nodes, nodes_.value,
+                      nodes_.value == 1 ? " was" : "s were", nodes_.from),
+          "no --nodes, at most as many, or no file that counts the nodes");
     nodes_ = {*choices_.nodes, "--nodes", false};
   }
 }
@@ -360,7 +362,7 @@ void Sheet::FindProfile() {
   const std::vector<const IbDevice*> ports = PortsOfTraining();
   const auto ib = std::ranges::find_if(
       ports, [](const IbDevice* one) { return one->active() && !one->network.empty(); });
-  if (IsCpuMachine())
+  if (IsCpuMachine() && nodes_.value == 1)
     profile_ = {"localhost", "messages through memory", true};
   else if (nics_.value == 0)
     profile_ = {"nvlink-only", "no NIC", true};

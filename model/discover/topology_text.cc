@@ -278,6 +278,7 @@ class Writer : private Sheet {
       Line("    rate: 8GB/s", "as localhost", true, "node.pcie.rate");
       std::vector<std::string> names;
       for (int64_t i = 0; i < gpus_.value; ++i) names.push_back(fmt::format("gpu{}", i));
+      for (int64_t i = 0; i < nics_.value; ++i) names.push_back(fmt::format("nic{}", i));
       made_.yaml += "    tree:\n";
       Line(fmt::format("      - {{host: cpu0, devices: [{}]}}", fmt::join(names, ", ")), gpus_.from,
            false);

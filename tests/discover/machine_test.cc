@@ -50,6 +50,19 @@ TEST_F(MachineTest, WithoutGpusIsAClusterOfItsCores) {
   EXPECT_EQ(made.spec.cores, 2);
 }
 
+// As README.md says of `plan discover --nodes 4`.
+TEST_F(MachineTest, WithoutGpusAndThreeLikeIt) {
+  Observed seen;
+  ReadMachine(root_.string(), &seen);
+  Choices choices;
+  choices.nodes = 4;
+  const Discovered made = WriteTopology(seen, choices);
+  EXPECT_EQ(made.spec.nodes, 4);
+  EXPECT_EQ(made.spec.node.nics.size(), 1u);
+  EXPECT_EQ(made.spec.fabric_profile, "tcp");
+  EXPECT_THAT(made.assumed, Contains(HasSubstr("node.nics: no source shows NICs")));
+}
+
 TEST_F(MachineTest, WithGpusIsANode) {
   AddDevice("pci0000:10/0000:10:01.0/0000:11:00.0", "0x030200", "0x10de", "0x2330");
   AddDevice("pci0000:10/0000:10:01.0/0000:12:00.0", "0x020700", "0x15b3", "0x1021");

@@ -162,6 +162,18 @@ TEST(DiscoverNics, ANicThatHasTrainedDownIsNamed) {
               HasSubstr("x.xml:8"));
 }
 
+// What goes over all NICs in equal parts waits for the slowest.
+TEST(DiscoverNics, ASlotThatCarriesLessThanItsPortIsNamedAndCounts) {
+  std::string text = NcclXml("0x020700", {{400, 1}, {400, 1}, {400, 1}, {400, 1}});
+  const std::size_t end = text.find("mlx5_2"), at = text.rfind("link_width=\"16\"", end);
+  text.replace(at, 15, "link_width=\"4\"");
+  const Discovered made = Discover({Made("x.xml", text)});
+  EXPECT_EQ(made.spec.node.nics.size(), 4u);
+  EXPECT_NEAR(made.spec.node.nic_rate.value, 15.75e9, 0.1e9);
+  EXPECT_THAT(made.notes, Contains(AllOf(HasSubstr("PCIe of mlx5_2 carries 126Gbps"),
+                                         HasSubstr("its port's 400Gbps (x.xml:9)"))));
+}
+
 TEST(DiscoverNics, AGpuOnFewerLanesIsNamed) {
   std::string text = NcclXml("0x020700", {{400, 1}, {400, 1}, {400, 1}, {400, 1}});
   const std::size_t line = text.find("0000:12:00.0");
