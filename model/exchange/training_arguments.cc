@@ -190,7 +190,7 @@ void TakeDictionary(const std::string& name, std::string_view text, const Locati
 
 void TakePrinted(const std::string& name, std::string_view value, const Location& where,
                  Settings* settings) {
-  constexpr std::string_view kOptimizer = "OptimizerNames.";
+  constexpr std::string_view kNames = "OptimizerNames.";
   if (value == "None" || value == "[]" || value == "{}" || value.empty()) return;
   if (value[0] == '{' && name == "args.deepspeed") {
     settings->push_back({name, "", where, "it is printed as a dictionary, which is not read"});
@@ -198,8 +198,8 @@ void TakePrinted(const std::string& name, std::string_view value, const Location
   }
   if (value[0] == '{') return TakeDictionary(name, value, where, settings);
   std::string text = value[0] == '[' ? QuotedWords(value) : std::string(value);
-  if (text.starts_with(kOptimizer)) {
-    text.erase(0, kOptimizer.size());
+  if (text.starts_with(kNames)) {
+    text.erase(0, kNames.size());
     std::ranges::transform(text, text.begin(),
                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   }

@@ -177,31 +177,31 @@ Fold::CopyWaits Fold::WaitsForCopies(const Stage& stage, double between) const {
   std::vector<double> sent(layers);
   double now = 0, down = 0, up = 0;
   const auto forward = [&] {
-    double waits = 0;
+    double waited = 0;
     std::ranges::fill(sent, 0.0);
     for (std::size_t l = 0; l < layers; ++l) {
       if (l >= 2 && sent[l - 2] > now) {
-        waits += sent[l - 2] - now;
+        waited += sent[l - 2] - now;
         now = sent[l - 2];
       }
       const double begin = now;
       now += of(l).forward;
       if (moves(l)) sent[l] = down = std::max(std::max(down, begin) + of(l).copy, now);
     }
-    return waits;
+    return waited;
   };
   const bool in_turns = !outline_.order.forward_first;
   const auto backward = [&] {
-    double waits = 0, back = 0;
+    double waited = 0, back = 0;
     for (std::size_t l = layers; l-- > 0;) {
       double start = now;
       if (moves(l)) start = std::max(now, back);
       if (l > 0 && moves(l - 1))
         back = up = std::max({up, now, in_turns ? sent[l - 1] : 0.0}) + of(l - 1).copy;
-      waits += start - now;
+      waited += start - now;
       now = start + of(l).backward + between;
     }
-    return waits;
+    return waited;
   };
   for (int turn = 0; turn < 2; ++turn) {
     waits.forward = stage.chunks * forward();
