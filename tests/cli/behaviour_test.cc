@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What scripts rely on: exit codes, streams, JSON, determinism, early readers.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

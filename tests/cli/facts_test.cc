@@ -133,16 +133,16 @@ TEST(Facts, AnswersSayWhereRanksRoundOtherwiseThanOne) {
 
 // Papers print MFU with whole attention; at 131,072 tokens half of most FLOPs is masked.
 TEST(Facts, MfuSaysWhatItCounts) {
-  const auto answer = [](const char* command, const char* length, bool json) {
+  const auto answer = [](const char* command, const char* length, bool as_json) {
     std::vector<std::string> words = {command,    "--model",     "llama3-8b", "--topology",
                                       "dgx-h100", "--nodes",     "1",         "--tp",
                                       "8",        "--seq-len",   length,      "--global-batch",
                                       "8",        "--recompute", "full"};
-    if (json) words.emplace_back("--json");
+    if (as_json) words.emplace_back("--json");
     return RunPlan(words).out;
   };
-  const auto predict = [&](const char* length, bool json) {
-    return answer("predict", length, json);
+  const auto predict = [&](const char* length, bool as_json) {
+    return answer("predict", length, as_json);
   };
   const char* const note = "without what the causal mask leaves out";
   EXPECT_NE(Folded(predict("131072", false)).find(note), std::string::npos);

@@ -8,6 +8,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/json_of.h"
 #include "tests/cli/run_plan.h"
 
 namespace orrery {

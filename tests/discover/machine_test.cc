@@ -60,7 +60,8 @@ TEST_F(MachineTest, WithoutGpusAndThreeLikeIt) {
   EXPECT_EQ(made.spec.nodes, 4);
   EXPECT_EQ(made.spec.node.nics.size(), 1u);
   EXPECT_EQ(made.spec.fabric_profile, "tcp");
-  EXPECT_THAT(made.assumed, Contains(HasSubstr("node.nics: no source shows NICs")));
+  EXPECT_THAT(made.assumed,
+              testing::Contains(testing::HasSubstr("node.nics: no source shows NICs")));
 }
 
 TEST_F(MachineTest, WithGpusIsANode) {
