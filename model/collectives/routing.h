@@ -26,7 +26,8 @@ struct RoutingState {
   const Cluster& cluster;
   LinkCounter counter;
   MeshRings mesh;
-  int64_t most_edges;  // of a double tree, channel by channel
+  // Of a double tree whose channels are jobs of their own; those of 131,072 GPUs in nodes of 8 are.
+  int64_t most_edges;
 };
 
 // The members of each node (scale-up domain, GroupShape) that has any, in order.

@@ -12,11 +12,6 @@
 namespace orrery::exchange::styles {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
-
 constexpr const char* kTrain =
     " run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 4 --bf16 True "
     "--output_dir o\n";

@@ -9,11 +9,6 @@
 namespace orrery::exchange::styles {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
-
 // A file of two nodes' job with `more` in it.
 Imported File(const std::string& more) {
   return Read({{"ds.json", "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 4,\n" +

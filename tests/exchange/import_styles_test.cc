@@ -9,11 +9,6 @@
 namespace orrery::exchange::styles {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
-
 // --- DeepSpeed and the Trainer
 
 const Named kAutoJson = {"ds.json", R"({

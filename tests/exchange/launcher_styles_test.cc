@@ -9,10 +9,6 @@
 namespace orrery::exchange::styles {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-
 TEST(ImportLaunchers, OptionsOfTorchrunMayHoldTheirValues) {
   const Imported read =
       Read({{"x.sh", std::string("torchrun --standalone --nnodes=2 --nproc_per_node=8 ") + kGpt}});

@@ -2,12 +2,19 @@
 // Reads files that are written in a test, as an import and as the job that it predicts.
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include <fstream>
 
 #include "model/exchange/import.h"
 #include "tests/exchange/exported.h"
 
 namespace orrery::exchange::styles {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
 
 struct Named {
   const char* name;

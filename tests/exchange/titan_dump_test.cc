@@ -8,11 +8,6 @@
 namespace orrery::exchange::styles {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
-
 // Trainer.Config of 2026 as debug.save_config_file writes it, with sections that plans do not read left out.
 std::string TitanJson(const char* recompute =
                           "{\"preserve_rng_state\": true, \"early_stop\": false,\n"

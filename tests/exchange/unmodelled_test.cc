@@ -8,11 +8,6 @@
 namespace orrery::exchange::styles {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-using testing::Not;
-
 // Of a Megatron command with these flags.
 std::string Refused(const std::string& flags) { return Error({{"x.sh", kGpt + flags}}); }
 Imported One(const char* name, const std::string& text) { return Read({{name, text}}); }

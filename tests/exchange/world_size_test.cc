@@ -9,10 +9,6 @@
 namespace orrery::exchange::styles {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::HasSubstr;
-
 // The line in front of the dump, in the words of several releases, one of which lacks a comma.
 TEST(WorldSize, TheFirstLineOfALogCounts) {
   const auto log = [](const std::string& first, const std::string& world) {

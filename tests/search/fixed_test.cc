@@ -42,7 +42,7 @@ FixedAxes Degrees(int tp, int pp) {
   return axes;
 }
 
-// Chunks that divide the layers, those that do not, and first layouts of a split that are nearly full: 3.6, 1.6 and 2.1 % slower
+// Chunks that divide the layers, those that do not, and first layouts of a split that are nearly full: 2.6, 1.5 and 2.1 % slower
 // before.
 TEST(FixedChunks, AreNoFasterThanThoseThatASearchChooses) {
   const std::vector<FixedCase> cases = {

@@ -42,8 +42,9 @@ double Fold::LateInWalk(const NextGathers& own, int chunks) const {
   const double head =
       table_.TrainedOfEnds(table_.head_parameters) * outline_.weight_bytes + (copies ? ends : 0.0);
   const double issued = table_.layer.forward.host;
-  // A layer overwrites what the second one before it sends to the host.
-  const double sent = outline_.moves_activations ? LayerOf(false).copy : 0.0;
+  // A layer overwrites what the second one before it sends to the host, where all are sent.
+  const bool sends = outline_.moves_activations && outline_.moved_layers == 0;
+  const double sent = sends ? LayerOf(false).copy : 0.0;
   const int stages = walked_ ? outline_.stages : 1;
   double late = 0;
   for (int stage = 0; stage < stages; ++stage) {

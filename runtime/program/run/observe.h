@@ -20,10 +20,10 @@ struct Observer {
   bool wants_timeline = false;
   nlohmann::ordered_json timeline;  // after the run, of the last step; null: not wanted
   double peak_flops_per_s = 0;
-  std::vector<std::string> texts;  // of them, as ranks have sent them
-  std::vector<RankPart> parts;     // by rank, after the run and ReadParts()
+  std::vector<std::string> texts;  // by rank, after the run: what each has sent of itself
+  std::vector<RankPart> parts;     // the same, after ReadParts()
 
-  // When no rank waits any more: of millions of steps it lasts.
+  // To be called when no rank waits any more: of millions of steps it lasts.
   void ReadParts();
 };
 
