@@ -249,7 +249,7 @@ void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Com
     left[{name, "", ""}] = sum.first / sum.second;
     right[{name, "", ""}] = other->second.first / other->second.second;
   }
-  if (c->on_trust && !left.empty()) {
+  if (c->foreign && !left.empty()) {
     const auto rest = [](double step, const Sums& of) {
       for (const auto& [key, seconds] : of) step -= seconds;
       return std::max(0.0, step);
@@ -323,8 +323,15 @@ void CheckPlans(const TrainingLog& predicted, const TrainingLog& measured, Compa
     RefuseLog(predicted.source, "the first file is no prediction of this program",
               "plan simulate ... --json FILE or --trace FILE writes one, of a launch script with "
               "--from SCRIPT; the measured file is the second");
-  c->on_trust = !measured.own;
-  if (c->on_trust) return;
+  c->foreign = !measured.own;
+  if (c->foreign) {
+    const PlannedJob job(predicted.source, predicted.digest, predicted.size.gpus);
+    const bool text = measured.format != measured::LogFormat::kTrace;  // no program's words
+    c->told =
+        job.Check(measured, text ? measured::ReadLogFacts(*measured.source) : measured::LogFacts());
+    c->digest = c->told.digest;
+    return;
+  }
   for (const TrainingLog* log : {&predicted, &measured}) {
     if (log->digest.empty())
       RefuseLog(log->source, "the file does not say which plan it is of",

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "calib/compare/same_job.h"
 #include "calib/import/training_log.h"
 
 namespace orrery::compare {
@@ -41,8 +42,10 @@ struct Pair {
 
 struct Comparison {
   std::string predicted_file, measured_file;
-  std::string digest;                            // of both; "": the measured log has none
-  bool on_trust = false;                         // the measured log does not name its plan
+  std::string digest;    // of both; "": the measured log has none
+  bool foreign = false;  // the measured log is another program's
+  ToldJob told;          // by such a log
+  bool OnTrust() const { return foreign && told.OnTrust(); }
   double predicted_step = 0, measured_step = 0;  // seconds
   bool by_throughput = false;  // measured_step: the prediction's batch over the log's throughput
   std::size_t measured_steps = 0;                     // behind the median

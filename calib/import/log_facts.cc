@@ -6,11 +6,13 @@
 #include <cctype>
 
 #include "calib/import/log_lines.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::measured {
 namespace {
 
-constexpr std::size_t kMostArguments = 5000, kMostValue = 400, kMostDeviceNames = 16;
+constexpr std::size_t kMostArguments = 5000, kMostValue = 400, kMostDeviceNames = 16,
+                      kMostPlans = 16;
 constexpr double kBytesPerMib = 1048576.0, kBytesPerGib = 1073741824.0;
 
 bool IsNameLetter(char c) {
@@ -183,6 +185,7 @@ class FactsReader {
     FillVersion(text, "Megatron-Core version", "Megatron-Core ", &facts_.framework);
     FillVersion(text, "megatron-core==", "Megatron-Core ", &facts_.framework);
     FillVersion(text, "NVIDIA Release", "NVIDIA container ", &facts_.framework);
+    ReadPlan(text);
     LineCursor vocab(text);
     if (vocab.Behind("> padded vocab") && vocab.Behind("(new size:")) {
       if (const auto size = vocab.Whole())
@@ -203,6 +206,18 @@ class FactsReader {
     if (!world || *world < 1) return;
     facts_.world_size = world;
     facts_.world_line = line_;
+  }
+
+  void ReadPlan(std::string_view text) {
+    LineCursor cursor(text);
+    if (!cursor.Behind(ir::kPlanLine)) return;
+    const std::string_view word = Trimmed(cursor.Rest());
+    const std::string digest(
+        word.substr(0, std::min(word.find_first_not_of("0123456789abcdef"), word.size())));
+    if (digest.size() != ir::kDigestLetters || facts_.plans.size() >= kMostPlans) return;
+    if (std::ranges::find(facts_.plans, digest, &std::pair<std::string, int>::first) ==
+        facts_.plans.end())
+      facts_.plans.emplace_back(digest, line_);
   }
 
   // torchtitan's "Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]"

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/base/diagnostics.h"
@@ -30,6 +31,8 @@ struct LogFacts {
   std::string driver;     // "550.54.15"
   std::string nccl;       // "2.20.5"
   std::string framework;  // "DeepSpeed 0.9.2"
+  // Digests of plans that scripts of `plan export` printed, each once, with the first line that has it.
+  std::vector<std::pair<std::string, int>> plans;
 
   std::string Argument(std::string_view key) const;  // "": absent, or "None"
   std::optional<int64_t> Whole(std::string_view key) const;

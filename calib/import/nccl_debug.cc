@@ -76,10 +76,8 @@ class LogReader {
   NcclDebug Read() {
     ForEachLine(*log_.source, [&](const LogLine& line) { ReadLine(line); });
     if (!seen_) {
-      throw InputError(std::vector<Diagnostic>{
-          {{log_.source, 1, 1},
-           "no line of NCCL in this log",
-           "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING"}});
+      RefuseLog(log_.source, "no line of NCCL in this log",
+                "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING");
     }
     for (auto& [key, choice] : choices_) log_.choices.push_back(choice);
     return std::move(log_);

@@ -25,6 +25,7 @@ struct Bundle {
   Target target = kMegatron;
   std::string name;                 // of the job: letters, digits and dashes
   std::vector<std::string> header;  // lines for the top of each file
+  std::string digest;               // of the plan; train.sh prints it, so that a log names its plan
   std::string image;                // container; "": the target's
   Export settings;
   ModelExport model;

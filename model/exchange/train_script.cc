@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "model/exchange/rules.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::exchange {
 namespace {
@@ -55,6 +56,16 @@ std::string ArgumentWords(const Setting& setting) {
   return text;
 }
 
+std::string PlanLine(const Bundle& bundle) {
+  if (bundle.digest.empty()) return "";
+  return fmt::format(
+      R"sh(
+# By this line in the log, plan compare and plan watch know which prediction it is to be held against.
+echo "{}{}"
+)sh",
+      ir::kPlanLine, bundle.digest);
+}
+
 }  // namespace
 
 std::string ScriptHead(const Bundle& bundle) {
@@ -80,7 +91,8 @@ if [ "$NNODES" -gt 1 ] && [ "$MASTER_ADDR" = localhost ]; then
   exit 2
 fi
 )sh",
-                     c.nodes, c.gpus_per_node, c.gpus());
+                     c.nodes, c.gpus_per_node, c.gpus()) +
+         PlanLine(bundle);
 }
 
 std::vector<std::string> VariablesOf(Target target) {

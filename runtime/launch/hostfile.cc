@@ -145,8 +145,8 @@ std::vector<HostSlots> ReadHostfileOfMpirun(const std::string& path) {
   if (const std::size_t at = source->text.find('\r'); at != std::string::npos) {
     const auto before = source->text.begin() + static_cast<std::ptrdiff_t>(at);
     const auto line = 1 + std::count(source->text.begin(), before, '\n');
-    throw InputError({{{source, static_cast<int>(line), 1},
-                       "mpirun does not read line ends of Windows (CR LF)",
+    const Location where{source, static_cast<int>(line), 1};
+    throw InputError({{where, "mpirun does not read line ends of Windows (CR LF)",
                        "tr -d '\\r' < " + path + " > hosts"}});
   }
   return all;

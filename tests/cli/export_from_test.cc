@@ -100,6 +100,45 @@ TEST(RefusedFrom, LayoutsAreRefusedAtTheLineThatAsksForThem) {
                               HasSubstr("hint: " + script + ":1 says 2 nodes; --nodes 4")));
 }
 
+// What train.sh prints is what its log is matched by, whatever the target prints itself.
+TEST(ExportedScript, PrintsItsPlanForItsLog) {
+  for (const std::string target : {"megatron", "bridge", "deepspeed", "accelerate", "torchtitan",
+                                   "torchtitan-toml", "fsdp", "ddp"}) {
+    const std::string folder = ScratchFolder() + "/" + target;
+    const Outcome made =
+        RunPlan({"export",   "--to",      target, "--model",       "gpt2-medium", "--topology",
+                 "dgx-h100", "--nodes",   "1",    "--micro-batch", "4",           "--global-batch",
+                 "64",       "--seq-len", "512",  "--tp",          "1",           "--pp",
+                 "1",        "--out",     folder});
+    if (made.code != 0 && made.err.find("torchtitan") != std::string::npos) continue;
+    ASSERT_EQ(made.code, 0) << target << made.err;
+    const auto record = nlohmann::json::parse(ReadText(folder + "/plan.json"));
+    EXPECT_THAT(
+        ReadText(folder + "/train.sh"),
+        HasSubstr("\necho \"Orrery plan " + record.at("digest").get<std::string>() + "\"\n"))
+        << target;
+  }
+  const std::string folder = ScratchFolder() + "/megatron";
+  WriteText(folder + "/pretrain_gpt.py",
+            "for i in 1, 2, 3:\n  print(f' iteration {i}/ 3 | elapsed time per iteration (ms): "
+            "100.0 |')\n");
+  const Outcome run =
+      RunShell("cd " + folder + " && RANK=0 MEGATRON_PATH=. bash train.sh > log.txt && " +
+               "\"$PLAN\" compare plan.json log.txt");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(
+      run.out,
+      HasSubstr(
+          "plan       " +
+          nlohmann::json::parse(ReadText(folder + "/plan.json")).at("digest").get<std::string>()));
+  const Outcome other = RunShell(
+      "cd " + folder + " && \"$PLAN\" predict --model gpt2-medium --topology dgx-h100 --nodes 1 " +
+      "--tp 2 --global-batch 64 --seq-len 512 --json other.json > /dev/null && " +
+      "\"$PLAN\" watch log.txt --against other.json --once");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("log.txt:1:1: error: another plan"));
+}
+
 // What the files say would answer with their digest: the same plan, whatever the framework does by itself.
 TEST(ExportAgain, TheCommandInTheFilesPredictsTheirPlan) {
   for (const char* sequence : {"on", "off"}) {

@@ -140,7 +140,7 @@ constexpr const char* kMegatron =
 
 TEST(Compare, LogsOfOtherProgramsAreTakenOnTrust) {
   const Comparison c = Beside(Trace("d"), kMegatron);
-  EXPECT_TRUE(c.on_trust);
+  EXPECT_TRUE(c.OnTrust());
   EXPECT_NEAR(c.error(), 1.96 / 2.45 - 1, 1e-9);
   EXPECT_EQ(c.Culprit(), nullptr);
   EXPECT_THAT(ComparisonText(c), HasSubstr("assumed to be the same"));

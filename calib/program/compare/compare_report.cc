@@ -178,8 +178,14 @@ std::string ComparisonText(const Comparison& c) {
                   c.measured_steps, c.measured_steps == 1 ? "" : "s, median without the first");
   if (c.by_throughput)
     text += "step time  the log prints throughput only: the batch of the prediction over it\n";
-  text += c.on_trust ? "plan       not named in the measured log: assumed to be the same\n"
-                     : fmt::format("plan       {}\n", c.digest);
+  text +=
+      c.OnTrust() ? "plan       not named in the measured log: assumed to be the same\n"
+      : c.digest.empty()
+          ? fmt::format("plan       not named in the measured log; its {} are those predicted\n",
+                        fmt::join(c.told.same, ", "))
+          : fmt::format("plan       {}\n", c.digest);
+  for (const std::string& words : Words(c.told))
+    text += report::Fold("note       " + words, 11) + "\n";
   if (c.garbled_lines > 0) text += fmt::format("garbled    {} lines skipped\n", c.garbled_lines);
   text += "\n";
   for (const std::string& sentence : Headline(c)) text += report::Fold(sentence, 0) + "\n";
@@ -199,7 +205,9 @@ nlohmann::ordered_json ComparisonJson(const Comparison& c) {
                                  {"predicted", c.predicted_file},
                                  {"measured", c.measured_file},
                                  {"digest", c.digest},
-                                 {"plan_on_trust", c.on_trust},
+                                 {"plan_on_trust", c.OnTrust()},
+                                 {"same_by_log", c.told.same},
+                                 {"notes", Words(c.told)},
                                  {"by_throughput", c.by_throughput},
                                  {"predicted_step_s", c.predicted_step},
                                  {"measured_step_s", c.measured_step},

@@ -303,17 +303,6 @@ void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, 
   if (made.steps > 0) verdict->departures.push_back(std::move(made));
 }
 
-// A log of other GPUs is of another job, whatever its steps take.
-void CheckWorld(const measured::TrainingLog& log, const measured::LogFacts& facts,
-                const Expectation& expected) {
-  const auto world = static_cast<double>(facts.world_size.value_or(0));
-  if (world <= 0 || expected.size.gpus <= 0 || world == expected.size.gpus) return;
-  throw InputError(
-      {{{log.source, facts.world_line, 1},
-        fmt::format("the log is of {:.0f} GPUs, the plan of {:.0f}", world, expected.size.gpus),
-        "a prediction of this job: --nodes N, and --gpus-per-node N"}});
-}
-
 }  // namespace
 
 Expectation ReadExpectation(const SourcePtr& source) {
@@ -346,6 +335,7 @@ Expectation ReadExpectation(const SourcePtr& source) {
   if (const auto text = body->find("digest"); text != body->end() && text->is_string())
     made.digest = text->get<std::string>().substr(0, 64);
   made.size.gpus = NumberAt(*body, "gpus");
+  made.job = compare::PlannedJob(source, made.digest, made.size.gpus);
   made.nodes = NumberAt(*body, "nodes");
   made.size.samples = NumberAt(*body, "global_batch");
   made.size.tokens = NumberAt(*body, "tokens_per_s") * made.step;
@@ -371,7 +361,8 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
       log.format != measured::LogFormat::kTrace && log.format != measured::LogFormat::kRecord;
   const measured::LogFacts facts =
       log.source && text ? measured::ReadLogFacts(*log.source) : measured::LogFacts();
-  CheckWorld(log, facts, expected);
+  verdict.foreign = !log.own && log.source;
+  if (verdict.foreign) verdict.told = expected.job.Check(log, facts);
   int line = 0;  // that says the batch
   for (const measured::StepSample& step : log.steps) {
     const auto samples = step.samples ? step.samples : facts.global_batch;

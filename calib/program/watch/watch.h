@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "calib/compare/same_job.h"
 #include "calib/import/training_log.h"
 
 namespace orrery::watch {
@@ -20,6 +21,7 @@ struct Expectation {
   // Bytes of a GPU that the allocator hands out at the peak, and those that it keeps for it; 0: not said.
   double allocated = 0, reserved = 0;
   measured::StepSize size;
+  compare::PlannedJob job;
   double nodes = 0;       // 0: not said
   double peak_share = 0;  // of the GPUs' peak rate, as measured::StepSample has it; 0: not said
   std::optional<double> price;  // dollars per step
@@ -63,6 +65,8 @@ struct Departure {
 };
 
 struct Verdict {
+  bool foreign = false;          // the log is another program's
+  compare::ToldJob told;         // by such a log
   std::size_t steps = 0;         // with a time, without the first one, which warms up
   std::optional<double> median;  // seconds of them
   double peak_share = 0;    // that the median would come to; above 1 no GPU is as fast. 0: not said
@@ -76,7 +80,8 @@ struct Verdict {
   bool Inside() const { return departures.empty(); }
 };
 
-// `patience` steps in a row make a departure; as many apart do if they take the mean of all steps outside. Throws InputError: no step of the log can be timed, or all have another global batch than the plan.
+// `patience` steps in a row make a departure; as many apart do if they take the mean of all steps outside. Throws InputError: no step of the log can be timed, or the log is of
+// another job: see PlannedJob, and a global batch that no step shares with the plan.
 Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience);
 
 std::string DepartureText(const Departure& one, const Expectation& expected);

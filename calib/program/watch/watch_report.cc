@@ -119,7 +119,11 @@ std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
                 "GPUs that are predicted; the log is of another job, or its times are not those of "
                 "whole steps\n",
                 100 * verdict.peak_share);
-  return others + above +
+  std::string notes;
+  for (const std::string& words : compare::Words(verdict.told)) notes += words + "\n";
+  if (verdict.foreign && verdict.told.OnTrust())
+    notes += "the log names neither its plan nor its layout: they are taken for those predicted\n";
+  return others + above + notes +
          fmt::format("{}, median {}; predicted {} ({} to {}) for {}: {}\n", Steps(verdict.steps),
                      Format(Seconds(verdict.median.value_or(0))), Format(Seconds(expected.step)),
                      Format(Seconds(expected.low)), Format(Seconds(expected.high)), expected.layout,
@@ -180,7 +184,9 @@ nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& ex
           {"predicted_s", expected.step},
           {"interval_s", {expected.low, expected.high}},
           {"layout", expected.layout},
-          {"digest", expected.digest}};
+          {"digest", expected.digest},
+          {"plan_on_trust", verdict.foreign && verdict.told.OnTrust()},
+          {"notes", compare::Words(verdict.told)}};
 }
 
 }  // namespace orrery::watch

@@ -220,5 +220,8 @@ std::optional<std::vector<Item>> Lengthened(const std::vector<Item>& shorter,
 std::string ToText(const Plan& plan);
 Plan ParsePlan(const std::string& text, const std::string& source_name);
 std::string Digest(const Plan& plan);
+// By a line of these words and the digest a job's log names its plan.
+inline constexpr char kPlanLine[] = "Orrery plan ";
+inline constexpr std::size_t kDigestLetters = 32;
 
 }  // namespace orrery::ir

@@ -181,6 +181,7 @@ ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
   }
   SayUnpinned(launcher, &bundle);
   bundle.name = JobName(job.model.spec.name, target.name);
+  bundle.digest = digest;
   bundle.header = HeaderOf(job, candidate, bundle, digest);
   if (!chosen.empty()) bundle.header.push_back(chosen);
   if (flags.image.given) bundle.image = exchange::OneLine(flags.image.text);

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logs of other programs are held against the plan that they are said to be of: by the digest that the script printed, and by
+// the arguments that the program printed.
+#include "calib/compare/same_job.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "calib/program/compare/compare_report.h"
+
+namespace orrery::compare {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kOwn = "0123456789abcdef0123456789abcdef";
+constexpr const char* kOther = "ffff456789abcdef0123456789abcdef";
+
+SourcePtr SourceOf(const char* name, std::string text) {
+  return std::make_shared<const Source>(Source{name, std::move(text)});
+}
+
+std::string Prediction(int tp = 2, const char* zero = "0", double parameters = 8030261248.0) {
+  return fmt::format(R"({{"schema": "orrery.predict/1", "digest": "{}",
+ "model": {{"name": "llama3-8b", "parameters": {}}}, "topology": {{"name": "dgx-h100", "gpus_per_node": 8}},
+ "workload": {{"seq_len": 1024, "precision": "bf16", "framework": "megatron"}},
+ "prediction": {{"strategy": {{"tp": {}, "pp": 2, "dp": {}, "vpp": 1, "micro_batch": 2, "zero": {}}},
+  "nodes": 2, "gpus": 16, "global_batch": 64, "step_time_s": 0.5, "step_time_interval_s": [0.4, 0.6]}}}})",
+                     kOwn, parameters, tp, 8 / tp, zero);
+}
+
+constexpr const char* kDump = R"(--------------------- arguments ---------------------
+  bf16 ................................ True
+  data_parallel_size .................. 2
+  ffn_hidden_size ..................... 14336
+  global_batch_size ................... 64
+  group_query_attention ............... True
+  hidden_size ......................... 4096
+  micro_batch_size .................... 2
+  num_attention_heads ................. 32
+  num_layers .......................... 32
+  num_query_groups .................... 8
+  padded_vocab_size ................... 128256
+  pipeline_model_parallel_size ........ 2
+  seq_length .......................... 1024
+  swiglu .............................. True
+  add_bias_linear ..................... False
+  normalization ....................... RMSNorm
+  position_embedding_type ............. rope
+  tensor_model_parallel_size .......... 4
+  untie_embeddings_and_output_weights ... True
+  use_distributed_optimizer ........... True
+  world_size .......................... 16
+------------------ end of arguments -----------------
+)";
+
+std::string LogStep(int number) {
+  return fmt::format(
+      " iteration {:8}/ 100 | elapsed time per iteration (ms): 500.0 | lm loss: 2 |\n", number);
+}
+
+Comparison LogBeside(const std::string& predicted, const std::string& log) {
+  return Compare(measured::ReadTrainingLog(SourceOf("plan.json", predicted)),
+                 measured::ReadTrainingLog(SourceOf("train.log", log)));
+}
+
+std::string Refused(const std::string& predicted, const std::string& log) {
+  try {
+    LogBeside(predicted, log);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST(SameJob, ALogNamesItsPlan) {
+  const std::string log = fmt::format("0: Orrery plan {}\n{}{}", kOwn, LogStep(1), LogStep(2));
+  const Comparison c = LogBeside(Prediction(), log);
+  EXPECT_FALSE(c.OnTrust());
+  EXPECT_EQ(c.digest, kOwn);
+  EXPECT_THAT(ComparisonText(c), HasSubstr(fmt::format("plan       {}\n", kOwn)));
+  // What no script prints names none.
+  EXPECT_TRUE(LogBeside(Prediction(), "Orrery plan 0123\n" + LogStep(1)).OnTrust());
+}
+
+TEST(SameJob, AnotherPlanIsRefusedWithTheLine) {
+  const std::string log = fmt::format("+ NCCL\nOrrery plan {}\n{}", kOther, LogStep(1));
+  EXPECT_THAT(Refused(Prediction(), log),
+              AllOf(HasSubstr("train.log:2:1"), HasSubstr(kOther), HasSubstr(kOwn)));
+  // A second run in the same file, of another plan.
+  EXPECT_THAT(Refused(Prediction(), fmt::format("Orrery plan {}\n{}Orrery plan {}\n{}", kOwn,
+                                                LogStep(1), kOther, LogStep(1))),
+              HasSubstr("train.log:3:1"));
+}
+
+TEST(SameJob, ArgumentsOfAnotherLayoutAreRefusedWithTheirLine) {
+  const std::string refused = Refused(Prediction(2), kDump + LogStep(1));
+  EXPECT_THAT(refused, AllOf(HasSubstr("train.log:19:1"), HasSubstr("the log has tp 4, dp 2"),
+                             HasSubstr("plan.json tp 2, dp 4"), HasSubstr("plan predict --from")));
+  // Whatever the script says of itself: arguments behind it win.
+  EXPECT_THAT(Refused(Prediction(2), fmt::format("Orrery plan {}\n{}{}", kOwn, kDump, LogStep(1))),
+              HasSubstr("another job"));
+}
+
+TEST(SameJob, TheSameArgumentsNeedNoTrust) {
+  const Comparison c = LogBeside(Prediction(4, "1"), kDump + LogStep(1));
+  EXPECT_FALSE(c.OnTrust());
+  EXPECT_THAT(c.told.same, ElementsAre("dp", "micro_batch", "pp", "seq_len", "tp"));
+  EXPECT_THAT(c.told.other, IsEmpty());
+  EXPECT_THAT(ComparisonText(c), HasSubstr("its dp, micro_batch, pp, seq_len, tp are those"));
+}
+
+TEST(SameJob, OtherSettingsAreNamed) {
+  const Comparison c = LogBeside(Prediction(4, "0"), kDump + LogStep(1));
+  EXPECT_THAT(Words(c.told), Contains("the log says zero 1 (line 21), the plan 0"));
+  EXPECT_THAT(ComparisonText(c), HasSubstr("note       the log says zero 1 (line 21), the plan 0"));
+}
+
+TEST(SameJob, AnotherModelIsRefused) {
+  EXPECT_THAT(Refused(Prediction(4, "1", 7e10), kDump + LogStep(1)),
+              AllOf(HasSubstr("another model"), HasSubstr("8.03e+09"), HasSubstr("7e+10")));
+}
+
+TEST(SameJob, OtherGpusAreRefused) {
+  EXPECT_THAT(Refused(Prediction(), "using world size: 32\n" + LogStep(1)),
+              AllOf(HasSubstr("train.log:1:1"), HasSubstr("32 GPUs, the plan of 16")));
+}
+
+TEST(SameJob, RunsBehindOneAnotherAreNamed) {
+  const Comparison c = LogBeside(Prediction(), LogStep(1) + LogStep(2) + LogStep(1) + LogStep(2));
+  EXPECT_THAT(c.told.runs, ElementsAre(3));
+  EXPECT_THAT(Words(c.told),
+              Contains("the log counts its steps anew at line 3: 2 runs are taken as one"));
+}
+
+TEST(SameJob, ArgumentsThatCannotBeReadSayWhy) {
+  std::string cut = kDump;
+  cut.resize(cut.find("------------------ end"));
+  EXPECT_THAT(Words(LogBeside(Prediction(), cut + LogStep(1)).told),
+              Contains(HasSubstr("own arguments are not compared")));
+}
+
+}  // namespace
+}  // namespace orrery::compare
