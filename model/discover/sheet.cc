@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "model/discover/fabric_text.h"
 #include "model/hardware/catalog.h"
@@ -109,8 +110,9 @@ void Sheet::LeaveOutOfService() {
   for (const auto& [host, why] : seen_.out_of_service) {
     if (++said > kNamed) continue;
     const bool stays = left == 0 || listed(host);
-    notes_.push_back(stays ? fmt::format("{} is {}", host, why)
-                           : fmt::format("ignored {}, where Slurm starts no job: {}", host, why));
+    notes_.push_back(listed(host) ? fmt::format("{} stays, as a hostfile lists it: {}", host, why)
+                     : stays      ? fmt::format("{} is {}", host, why)
+                             : fmt::format("ignored {}, where Slurm starts no job: {}", host, why));
   }
   if (said > kNamed)
     notes_.push_back(fmt::format("{} more nodes are down or drained", said - kNamed));
@@ -124,6 +126,15 @@ void Sheet::LeaveOutHosts() {
   const auto bare = [&](const std::string& host) {
     return seen_.without_gpus.contains(host) || seen_.unlike.contains(host);
   };
+  for (const NamedNode& host : seen_.launched) {
+    if (!bare(host.name)) continue;
+    const auto unlike = seen_.unlike.find(host.name);
+    throw InputError(
+        {{host.where,
+          fmt::format("{} has {}, other nodes {} GPUs", host.name,
+                      unlike == seen_.unlike.end() ? "no GPUs" : unlike->second, seen_.gpus->value),
+          "nodes of a topology are equal: write a file for each kind"}});
+  }
   EraseHosts(bare);
   if (const std::size_t left_out = seen_.without_gpus.size(); left_out > 0) {
     const std::string& one = *seen_.without_gpus.begin();
@@ -264,14 +275,25 @@ Location Sheet::FirstPlace() const {
   return {};
 }
 
+// Lines that name them: of a hostfile, and of what names more.
+std::string Sheet::HostsPlace() const {
+  if (seen_.hosts.empty()) return PlaceText({});
+  if (seen_.launched.empty()) return PlaceText(seen_.hosts.front().where);
+  std::set<std::string> listed;
+  for (const NamedNode& host : seen_.launched) listed.insert(host.name);
+  const auto more = std::ranges::find_if(
+      seen_.hosts, [&](const NamedNode& host) { return !listed.contains(host.name); });
+  const std::string text = PlaceText(seen_.launched.front().where);
+  return more == seen_.hosts.end() ? text : text + ", " + PlaceText(more->where);
+}
+
 void Sheet::FindNodes() {
   const auto hosts = static_cast<int64_t>(seen_.hosts.size());
   const int64_t ranks = seen_.ranks && !seen_.nodes ? seen_.ranks->value : 0;
   if (ranks > 0 && ranks % gpus_.value == 0)
     seen_.nodes = Fact<int64_t>{ranks / gpus_.value, seen_.ranks->where};
   if (!seen_.switches.empty() || seen_.hosts_listed)
-    nodes_ = {hosts, PlaceText(seen_.hosts.empty() ? Location{} : seen_.hosts.front().where),
-              false};
+    nodes_ = {hosts, HostsPlace(), false};
   else if (ranks > 0 && seen_.nodes && seen_.nodes->value >= hosts)
     nodes_ = {seen_.nodes->value,
               fmt::format("{} ranks of {}, {} on a node", ranks, PlaceText(seen_.nodes->where),
@@ -283,16 +305,17 @@ void Sheet::FindNodes() {
     nodes_ = {hosts, "no source counts the nodes: more hosts than the log shows may take part",
               true};
   else if (hosts > 0)
-    nodes_ = {hosts, PlaceText(seen_.hosts.front().where), false};
+    nodes_ = {hosts, HostsPlace(), false};
   else
     nodes_ = {1, "no source counts the nodes", true};
   max_nodes_ = nodes_;
   if (choices_.nodes) {
     if (!nodes_.assumed && *choices_.nodes > nodes_.value)
       throw InputError(
-          fmt::format("--nodes {}, but {} node{} found ({})", *choices_.nodes, nodes_.value,
-                      nodes_.value == 1 ? " was" : "s were", nodes_.from),
-          "no --nodes, at most as many, or no file that counts the nodes");
+          {{choices_.nodes_where,
+            fmt::format("--nodes {}, but {} node{} found ({})", *choices_.nodes, nodes_.value,
+                        nodes_.value == 1 ? " was" : "s were", nodes_.from),
+            "no --nodes, at most as many, or no file that counts the nodes"}});
     nodes_ = {*choices_.nodes, "--nodes", false};
   }
 }

@@ -56,6 +56,7 @@ class Sheet {
   void NameDevices();
   void FindCounts();
   Location FirstPlace() const;
+  std::string HostsPlace() const;
   void FindNodes();
   void FindNics();
   void FindNicRate(const std::vector<const IbDevice*>& used);

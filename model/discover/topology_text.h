@@ -16,6 +16,7 @@ struct Choices {
   std::string name;  // of the topology
   std::string gpu;   // id of the catalogue
   std::optional<int64_t> nodes;
+  Location nodes_where = {};  // of the flag
 };
 
 struct Discovered {

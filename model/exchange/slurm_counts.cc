@@ -98,7 +98,14 @@ void SlurmCounts::CountTasks(JobCounts* counts) const {
   if (const auto machines = std::ranges::find(counts->document->settings, "NNODES", &Setting::key);
       machines != counts->document->settings.end()) {
     // Ranks, where there are more than one on a node: how many of its GPUs have one.
-    int64_t tasks = 0, on = 0;
+    int64_t tasks = 0, on = 0, most = 0;
+    if (each_ && ParseInteger(machines->value, &on) == NumberFault::kNone &&
+        ParseInteger(all_->value, &tasks) == NumberFault::kNone &&
+        ParseInteger(each_->value, &most) == NumberFault::kNone && tasks != on * most)
+      throw InputError({{all_->where,
+                         fmt::format("{} tasks here, and {} on each of {} nodes ({}, {})", tasks,
+                                     most, on, Place(each_->where), Place(machines->where)),
+                         "Slurm takes the second for the most: keep one of them"}});
     if (counts->spread && !counts->agents && !per_task_ && !each_ &&
         ParseInteger(machines->value, &on) == NumberFault::kNone &&
         ParseInteger(all_->value, &tasks) == NumberFault::kNone && tasks > on)

@@ -129,10 +129,25 @@ TEST(Discover, LeavesOutNodesWhereSlurmStartsNoJob) {
   // A hostfile is what the job gets; a cluster that is all drained is still that cluster.
   const Discovered listed =
       Discover({Made("hosts", "a1 slots=8\na2 slots=8\n"), Made("nodes.txt", text)});
-  EXPECT_THAT(listed.notes, Contains("a2 is IDLE+DRAIN: Xid 79 on GPU 3 (nodes.txt:3)"));
+  EXPECT_THAT(
+      listed.notes,
+      Contains("a2 stays, as a hostfile lists it: IDLE+DRAIN: Xid 79 on GPU 3 (nodes.txt:3)"));
+  EXPECT_THAT(listed.yaml, HasSubstr("nodes: 3  # hosts:1, nodes.txt:6"));
   const Discovered drained =
       Discover({Made("nodes.txt", "NodeName=a[1-4] Gres=gpu:h100:8\n   State=IDLE+DRAIN\n")});
   EXPECT_EQ(drained.spec.nodes, 4);
+}
+
+// One that a job gets is not passed over because it is of another kind.
+TEST(Discover, ListedNodesOfOtherGpusAreRefusedAtTheirLine) {
+  try {
+    Discover({Made("hosts", "a1\na2\na3\n"),
+              Made("nodes.txt", "NodeName=a[1-2] Gres=gpu:h100:8\nNodeName=a3 Gres=gpu:h100:4\n")});
+    FAIL() << "taken";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("hosts:3:1"), HasSubstr("a3 has gpu:h100:4, other nodes 8 GPUs")));
+  }
 }
 
 TEST(Discover, ReadsRangesInHostfiles) {

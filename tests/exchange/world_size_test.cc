@@ -89,6 +89,10 @@ TEST(WorldSize, OfSlurmsTasksIsThatOfTheJob) {
   const Imported agents = Read({{"job.sh", job("#SBATCH --gpus-per-node=8\n#SBATCH --ntasks=2\n",
                                                "srun torchrun --nproc-per-node 8 --nnodes 2 ")}});
   EXPECT_EQ(Text(agents, "gpus_per_node"), "8");
+  EXPECT_THAT(Error({{"job.sh", job("#SBATCH --gpus-per-node=8\n#SBATCH --ntasks-per-node=8\n"
+                                    "#SBATCH --ntasks=24\n")}}),
+              AllOf(HasSubstr("job.sh:5"), HasSubstr("24 tasks here, and 8 on each of 2 nodes "
+                                                     "(job.sh:4, job.sh:2)")));
   EXPECT_THAT(Error({{"job.sh", job("#SBATCH --gpus-per-node=4\n#SBATCH --ntasks-per-node=8\n")}}),
               AllOf(HasSubstr("job.sh:4"), HasSubstr("8 tasks on a node here, and 4 GPUs in "
                                                      "job.sh:3")));

@@ -60,7 +60,8 @@ TEST(Launch, TooFewEndsWithThree) {
   EXPECT_EQ(report["enough"], false);
   EXPECT_EQ(report["nodes"][1]["state"], "good");
   EXPECT_EQ(report["nodes"][2]["state"], "missing");
-  EXPECT_THAT(Written("err.1"), HasSubstr("is excluded: only 2 of 3 nodes are good"));
+  EXPECT_THAT(Written("err.1"),
+              HasSubstr("is good, but no job begins: only 2 of 3 nodes are good"));
 }
 
 TEST(Launch, BadHangingAndLateNodesAreNamed) {
@@ -170,6 +171,8 @@ TEST(Launch, WhatCannotBeMeantIsRefused) {
       {{"--hosts", hosts("localhost slots=1\nlocalhost slots=2\n")}, {}, "has localhost twice"},
       {{"--out", "/no/such/folder/hosts"}, node, "there is no folder '/no/such/folder'"},
       {{"--at-least", "3"}, node, "3"},
+      {{"--show", "--nodes", "2", "--index", "7"}, {}, "index 7 is not below 2 nodes"},
+      {{"--show"}, {{"NNODES", "2"}, {"NODE_RANK", "abc"}}, "NODE_RANK is 'abc'"},
   };
   for (const Bad& c : bad) {
     SCOPED_TRACE(c.said);

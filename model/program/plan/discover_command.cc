@@ -49,6 +49,7 @@ discover::Choices ReadChoices(const DiscoverFlags& flags) {
   Diagnostics diagnostics;
   discover::Choices choices;
   choices.nodes = ReadInteger(flags.nodes, 1, 65'536, &diagnostics);
+  choices.nodes_where = flags.nodes.where;
   choices.name = flags.name.text;
   choices.gpu = flags.gpu.text;
   diagnostics.ThrowIfAny();

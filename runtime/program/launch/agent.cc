@@ -90,7 +90,9 @@ class Agent {
       main_.Send({{"probed", reached}});
     } else if (message.contains("out")) {
       const int code = message["out"].value("code", kTooFewCode);
-      Say(fmt::format("{} is excluded: {}", settings_.place.name, message["out"].value("why", "")));
+      const char* what =
+          message["out"].value("good", false) ? "good, but no job begins" : "excluded";
+      Say(fmt::format("{} is {}: {}", settings_.place.name, what, message["out"].value("why", "")));
       return code;
     } else if (message.contains("go")) {
       const Assignment job = ReadAssignment(message["go"]);

@@ -93,14 +93,22 @@ void ReadPlace(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* d
   place.slots = cli::ReadInteger(flags.slots, 1, kMostSlots, diagnostics).value_or(place.slots);
 }
 
-// What is missing of it. A main node that listens everywhere needs no address of its own.
-void CheckPlace(const cli::LaunchFlags& flags, const Settings& settings, Diagnostics* diagnostics) {
-  const NodePlace& place = settings.place;
+// What can be no place, whatever is missing of it. False: an error says so.
+bool CheckNumbers(const cli::LaunchFlags& flags, const NodePlace& place, Diagnostics* diagnostics) {
   const std::string unread = UnreadPlace();
   if ((place.nodes <= 0 || place.index < 0) && !unread.empty()) {
     diagnostics->Error({}, fmt::format("{}, which is no number from 0 up", unread));
-    return;
+    return false;
   }
+  if (place.nodes <= 0 || place.index < place.nodes) return true;
+  diagnostics->Error(flags.index.where,
+                     fmt::format("index {} is not below {} nodes", place.index, place.nodes));
+  return false;
+}
+
+// What is missing of it. A main node that listens everywhere needs no address of its own.
+void CheckPlace(const cli::LaunchFlags& flags, const Settings& settings, Diagnostics* diagnostics) {
+  const NodePlace& place = settings.place;
   if (place.nodes <= 0 && flags.nodes.given) return;  // its own error says why
   if (place.nodes <= 0) {
     diagnostics->Error(flags.nodes.where, "no launcher says how many nodes there are",
@@ -112,9 +120,6 @@ void CheckPlace(const cli::LaunchFlags& flags, const Settings& settings, Diagnos
                                          flags.hosts.text, place.name)
                            : "no launcher says which node this is",
                        "--index N");
-  } else if (place.index >= place.nodes) {
-    diagnostics->Error(flags.index.where,
-                       fmt::format("index {} is not below {} nodes", place.index, place.nodes));
   } else if (place.main.empty() && place.rank() > 0) {
     diagnostics->Error(flags.main.where,
                        fmt::format("{} does not say where the main node is",
@@ -194,7 +199,8 @@ Settings ReadSettings(const cli::LaunchFlags& flags, std::vector<std::string> co
   if (flags.start.given && settings.command.empty())
     diagnostics.Error(flags.start.where, "--start needs a command", "-- COMMAND at the end");
   ReadTests(flags, &settings, &diagnostics);
-  if (!flags.show.given) CheckPlace(flags, settings, &diagnostics);
+  if (CheckNumbers(flags, settings.place, &diagnostics) && !flags.show.given)
+    CheckPlace(flags, settings, &diagnostics);
   diagnostics.ThrowIfAny();
   return settings;
 }

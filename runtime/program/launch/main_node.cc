@@ -134,7 +134,9 @@ void TellThoseLeftOut(Caller* caller, bool enough) {
                                   ? fmt::format("the main node is bad: {}", main.why)
                                   : fmt::format("only {} of {} nodes are good",
                                                 caller->call().Good().size(), nodes.size());
-      caller->channel(i).Send({{"out", {{"why", why}, {"code", kTooFewCode}}}});
+      caller->channel(i).Send(
+          {{"out",
+            {{"why", why}, {"code", kTooFewCode}, {"good", node.state == Node::State::kGood}}}});
     }
   }
 }
