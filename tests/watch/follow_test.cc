@@ -26,7 +26,8 @@ using testing::HasSubstr;
 constexpr const char* kFollowed = R"({"schema": "orrery.predict/1", "prediction": {
   "layout": "tp 1, pp 1, dp 8", "digest": "d1", "gpus": 8, "global_batch": 512, "step_time_s": 1.0,
   "step_time_interval_s": [0.9, 1.1], "tokens_per_s": 80000,
-  "breakdown": {"compute_s": 0.8, "data_exposed_s": 0.15, "fixed_s": 0.05}}})";
+  "breakdown": {"compute_s": 0.8, "data_exposed_s": 0.15, "fixed_s": 0.05},
+  "memory": {"total_bytes": 3.2e10, "allocated_bytes": 3e10, "workspaces_bytes": 0, "context_bytes": 0}}})";
 
 // From this step on: one that warms up, and those of so many seconds.
 std::string Lines(int step, int steps, double seconds) {
@@ -133,6 +134,24 @@ TEST_F(Follow, AGoodLogBehindASlowOneIsNotJustInside) {
   ASSERT_TRUE(Comes("err", "train.log was replaced: following the new one"));
   EXPECT_EQ(End(), 4);
   EXPECT_THAT(Read("out"), HasSubstr("\"inside\":false,\"outside_before\":true"));
+}
+
+// Ranks print their peaks one after the other, and the largest moves to another line.
+TEST_F(Follow, MemoryIsSaidOnce) {
+  const auto peak = [](int rank, double mb) {
+    return fmt::format(
+        "[Rank {}] (after 12 iterations) memory (MB) | allocated: 9.5 | max allocated: {:.1f} | "
+        "reserved: 9.5 | max reserved: 9.5\n",
+        rank, mb);
+  };
+  std::ofstream(log()) << Lines(10, 2, 1.0) << peak(0, 40000);
+  Start();
+  ASSERT_TRUE(Comes("out", "\"what\":\"memory\""));
+  std::ofstream(log(), std::ios::app) << peak(4, 42000) << Lines(13, 4, 1.5);
+  ASSERT_TRUE(Comes("out", "\"what\":\"step_time\""));
+  EXPECT_EQ(End(), 4);
+  const std::string out = Read("out");
+  EXPECT_EQ(out.find("\"what\":\"memory\""), out.rfind("\"what\":\"memory\"")) << out;
 }
 
 // As a file is that takes the place of one that was removed between two looks.

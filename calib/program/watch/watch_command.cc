@@ -184,7 +184,9 @@ class Watcher {
     Take(log);
     for (const watch::Departure& one : verdict_.departures) {
       outside_ = true;
-      if (said_.emplace(one.memory, one.reserved, one.mean ? 0 : one.line, one.over).second)
+      // The line of the memory's peak moves to another rank's when that one prints its own.
+      const int line = one.mean || one.memory ? 0 : one.line;
+      if (said_.emplace(one.memory, one.reserved, line, one.over).second)
         SayDeparture(one, expected_, settings_.json);
     }
     return true;
