@@ -116,6 +116,11 @@ Document ReadArgumentDump(const SourcePtr& source) {
       if (key == old_name) key = new_name;
     }
     if (key.empty()) continue;
+    if (key == "deepspeed-config") {  // names a file, which the log may hold, too
+      if (!HasLoggedJson(source->text))
+        document.files.push_back({"deepspeed_config", word, where, ""});
+      continue;
+    }
     const bool negative = std::ranges::any_of(kNegative, [&](const char* n) { return key == n; });
     if (word == "False" && negative) document.settings.push_back({"no-" + key, "", where, ""});
     if (word == "False") continue;

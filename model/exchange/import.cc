@@ -58,10 +58,20 @@ class Importer {
     });
     DropNoEffect(&out_.values);
     std::erase_if(out_.values, [](const auto& value) { return value.second.text.empty(); });
+    SayOnce();
     return std::move(out_);
   }
 
  private:
+  // Two programs' settings may be read by one rule.
+  void SayOnce() {
+    std::vector<std::string> once;
+    for (std::string& note : out_.notes) {
+      if (std::ranges::find(once, note) == once.end()) once.push_back(std::move(note));
+    }
+    out_.notes = std::move(once);
+  }
+
   // Numbers of nodes and GPUs that flags say where no file does: batches follow from them.
   void AddGiven() {
     for (const auto& [field, key] :

@@ -25,7 +25,10 @@ class Collector {
   explicit Collector(const Values& given) : given_(given) {}
 
   Collected Run(std::vector<SourcePtr> sources, const OpenNamed& open) {
-    for (const SourcePtr& source : sources) Sort(ReadDocument(source, open));
+    for (const SourcePtr& source : sources) {
+      Sort(ReadDocument(source, open));
+      if (HasArgumentDump(source->text) && HasLoggedJson(source->text)) SortSecond(source);
+    }
     TakeFiles(&sources, open);
     TakeMachines(open);
     TakeHostfiles(open);
@@ -57,6 +60,13 @@ class Collector {
         out_.targets[*document.target].push_back(std::move(setting));
       }
     }
+  }
+
+  // The file that Megatron-DeepSpeed's log holds next to its arguments. DeepSpeed counts replicas there, not ranks.
+  void SortSecond(const SourcePtr& source) {
+    Document document = ReadLoggedJson(source);
+    std::erase_if(document.settings, [](const Setting& setting) { return setting.key == "WORLD"; });
+    Sort(std::move(document));
   }
 
   // DeepSpeed's file as a value of the Trainer's, which is then told so.

@@ -100,9 +100,9 @@ std::string FrameworkAlone(Target target, const Values& values) {
 
 std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets,
                         const SettingIndex& index, const Values& values) {
+  const bool deepspeed = target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage"));
   if (targets.size() > 1) return targets.contains(kMegatron) ? "megatron-deepspeed" : "huggingface";
-  if (target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage")))
-    return "megatron-deepspeed";
+  if (deepspeed) return "megatron-deepspeed";
   if (target != kMegatron || !index.Has("deterministic-mode"))
     return FrameworkAlone(target, values);
   (void)index.Find("no-gradient-accumulation-fusion");  // that framework is without it

@@ -261,6 +261,36 @@ TEST(ImportDeepSpeedFiles, ShardsOfMicsAreReplicated) {
 
 // --- Megatron
 
+// Its log holds the arguments and DeepSpeed's file; the world size of the file is that of its replicas.
+TEST(ImportMegatronKin, ALogHoldsArgumentsAndDeepSpeedsFile) {
+  const std::string arguments =
+      "---- arguments ----\n  deepspeed ............ True\n  deepspeed_config ..... ds.json\n"
+      "  hidden_size .......... 1024\n  num_attention_heads .. 16\n  num_layers ........... 24\n"
+      "  seq_length ........... 1024\n  padded_vocab_size .... 50304\n"
+      "  max_position_embeddings .. 1024\n"
+      "  micro_batch_size ..... 2\n  global_batch_size .... 64\n"
+      "  tensor_model_parallel_size .. 2\n  world_size ........... 16\n"
+      "---- end of arguments ----\n";
+  const auto file = [](const char* micro) {
+    return fmt::format(
+        "[config.py:1012:print]   world_size ................... 8\n"
+        "[config.py:1000:print_user_config]   json = {{\n    "
+        "\"train_micro_batch_size_per_gpu\":{},\n"
+        "    \"train_batch_size\": 64,\n    \"zero_optimization\": {{\n        \"stage\": 1\n    "
+        "}}\n}}\n",
+        micro);
+  };
+  const Imported read = Read({{"train.log", file("2") + arguments}});
+  EXPECT_EQ(read.framework, "megatron-deepspeed");
+  EXPECT_EQ(Text(read, "zero") + " " + Text(read, "tp"), "1 2");
+  EXPECT_THAT(read.notes, Not(Contains(HasSubstr("without effect"))));
+  EXPECT_THAT(Error({{"train.log", file("4") + arguments}}),
+              AllOf(HasSubstr("micro_batch is 4 here"), HasSubstr("2 in train.log:")));
+  // Without it the file is named.
+  EXPECT_THAT(Read({{"train.log", arguments}}).notes,
+              Contains(HasSubstr("deepspeed_config names ds.json")));
+}
+
 TEST(ImportMegatronKin, ZeroStagesAreOfMegatronDeepSpeed) {
   const std::string front = std::string("deepspeed --num_nodes 2 --num_gpus 8 ") + kGpt +
                             "--bf16 --deepspeed --deepspeed_config ds.json --zero-stage ";
