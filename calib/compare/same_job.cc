@@ -74,7 +74,8 @@ void PlannedJob::CheckDigests(const SourcePtr& log, const measured::LogFacts& fa
     throw InputError(
         {{{log, line, 1},
           fmt::format("another plan: the log is of plan {}, {} of plan {}", digest, name_, digest_),
-          "the plan.json beside the script that started this job is its prediction"}});
+          "a prediction of the same job and layout: of exported scripts the plan.json beside "
+          "them"}});
   }
 }
 

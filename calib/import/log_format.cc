@@ -38,6 +38,7 @@ bool IsTrainerLine(std::string_view line) {
 // What one line speaks for; false: nothing.
 bool FormatOfLine(std::string_view line, LogFormat* format) {
   const auto is = [&](LogFormat found) { return *format = found, true; };
+  if (IsRunLine(line)) return is(LogFormat::kRunText);
   if (Contains(line, "elapsed time per iteration")) return is(LogFormat::kMegatron);
   if (Contains(line, "algbw") && Contains(line, "busbw")) return is(LogFormat::kNccl);
   if (Contains(line, "step:") && Contains(line, "tps:") && Contains(line, "memory:"))
@@ -78,7 +79,7 @@ LogFormat FormatOf(const SourcePtr& source) {
   const bool dictionary = rest.starts_with("{'");  // of Python: no JSON
   if ((rest.front() == '{' && !dictionary) || rest.starts_with("[{") || rest.starts_with("[\n"))
     return FormatOfJson(source);
-  std::array<int, 11> votes{};
+  std::array<int, static_cast<std::size_t>(LogFormat::kNccl) + 1> votes{};
   bool trainer = false;
   ForEachLine(*source, [&](const LogLine& line) {
     LogFormat format{};
@@ -95,9 +96,8 @@ LogFormat FormatOf(const SourcePtr& source) {
   RefuseMachineFile(source, "a log of training");
   RefuseLog(source, "no line of this file is a measurement in a format that is known",
             "known are the logs of Megatron-LM, DeepSpeed, torchtitan, nanotron, HuggingFace's "
-            "Trainer, llm.c, "
-            "nanoGPT and nccl-tests, "
-            "CSV with units in its header, Chrome traces and this program's own records");
+            "Trainer, llm.c, nanoGPT, plan run and nccl-tests, CSV with units in its header, "
+            "Chrome traces and this program's own records");
 }
 
 }  // namespace orrery::measured

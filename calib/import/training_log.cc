@@ -38,6 +38,7 @@ constexpr std::pair<const char*, LogFormat> kFormatNames[] = {
     {"torchtitan", LogFormat::kTorchtitan},
     {"HuggingFace Trainer", LogFormat::kTrainer},
     {"nanotron", LogFormat::kNanotron},
+    {"plan run", LogFormat::kRunText},
     {"nccl-tests", LogFormat::kNccl}};
 
 }  // namespace
@@ -89,6 +90,8 @@ TrainingLog ReadTrainingLog(const SourcePtr& source) {
       return ReadTrainer(source);
     case LogFormat::kNanotron:
       return ReadNanotron(source);
+    case LogFormat::kRunText:
+      return ReadRunText(source);
     case LogFormat::kNccl:
       break;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the logs and traces of training programs measured, in one shape.
 //
-// Text logs (one parser each): Megatron-LM, DeepSpeed, torchtitan, nanotron, HuggingFace's Trainer, llm.c, nanoGPT, CSV with units in its
-// header. JSON: Chrome traces of PyTorch's profiler (Kineto) and of this project, this project's
+// Text logs (one parser each): Megatron-LM, DeepSpeed, torchtitan, nanotron, HuggingFace's Trainer, llm.c, nanoGPT, `plan run`,
+// CSV with units in its header. JSON: Chrome traces of PyTorch's profiler (Kineto) and of this project, this project's
 // records. A line that looks like a measurement and is none is counted and named; a file without a
 // single measurement is an InputError. Rows may stand among other output and behind prefixes.
 #pragma once
@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -116,7 +117,8 @@ enum class LogFormat {
   kTorchtitan,
   kTrainer,  // of HuggingFace
   kNanotron,
-  kNccl,  // nccl-tests; read with ReadNcclLog
+  kRunText,  // what plan run prints
+  kNccl,     // nccl-tests; read with ReadNcclLog
 };
 std::span<const std::pair<const char*, LogFormat>> LogFormatNames();  // in the order of the enum
 const char* Name(LogFormat format);
@@ -163,6 +165,8 @@ TrainingLog ReadStepCsv(const SourcePtr& source);
 TrainingLog ReadTorchtitan(const SourcePtr& source);
 TrainingLog ReadTrainer(const SourcePtr& source);
 TrainingLog ReadNanotron(const SourcePtr& source);
+TrainingLog ReadRunText(const SourcePtr& source);
+bool IsRunLine(std::string_view line);  // a step of plan run
 TrainingLog ReadTrace(const SourcePtr& source);
 TrainingLog ReadRecord(const SourcePtr& source);
 

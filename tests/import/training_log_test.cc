@@ -10,6 +10,7 @@
 #include <map>
 
 #include "calib/import/kernel_names.h"
+#include "calib/import/log_facts.h"
 
 namespace orrery::measured {
 namespace {
@@ -38,6 +39,25 @@ std::map<std::string, double> TermsOf(const TrainingLog& log) {
   std::map<std::string, double> terms;
   for (const TermSample& term : log.terms) terms[term.name] = term.seconds;
   return terms;
+}
+
+TEST(RunText, ReadsWhatPlanRunPrints) {
+  const TrainingLog log = SampleLog("plan-run.txt");
+  EXPECT_EQ(log.format, LogFormat::kRunText);
+  EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+  ASSERT_EQ(log.steps.size(), 5u);
+  EXPECT_EQ(log.steps[0].step, 1);
+  EXPECT_DOUBLE_EQ(*log.steps[0].seconds, 4.75);
+  EXPECT_DOUBLE_EQ(*log.steps[0].loss, 10.9777);
+  EXPECT_DOUBLE_EQ(*log.steps[0].tokens_per_s, 108);
+  EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 0.85);
+  EXPECT_DOUBLE_EQ(*log.steps[1].tokens_per_s, 94500);
+  EXPECT_DOUBLE_EQ(*log.steps[2].seconds, 17.5 * 60);
+  EXPECT_FALSE(log.steps[3].loss);  // nan
+  EXPECT_DOUBLE_EQ(*log.steps[4].samples_per_s, 1.2e6);
+  const LogFacts facts = ReadLogFacts(*log.source);
+  ASSERT_EQ(facts.plans.size(), 1u);
+  EXPECT_EQ(facts.plans[0].first, "93e4e0bdf2af8e5c27a337a5f9d4baa1");
 }
 
 TEST(Megatron, ReadsTheOlderLines) {

@@ -74,7 +74,7 @@ TEST(TrainingMutations, NoRowDisappears) {
   std::mt19937_64 dice(11);
   for (const char* name :
        {"megatron-old.txt", "megatron-new.txt", "deepspeed-old.txt", "deepspeed-new.txt",
-        "llmc.txt", "nanogpt.txt", "nanotron.txt", "steps.csv"}) {
+        "llmc.txt", "nanogpt.txt", "nanotron.txt", "plan-run.txt", "steps.csv"}) {
     const std::string text =
         ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples/" + name)->text;
     const TrainingLog whole = ReadTrainingLog(std::make_shared<Source>(Source{"whole", text}));
@@ -96,6 +96,8 @@ TEST(TrainingMutations, NoRowDisappears) {
           return ReadTorchtitan(source);
         case LogFormat::kNanotron:
           return ReadNanotron(source);
+        case LogFormat::kRunText:
+          return ReadRunText(source);
         case LogFormat::kTrainer:
           return ReadTrainer(source);
         default:

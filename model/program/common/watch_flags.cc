@@ -6,8 +6,9 @@ namespace orrery::cli {
 
 WatchFlags::WatchFlags()
     : set("watch LOG --against PLAN.json [flags]",
-          "Follows the log of a training job (Megatron-LM, DeepSpeed, torchtitan, nanotron, llm.c, "
-          "nanoGPT, CSV) and says when its step time leaves the 80 % interval of the prediction or "
+          "Follows the log of a training job (Megatron-LM, DeepSpeed, torchtitan, nanotron, "
+          "HuggingFace's Trainer, llm.c, nanoGPT, CSV, what plan run prints) and says when its "
+          "step time leaves the 80 % interval of the prediction or "
           "its memory the predicted peak: since which step, which term or rank fits, what it costs "
           "at this rate. Ends with 4 when either was left, with 0 otherwise.",
           {"plan watch train.log --against plan.json",

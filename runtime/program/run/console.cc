@@ -50,9 +50,9 @@ void Say(std::FILE* to, const std::string& text) {
 
 std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena_bytes,
                        double peak_flops_per_s) {
-  std::string text = fmt::format("{}: {} parameters, {} FLOP a step; plan {}\n", job.name,
+  std::string text = fmt::format("{}: {} parameters, {} FLOP a step\n{}{}\n", job.name,
                                  report::Scaled(static_cast<double>(job.facts.parameters)),
-                                 report::Scaled(job.facts.flops), job.digest);
+                                 report::Scaled(job.facts.flops), ir::kPlanLine, job.digest);
   text += fmt::format("{} rank{} on {} over {}{}{}\n", job.ranks(), job.ranks() == 1 ? "" : "s",
                       host, job.comm == Comm::kLocal ? "local threads" : CommName(job.comm),
                       job.layout.empty() ? "" : ": ", job.layout);
