@@ -51,10 +51,11 @@ std::string LabelOf(std::string_view text, std::size_t begin) {
                     next = std::min(text.find('\n', begin), text.size());
   const std::size_t colon = text.find("]:", line);
   const std::string_view first = text.substr(line, begin - line);
-  if (first.starts_with('[') && colon < begin &&
+  const std::string_view second = text.substr(std::min(next + 1, text.size()));
+  // A program's own brackets stand on the first line alone, whatever rank's line comes next.
+  if (first.starts_with('[') && second.starts_with('[') && colon < begin &&
       first.find_first_of(" ") > colon - line)  // no time in brackets
     return std::string(text.substr(line, colon + 2 - line));
-  const std::string_view second = text.substr(std::min(next + 1, text.size()));
   const auto same = std::mismatch(first.begin(), first.end(), second.begin(), second.end()).first;
   const std::string_view common = first.substr(0, static_cast<std::size_t>(same - first.begin()));
   return std::string(common.substr(0, common.rfind(':') + 1));

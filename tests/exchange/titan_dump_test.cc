@@ -50,6 +50,11 @@ TEST(TitanDump, TheConfigurationThatItPrintsIsRead) {
   EXPECT_THAT(logged.notes,
               Contains("train.log: a configuration that torchtitan printed, in its log"));
   EXPECT_EQ(Text(logged, "nodes"), "");
+  // Brackets of a program's logger, on the first line of what it prints.
+  EXPECT_EQ(Text(Read({{"train.log", "[rank0]:[titan] INFO - Running with configs: " + TitanJson() +
+                                         "\n[rank0]:[titan] INFO - step: 1\n"}}),
+                 "tp"),
+            "2");
   const Values eight = {{"gpus_per_node", {"8", {SourceOf("command line", "8"), 1, 1}, ""}}};
   for (const char* mesh : {"Building 3-D device mesh with ['pp', 'dp_shard', 'tp'], [2, 4, 2]",
                            "Building device mesh with parallelism: pp=2, dp_replicate=1, "
