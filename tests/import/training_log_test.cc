@@ -60,6 +60,22 @@ TEST(RunText, ReadsWhatPlanRunPrints) {
   EXPECT_EQ(facts.plans[0].first, "93e4e0bdf2af8e5c27a337a5f9d4baa1");
 }
 
+// As `plan export --to fsdp` and `--to ddp` have it (model/exchange/torch_program.cc).
+TEST(RunText, ReadsWhatExportedProgramsPrint) {
+  const TrainingLog log = ReadTrainingLog(
+      Told("Orrery plan 93e4e0bdf2af8e5c27a337a5f9d4baa1\n"
+           "0: step 1 loss 8.1234 step_time 1.9000 s tokens/s 100000 peak 20.00 GiB\n"
+           "0: step 2 loss nan step_time 0.3227 s tokens/s 800000 peak 20.50 GiB\n"
+           "0: step 3 loss 8 step_time  s tokens/s 800000 peak 20.50 GiB\n"));
+  EXPECT_EQ(log.format, LogFormat::kRunText);
+  ASSERT_EQ(log.steps.size(), 2u);
+  EXPECT_EQ(log.garbled_lines, 1);
+  EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 0.3227);
+  EXPECT_DOUBLE_EQ(*log.steps[1].tokens_per_s, 800000);
+  EXPECT_DOUBLE_EQ(*log.steps[1].allocated.bytes, 20.5 * (1 << 30));
+  EXPECT_FALSE(log.steps[1].loss);
+}
+
 TEST(Megatron, ReadsTheOlderLines) {
   const TrainingLog log = SampleLog("megatron-old.txt");
   EXPECT_EQ(log.format, LogFormat::kMegatron);
