@@ -58,6 +58,7 @@ void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
     for (const Setting& setting : launch) settings->push_back(setting);
     return;
   }
+  (void)SettingIndex(launch);  // throws where one is said twice, and not alike
   const auto nodes = find(launch, "NNODES"), gpus = find(launch, "GPUS_PER_NODE");
   const auto places = find(launch, "PLACES"), world = find(launch, "WORLD");
   if (places != launch.end()) settings->push_back(*places);
@@ -67,8 +68,17 @@ void TakeLaunch(Target target, const Settings& launch, Settings* settings) {
   if (find(*settings, "num_machines") == settings->end() || nodes->flag)
     settings->push_back({"num_machines", nodes->value, nodes->where, "", nodes->flag});
   const auto processes = find(*settings, "num_processes");
-  if (gpus == launch.end() || (processes != settings->end() && processes->flag)) return;
+  if (gpus == launch.end()) return;
   const int64_t all = std::stoll(nodes->value.substr(0, 9)) * std::stoll(gpus->value.substr(0, 9));
+  if (processes != settings->end() && processes->flag) {
+    int64_t started = 0;
+    if (ParseInteger(processes->value, &started) == NumberFault::kNone && started > all)
+      throw InputError({{processes->where,
+                         fmt::format("{} processes here, and {} nodes of {} GPUs in {}", started,
+                                     nodes->value, gpus->value, Place(gpus->where)),
+                         "a GPU for each process: keep one of them"}});
+    return;
+  }
   settings->push_back({"num_processes", Text(all), gpus->where, "", gpus->flag});
 }
 

@@ -60,6 +60,7 @@ struct Option {
   std::string key, value;
   Location where;
   std::string unresolved;
+  bool dashes = false;  // "--key"
 };
 
 std::vector<Option> OptionsIn(std::span<const Word> words) {
@@ -67,7 +68,7 @@ std::vector<Option> OptionsIn(std::span<const Word> words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& text = words[i].text;
     if (!IsOption(text)) continue;
-    Option option{KeyOf(text), "", words[i].where, words[i].unresolved};
+    Option option{KeyOf(text), "", words[i].where, words[i].unresolved, text.starts_with("--")};
     if (const std::size_t equals = option.key.find('='); equals != std::string::npos) {
       option.value = option.key.substr(equals + 1);
       option.key.resize(equals);
@@ -205,7 +206,8 @@ class LaunchReader {
     Location where;
     for (const Option& option : OptionsIn(words)) {
       where = option.where;
-      const std::string name = Dashed(option.key);
+      const std::string slurm = kind == Kind::kSrun ? SlurmOption(option.key, option.dashes) : "";
+      const std::string name = slurm.empty() ? Dashed(option.key) : slurm;
       const auto row = std::ranges::find_if(
           kKeys, [&](const KeyRow& key) { return key.kind == kind && name == key.option; });
       if (row != std::end(kKeys)) {
@@ -215,6 +217,7 @@ class LaunchReader {
         if (auto setting = OfAccelerate(option)) says_.settings.push_back(std::move(*setting));
       }
     }
+    if (kind == Kind::kSrun) FindUnknown(words);
     if (kind == Kind::kJsrun) CountSets();
     if (kind == Kind::kMpirun || kind == Kind::kSrun || kind == Kind::kJsrun)
       Tasks(kind == Kind::kSrun);
@@ -259,6 +262,17 @@ class LaunchReader {
   }
 
  private:
+  // Of srun itself: behind its first word that is none of its options stands what it starts.
+  void FindUnknown(std::span<const Word> words) {
+    std::size_t own = 0;
+    while (own < words.size() && IsOption(words[own].text))
+      own += TakesValue(words[own].text) && own + 1 < words.size() ? 2 : 1;
+    for (const Option& option : OptionsIn(words.first(std::min(own, words.size())))) {
+      if (option.unresolved.empty() && SlurmOption(option.key, option.dashes).empty())
+        says_.unknown.push_back({(option.dashes ? "--" : "-") + option.key, "", option.where, ""});
+    }
+  }
+
   void CheckFilters() const {
     for (const Hostfile& use : says_.hostfiles) {
       const auto count = std::ranges::find_if(says_.settings, [&](const Setting& setting) {

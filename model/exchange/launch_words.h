@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "model/exchange/hostfile.h"
 #include "model/exchange/shell.h"
@@ -22,6 +23,16 @@ Setting CountedNodes(Setting count);
 
 // Words of a scheduler's directive behind its first `front` letters, up to '#'; "-N4" is "-N 4".
 Words DirectiveWords(const Word& comment, std::size_t front);
+
+// The whole name of an option of sbatch or srun, behind two dashes (any beginning that is one option's alone) or behind one (its
+// first letter). "": they have none.
+std::string SlurmOption(std::string_view name, bool dashes);
+// Options of a directive by their whole names; those that Slurm does not have, which keep their dashes, also go to `unknown`.
+Settings SlurmOptions(const Words& words, Settings* unknown = nullptr);
+// The one that is nearly spelt like that; "": none.
+std::string SlurmOptionLike(std::string_view name);
+// Of qsub, by their letter.
+bool IsPbsOption(std::string_view name);
 
 // GPUs that Slurm's options ask for: "8" and "h100:8" of --gpus-per-node, "gpu:h100:8(S:0-1),nvme:1" of --gres (`list`). "":
 // none, or no number. `type`, if given, takes "h100".
@@ -45,6 +56,7 @@ struct LaunchSays {
   bool deepspeed = false;   // its launcher does
   bool all_gpus = false;    // it starts a rank on each GPU that it finds
   bool step = false;        // srun says on how many nodes
+  Settings unknown = {};    // options that srun does not have
 };
 LaunchSays LaunchOf(std::span<const Word> words);
 

@@ -284,6 +284,9 @@ Values FromSettings(const SettingIndex& settings, Target target, const Values& g
                     Values* known) {
   Values values, all;
   std::vector<Diagnostic> wrong;
+  for (const auto& [field, flag] : given) {  // rows in front of a flag's follow from it, too
+    if (!flag.key.empty()) all.emplace(field, flag);
+  }
   for (const Field& field : Fields()) {
     const Cell* cell = field.Of(target);
     ORRERY_CHECK(cell != nullptr, "{} has no cell for {}", field.name, InfoOf(target).name);

@@ -349,8 +349,9 @@ Cell AccelerateReplicas() {
         if (strategy == nullptr || !(strategy->value.starts_with("HYBRID_SHARD") ||
                                      strategy->value == "4" || strategy->value == "5"))
           return Value{"1", {}, ""};
+        // A flag wins over the file, and changes what follows from it.
         const auto machines = settings.Whole("num_machines", 1);
-        const int64_t nodes = machines ? *machines : NumberOf(values, "nodes", 0);
+        const int64_t nodes = NumberOf(values, "nodes", machines.value_or(0));
         if (nodes == 0)
           throw InputError({{strategy->where,
                              fmt::format("{} shards in a node, and nothing says how many nodes "

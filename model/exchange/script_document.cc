@@ -189,6 +189,7 @@ class ScriptReader {
     counts_.spread = !words.empty() && words.front().text == "srun" &&
                      !Has(says.settings, {"GPUS_PER_NODE", "RANKS", "WORLD"});
     counts_.step = says.step;
+    SayUnknown(true, says.unknown);
     const bool hosts = !says.hostfiles.empty();
     if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
     TakeVisible(words, &says);
@@ -317,9 +318,12 @@ class ScriptReader {
       throw InputError(
           {{comment.where, "a job of several components: which of them trains is not known",
             "leave the directives of that component alone"}});
-    for (const Setting& setting : OptionsOf(words)) {
+    Settings unknown;
+    for (const Setting& setting : slurm ? SlurmOptions(words, &unknown) : OptionsOf(words)) {
       if (slurm) {
         slurm_.Take(setting, &counts_);
+      } else if (!IsPbsOption(setting.key)) {
+        unknown.push_back({"-" + setting.key.substr(0, 1), "", setting.where, ""});
       } else if (setting.key == "l" &&
                  (setting.value.starts_with("select=") || setting.value.starts_with("nodes="))) {
         for (const Setting& count : PbsCounts(setting)) {
@@ -329,6 +333,19 @@ class ScriptReader {
             Add(count.key, count.value, count.where);
         }
       }
+    }
+    SayUnknown(slurm, unknown);
+  }
+
+  // A job with one is not started.
+  void SayUnknown(bool slurm, const Settings& unknown) {
+    for (const Setting& option : unknown) {
+      const std::string like =
+          slurm && option.key.starts_with("--") ? SlurmOptionLike(option.key.substr(2)) : "";
+      document_.notes.push_back(
+          fmt::format("{}: {} has no option {}{}{}", Place(option.where), slurm ? "Slurm" : "PBS",
+                      option.key, slurm ? ", unless a plugin of the site adds it" : "",
+                      like.empty() ? "" : fmt::format(": did you mean --{}?", like)));
     }
   }
 

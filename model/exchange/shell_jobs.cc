@@ -40,7 +40,7 @@ void SetJobVariables(const std::vector<Token>& tokens, const std::vector<Token>&
   constexpr std::string_view kSlurm = "SBATCH";
   for (const Word& comment : directives.comments) {
     if (!comment.text.starts_with(kSlurm) || !comment.unresolved.empty()) continue;
-    for (const Setting& setting : OptionsOf(DirectiveWords(comment, kSlurm.size()))) {
+    for (const Setting& setting : SlurmOptions(DirectiveWords(comment, kSlurm.size()))) {
       const bool list = setting.key == "gres";
       const auto option = options.find(setting.key);
       const std::string text =

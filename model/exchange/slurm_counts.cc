@@ -74,6 +74,7 @@ void SlurmCounts::Count(JobCounts* counts) const {
   // As many tasks as GPUs, where nothing else counts those.
   if (tasks_ && !Has(counts->document->settings, {"GPUS_PER_NODE", "num_processes"}))
     counts->Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
+  CheckGpus(*counts);
   TakeTasks(counts);
 }
 
@@ -166,6 +167,36 @@ void SlurmCounts::CountGpus(JobCounts* counts) const {
   if (each * gpus > 0)
     counts->Add("GPUS_PER_NODE", std::to_string(each * gpus),
                 per_task_ ? per_task_->where : all_->where);
+}
+
+// What --gpus and --gpus-per-task ask for, against the GPUs of nodes in other lines. A command may take fewer.
+void SlurmCounts::CheckGpus(const JobCounts& counts) const {
+  const Settings& settings = counts.document->settings;
+  const auto gpus = std::ranges::find(settings, "GPUS_PER_NODE", &Setting::key);
+  const auto nodes = std::ranges::find(settings, "NNODES", &Setting::key);
+  int64_t each = 0, on = 0;
+  if (gpus == settings.end() || nodes == settings.end() ||
+      ParseInteger(gpus->value, &each) != NumberFault::kNone ||
+      ParseInteger(nodes->value, &on) != NumberFault::kNone)
+    return;
+  const bool command = static_cast<std::size_t>(gpus - settings.begin()) < counts.of_command;
+  const auto hold = [&](int64_t asked, const Setting& by) {
+    if (asked == each * on || (command && asked > each * on)) return;
+    throw InputError(
+        {{by.where,
+          fmt::format("{} GPUs here, and {} node{} of {} ({}, {})", asked, on, on == 1 ? "" : "s",
+                      each, Place(nodes->where), Place(gpus->where)),
+          "keep one of them"}});
+  };
+  int64_t all = 0, per_task = 0, tasks = 1;
+  if (gpus_ &&
+      ParseInteger(gpus_->value.substr(gpus_->value.rfind(':') + 1), &all) == NumberFault::kNone)
+    hold(all, *gpus_);
+  if (!per_task_ || ParseInteger(per_task_->value, &per_task) != NumberFault::kNone) return;
+  if (all_ && ParseInteger(all_->value, &tasks) == NumberFault::kNone)
+    hold(per_task * tasks, *per_task_);
+  else if (!each_ || ParseInteger(each_->value, &tasks) == NumberFault::kNone)
+    hold(per_task * tasks * on, *per_task_);
 }
 
 // Tasks that srun starts are ranks with a GPU each, where none is an agent: a node's other GPUs are idle.

@@ -37,6 +37,7 @@ class SlurmCounts {
   void CountHosts(JobCounts* counts) const;
   void CountTasks(JobCounts* counts) const;
   void CountGpus(JobCounts* counts) const;
+  void CheckGpus(const JobCounts& counts) const;
   void TakeTasks(JobCounts* counts) const;
 
   std::optional<Setting> tasks_;         // on each node: ranks

@@ -140,6 +140,10 @@ TEST(ImportTrainer, HybridShardsLieInANode) {
   EXPECT_EQ(degrees("HYBRID_SHARD"), "3 over 4");
   EXPECT_EQ(degrees("4"), "3 over 4");
   EXPECT_EQ(degrees("HYBRID_SHARD_ZERO2"), "2 over 4");
+  // A flag's nodes are those that hold copies.
+  const Values two = {{"nodes", {"2", {SourceOf("command line", "2"), 1, 1}, "--nodes"}}};
+  EXPECT_EQ(Text(Read({{"a.yaml", yaml + "HYBRID_SHARD\nnum_machines: 4\n"}}, two), "dp_outer"),
+            "2");
   EXPECT_EQ(degrees("FULL_SHARD"), "3 over 1");
   EXPECT_THAT(Error({{"a.yaml", yaml + "HYBRID_SHARD\n"}}),
               AllOf(HasSubstr("a.yaml:6"), HasSubstr("--nodes N")));

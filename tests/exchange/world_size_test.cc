@@ -98,6 +98,66 @@ TEST(WorldSize, OfSlurmsTasksIsThatOfTheJob) {
                                                      "job.sh:3")));
 }
 
+// What the scheduler gives against what is started on it.
+TEST(WorldSize, MoreRanksThanGpusAreRefused) {
+  const std::string train = "train.py --per_device_train_batch_size 4 --bf16\n";
+  const auto job = [&](const std::string& directives, const std::string& command) {
+    return Error({{"job.sh", "#!/bin/bash\n" + directives + command + train}});
+  };
+  const std::string eight = "srun torchrun --nnodes 2 --nproc-per-node 8 ";
+  for (const char* gpus : {"--gpus-per-node=4", "--gres=gpu:4", "--gpus=8",
+                           "--ntasks-per-node=1\n#SBATCH --gpus-per-task=4"})
+    EXPECT_THAT(job("#SBATCH --nodes=2\n#SBATCH " + std::string(gpus) + "\n", eight),
+                AllOf(HasSubstr("job.sh:"), HasSubstr("keep one of them")))
+        << gpus;
+  EXPECT_THAT(job("#PBS -l select=2:ngpus=4\n",
+                  "mpiexec -ppn 1 torchrun --nnodes 2 "
+                  "--nproc-per-node 8 "),
+              HasSubstr("GPUS_PER_NODE is '4' here and '8' in job.sh:3"));
+  EXPECT_THAT(job("#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n",
+                  "srun accelerate launch --num_machines 2 --num_processes 16 "),
+              HasSubstr("16 processes here, and 2 nodes of 4 GPUs"));
+  EXPECT_THAT(
+      job("#SBATCH --nodes=4\n#SBATCH --gpus=16\n#SBATCH --gpus-per-node=8\n", "srun python "),
+      HasSubstr("16 GPUs here, and 4 nodes of 8 (job.sh:2, job.sh:4)"));
+  EXPECT_THAT(job("#SBATCH --nodes=2\n#SBATCH --gpus-per-task=2\n#SBATCH --ntasks-per-node=8\n"
+                  "#SBATCH --gpus-per-node=8\n",
+                  "srun python "),
+              HasSubstr("32 GPUs here, and 2 nodes of 8"));
+  // A command may leave some idle.
+  const Imported fewer = Read({{"job.sh",
+                                "#SBATCH --nodes=2\n#SBATCH --gpus=16\nsrun torchrun "
+                                "--nnodes 2 --nproc-per-node 4 " +
+                                    train}});
+  EXPECT_EQ(Text(fewer, "gpus_per_node"), "4");
+}
+
+TEST(WorldSize, OptionsThatSlurmAndPbsDoNotHaveAreNamed) {
+  const auto notes = [](const std::string& job) {
+    return Read({{"job.sh", "#!/bin/bash\n" + job +
+                                " torchrun --nnodes 2 --nproc-per-node 8 train.py "
+                                "--per_device_train_batch_size 4 --bf16\n"}})
+        .notes;
+  };
+  const std::vector<std::string> slurm = notes(
+      "#SBATCH --nodes=2 --mystery=3 -p gpu --gpu-per-node=8\n"
+      "srun --mpi=pmix -l --wibble=3 --container-image=a.sqsh");
+  EXPECT_THAT(slurm, Contains("job.sh:2: Slurm has no option --mystery, unless a plugin of the "
+                              "site adds it"));
+  EXPECT_THAT(slurm, Contains(HasSubstr("--gpu-per-node, unless a plugin of the site adds it: did "
+                                        "you mean --gpus-per-node?")));
+  EXPECT_THAT(slurm, Contains(HasSubstr("job.sh:3: Slurm has no option --wibble")));
+  for (const char* known : {"container-image", "no option -p", "mpi", "no option -l"})
+    EXPECT_THAT(slurm, Not(Contains(HasSubstr(known))));
+  EXPECT_THAT(notes("#PBS -l select=2:ngpus=8 -Z hello -q gpu\nmpiexec -ppn 1"),
+              Contains("job.sh:2: PBS has no option -Z"));
+  // As getopt_long takes them.
+  const Imported begun = Read({{"job.sh",
+                                "#SBATCH --nodes=3\n#SBATCH --gpus-per-n=4\nsrun python "
+                                "train.py --per_device_train_batch_size 4 --bf16\n"}});
+  EXPECT_EQ(Text(begun, "nodes") + " x " + Text(begun, "gpus_per_node"), "3 x 4");
+}
+
 // A record next to a file whose shards need the number of GPUs.
 TEST(WorldSize, OfARecordIsThatOfTheFilesNextToIt) {
   const Named record = {"plan.json",
