@@ -292,18 +292,13 @@ void CompareFigures(const TrainingLog& predicted, const TrainingLog& measured, C
     c->tokens_per_s.measured = predicted.size.tokens / c->measured_step;
 }
 
-// Steps of another batch do as many times the work.
 void ComparePeak(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
   std::vector<double> own;
   for (const StepSample& step : measured.steps)
     if (step.mfu) own.push_back(*step.mfu);
   if (!own.empty()) c->own_mfu = Median(std::move(own));
   if (predicted.steps.empty() || !predicted.steps.front().peak_share) return;
-  const double batches = c->OtherBatch() && *c->samples.predicted > 0
-                             ? *c->samples.measured / *c->samples.predicted
-                             : 1;
-  c->peak_share =
-      *predicted.steps.front().peak_share * batches * c->predicted_step / c->measured_step;
+  c->peak_share = *predicted.steps.front().peak_share * c->predicted_step / c->measured_step;
 }
 
 // By what the measured file says of throughput, if it times no step: `size` is the prediction's.
@@ -318,23 +313,27 @@ double StepOf(const TrainingLog& log, const measured::StepSize& size) {
   return *step;
 }
 
-void CheckPlans(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
+// Takes steps of another global batch out of the log of another program.
+void CheckPlans(const TrainingLog& predicted, TrainingLog* log, Comparison* c) {
+  TrainingLog& measured = *log;
   if (!predicted.own)
     RefuseLog(predicted.source, "the first file is no prediction of this program",
               "plan simulate ... --json FILE or --trace FILE writes one, of a launch script with "
               "--from SCRIPT; the measured file is the second");
   c->foreign = !measured.own;
   if (c->foreign) {
-    const PlannedJob job(predicted.source, predicted.digest, predicted.size.gpus);
+    const PlannedJob job(predicted.source, predicted.digest, predicted.size);
     const bool text = measured.format != measured::LogFormat::kTrace;  // no program's words
-    c->told =
-        job.Check(measured, text ? measured::ReadLogFacts(*measured.source) : measured::LogFacts());
+    const measured::LogFacts facts =
+        text ? measured::ReadLogFacts(*measured.source) : measured::LogFacts();
+    c->told = job.Check(measured, facts);
+    measured.steps = job.StepsOfBatch(measured, facts, &c->told);
     c->digest = c->told.digest;
     return;
   }
-  for (const TrainingLog* log : {&predicted, &measured}) {
-    if (log->digest.empty())
-      RefuseLog(log->source, "the file does not say which plan it is of",
+  for (const TrainingLog* one : {&predicted, static_cast<const TrainingLog*>(log)}) {
+    if (one->digest.empty())
+      RefuseLog(one->source, "the file does not say which plan it is of",
                 "write it again with plan simulate or plan run: both put the plan's digest in");
   }
   if (predicted.digest != measured.digest) {
@@ -368,10 +367,6 @@ bool Comparison::InInterval() const {
 
 bool Comparison::AbovePeak() const { return peak_share.value_or(0) > 1; }
 
-bool Comparison::OtherBatch() const {
-  return samples.predicted && samples.measured && *samples.predicted != *samples.measured;
-}
-
 bool Comparison::WaitsForStraggler(const Term& term) const {
   if (!straggler) return false;
   const std::string& work = term.work;
@@ -404,9 +399,9 @@ const Term* Comparison::Culprit() const {
   return phase == nullptr ? work : phase;
 }
 
-Comparison Compare(const TrainingLog& predicted, const TrainingLog& measured) {
+Comparison Compare(const TrainingLog& predicted, TrainingLog measured) {
   Comparison c;
-  CheckPlans(predicted, measured, &c);
+  CheckPlans(predicted, &measured, &c);
   c.predicted_file = predicted.source->name;
   c.measured_file = measured.source->name;
   c.predicted_step = StepOf(predicted, {});

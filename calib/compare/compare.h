@@ -65,7 +65,6 @@ struct Comparison {
   double error() const { return predicted_step / measured_step - 1; }
   bool InInterval() const;  // measured_step is; false without one
   bool AbovePeak() const;   // no GPU is as fast as the log says
-  bool OtherBatch() const;  // both say their global batch, and not the same
   // Its time is that of a wait for the straggler.
   bool WaitsForStraggler(const Term& term) const;
   // That govern the term in this job; none where it waits for a straggler.
@@ -79,6 +78,6 @@ struct Comparison {
 
 // Throws InputError: `predicted` is not this project's, different plans (both digests are named),
 // no step time on one side.
-Comparison Compare(const measured::TrainingLog& predicted, const measured::TrainingLog& measured);
+Comparison Compare(const measured::TrainingLog& predicted, measured::TrainingLog measured);
 
 }  // namespace orrery::compare

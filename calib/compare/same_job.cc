@@ -20,8 +20,8 @@ namespace orrery::compare {
 namespace {
 
 // Of these, another value is another plan: other ranks hold other parts, or a step does other work.
-constexpr std::string_view kLayout[] = {"tp",  "pp",          "cp",      "dp",
-                                        "vpp", "micro_batch", "seq_len", "lora"};
+constexpr std::string_view kLayout[] = {"tp",          "pp",      "cp",   "dp",  "vpp",
+                                        "micro_batch", "seq_len", "lora", "zero"};
 // Written differently by every program, or held against the log elsewhere.
 constexpr std::string_view kElsewhere[] = {"layout", "placement",    "nodes",      "gpus_per_node",
                                            "model",  "global_batch", "lora_alpha", "dp_outer"};
@@ -46,15 +46,19 @@ std::vector<std::string> Words(const ToldJob& told) {
                                 one.where.line, one.planned));
   if (!told.unread.empty())
     words.push_back(fmt::format("the log's own arguments are not compared: {}", told.unread));
+  if (told.other_batch > 0)
+    words.push_back(fmt::format("{} step{} not counted: the global batch is {:.0f} there",
+                                told.other_batch, told.other_batch == 1 ? " is" : "s are",
+                                told.batch));
   if (!told.runs.empty())
-    words.push_back(
-        fmt::format("the log counts its steps anew at line {}: {} runs are taken as one",
-                    fmt::join(told.runs, ", "), told.runs.size() + 1));
+    words.push_back(fmt::format("another run begins at line {}: {} runs are taken as one",
+                                fmt::join(told.runs, ", "), told.runs.size() + 1));
   return words;
 }
 
-PlannedJob::PlannedJob(const SourcePtr& prediction, std::string digest, double gpus)
-    : name_(prediction->name), digest_(std::move(digest)), gpus_(gpus) {
+PlannedJob::PlannedJob(const SourcePtr& prediction, std::string digest,
+                       const measured::StepSize& size)
+    : name_(prediction->name), digest_(std::move(digest)), size_(size) {
   const nlohmann::json root = nlohmann::json::parse(prediction->text, nullptr, false);
   if (!root.is_object() || !root.contains("schema")) return;  // a trace names no layout
   const auto model = root.find("model");
@@ -125,20 +129,49 @@ void PlannedJob::CheckArguments(const SourcePtr& log, ToldJob* told) const {
 
 ToldJob PlannedJob::Check(const measured::TrainingLog& log, const measured::LogFacts& facts) const {
   const auto world = static_cast<double>(facts.world_size.value_or(0));
-  if (world > 0 && gpus_ > 0 && world != gpus_)
-    throw InputError({{{log.source, facts.world_line, 1},
-                       fmt::format("the log is of {:.0f} GPUs, the plan of {:.0f}", world, gpus_),
-                       "a prediction of this job: --nodes N, and --gpus-per-node N"}});
+  if (world > 0 && size_.gpus > 0 && world != size_.gpus)
+    throw InputError(
+        {{{log.source, facts.world_line, 1},
+          fmt::format("the log is of {:.0f} GPUs, the plan of {:.0f}", world, size_.gpus),
+          "a prediction of this job: --nodes N, and --gpus-per-node N"}});
   CheckDigests(log.source, facts);
   ToldJob told;
   if (!facts.plans.empty()) told.digest = facts.plans.front().first;
   CheckArguments(log.source, &told);
   int64_t last = -1;
+  auto start = facts.starts.begin();
   for (const measured::StepSample& step : log.steps) {
-    if (step.step >= 0 && step.step < last) told.runs.push_back(step.line);
-    last = std::max(step.step, step.step < last ? step.step : last);
+    const auto begun = start;
+    while (start != facts.starts.end() && *start < step.line) ++start;
+    const bool anew = start != begun || (step.step >= 0 && step.step < last);
+    if (anew && last >= 0) told.runs.push_back(step.line);
+    last = std::max<int64_t>(step.step, 0);
   }
   return told;
+}
+
+std::vector<measured::StepSample> PlannedJob::StepsOfBatch(const measured::TrainingLog& log,
+                                                           const measured::LogFacts& facts,
+                                                           ToldJob* told) const {
+  std::vector<measured::StepSample> own;
+  int line = 0;  // that says another batch
+  for (const measured::StepSample& step : log.steps) {
+    if (std::ranges::find(told->runs, step.line) != told->runs.end()) continue;
+    const auto samples = step.samples ? step.samples : facts.global_batch;
+    if (size_.samples <= 0 || !samples || *samples == size_.samples) {
+      own.push_back(step);
+      continue;
+    }
+    if (told->other_batch++ == 0) line = step.samples ? step.line : facts.batch_line;
+    told->batch = *samples;
+  }
+  if (own.empty() && told->other_batch > 0)
+    throw InputError(
+        {{{log.source, line, 1},
+          fmt::format("the log's global batch is {:.0f}, that of the plan {:.0f}", told->batch,
+                      size_.samples),
+          fmt::format("a prediction of this batch: --global-batch {:.0f}", told->batch)}});
+  return own;
 }
 
 }  // namespace orrery::compare

@@ -12,7 +12,7 @@ namespace orrery::measured {
 namespace {
 
 constexpr std::size_t kMostArguments = 5000, kMostValue = 400, kMostDeviceNames = 16,
-                      kMostPlans = 16;
+                      kMostPlans = 16, kMostStarts = 65536;
 constexpr double kBytesPerMib = 1048576.0, kBytesPerGib = 1073741824.0;
 
 bool IsNameLetter(char c) {
@@ -168,6 +168,7 @@ class FactsReader {
       in_dump_ = false;
     } else if (Contains(text, "---- arguments ----")) {
       in_dump_ = facts_.has_dump = true;
+      Starts();
     } else if (Contains(text, "[config.py:") && Contains(text, "print]")) {
       ReadConfiguration(text);
     } else if (in_dump_) {
@@ -208,13 +209,19 @@ class FactsReader {
     facts_.world_line = line_;
   }
 
+  void Starts() {
+    if (facts_.starts.size() < kMostStarts) facts_.starts.push_back(line_);
+  }
+
   void ReadPlan(std::string_view text) {
     LineCursor cursor(text);
     if (!cursor.Behind(ir::kPlanLine)) return;
     const std::string_view word = Trimmed(cursor.Rest());
     const std::string digest(
         word.substr(0, std::min(word.find_first_not_of("0123456789abcdef"), word.size())));
-    if (digest.size() != ir::kDigestLetters || facts_.plans.size() >= kMostPlans) return;
+    if (digest.size() != ir::kDigestLetters) return;
+    Starts();
+    if (facts_.plans.size() >= kMostPlans) return;
     if (std::ranges::find(facts_.plans, digest, &std::pair<std::string, int>::first) ==
         facts_.plans.end())
       facts_.plans.emplace_back(digest, line_);

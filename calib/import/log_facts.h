@@ -33,6 +33,7 @@ struct LogFacts {
   std::string framework;  // "DeepSpeed 0.9.2"
   // Digests of plans that scripts of `plan export` printed, each once, with the first line that has it.
   std::vector<std::pair<std::string, int>> plans;
+  std::vector<int> starts;  // lines that a program prints where it begins: its plan, its arguments
 
   std::string Argument(std::string_view key) const;  // "": absent, or "None"
   std::optional<int64_t> Whole(std::string_view key) const;

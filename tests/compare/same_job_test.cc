@@ -100,8 +100,8 @@ TEST(SameJob, AnotherPlanIsRefusedWithTheLine) {
 
 TEST(SameJob, ArgumentsOfAnotherLayoutAreRefusedWithTheirLine) {
   const std::string refused = Refused(Prediction(2), kDump + LogStep(1));
-  EXPECT_THAT(refused, AllOf(HasSubstr("train.log:19:1"), HasSubstr("the log has tp 4, dp 2"),
-                             HasSubstr("plan.json tp 2, dp 4"), HasSubstr("plan predict --from")));
+  EXPECT_THAT(refused, AllOf(HasSubstr("train.log:19:1"), HasSubstr("the log has tp 4, zero 1, dp 2"),
+                             HasSubstr("plan.json tp 2, zero 0, dp 4"), HasSubstr("plan predict --from")));
   // Whatever the script says of itself: arguments behind it win.
   EXPECT_THAT(Refused(Prediction(2), fmt::format("Orrery plan {}\n{}{}", kOwn, kDump, LogStep(1))),
               HasSubstr("another job"));
@@ -110,15 +110,18 @@ TEST(SameJob, ArgumentsOfAnotherLayoutAreRefusedWithTheirLine) {
 TEST(SameJob, TheSameArgumentsNeedNoTrust) {
   const Comparison c = LogBeside(Prediction(4, "1"), kDump + LogStep(1));
   EXPECT_FALSE(c.OnTrust());
-  EXPECT_THAT(c.told.same, ElementsAre("dp", "micro_batch", "pp", "seq_len", "tp"));
+  EXPECT_THAT(c.told.same, ElementsAre("dp", "micro_batch", "pp", "seq_len", "tp", "zero"));
   EXPECT_THAT(c.told.other, IsEmpty());
-  EXPECT_THAT(ComparisonText(c), HasSubstr("its dp, micro_batch, pp, seq_len, tp are those"));
+  EXPECT_THAT(ComparisonText(c), HasSubstr("its dp, micro_batch, pp, seq_len, tp, zero are"));
 }
 
 TEST(SameJob, OtherSettingsAreNamed) {
-  const Comparison c = LogBeside(Prediction(4, "0"), kDump + LogStep(1));
-  EXPECT_THAT(Words(c.told), Contains("the log says zero 1 (line 21), the plan 0"));
-  EXPECT_THAT(ComparisonText(c), HasSubstr("note       the log says zero 1 (line 21), the plan 0"));
+  std::string half = Prediction(4, "1");
+  half.replace(half.find("bf16"), 4, "fp16");
+  const Comparison c = LogBeside(half, kDump + LogStep(1));
+  EXPECT_THAT(Words(c.told), Contains("the log says precision bf16 (line 2), the plan fp16"));
+  EXPECT_THAT(ComparisonText(c), HasSubstr("note       the log says precision bf16 (line 2)"));
+  EXPECT_THAT(Refused(Prediction(4, "0"), kDump + LogStep(1)), HasSubstr("the log has zero 1"));
 }
 
 TEST(SameJob, AnotherModelIsRefused) {
@@ -134,8 +137,12 @@ TEST(SameJob, OtherGpusAreRefused) {
 TEST(SameJob, RunsBehindOneAnotherAreNamed) {
   const Comparison c = LogBeside(Prediction(), LogStep(1) + LogStep(2) + LogStep(1) + LogStep(2));
   EXPECT_THAT(c.told.runs, ElementsAre(3));
-  EXPECT_THAT(Words(c.told),
-              Contains("the log counts its steps anew at line 3: 2 runs are taken as one"));
+  EXPECT_THAT(Words(c.told), Contains("another run begins at line 3: 2 runs are taken as one"));
+  // One that goes on behind its snapshot; its first step warms up as that of the first run.
+  const std::string resumed =
+      fmt::format("{}{}Orrery plan {}\n{}{}", LogStep(1), LogStep(2), kOwn, LogStep(3), LogStep(4));
+  EXPECT_THAT(LogBeside(Prediction(), resumed).told.runs, ElementsAre(4));
+  EXPECT_EQ(LogBeside(Prediction(), resumed).measured_steps, 3u);
 }
 
 TEST(SameJob, ArgumentsThatCannotBeReadSayWhy) {

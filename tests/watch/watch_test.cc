@@ -188,9 +188,9 @@ TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
   }
   const Verdict verdict = Watch(grown + before);
   EXPECT_TRUE(verdict.Inside());
-  EXPECT_EQ(verdict.other_batch, 4u);
+  EXPECT_EQ(verdict.told.other_batch, 4u);
   EXPECT_THAT(SummaryText(verdict, Plan()),
-              HasSubstr("4 steps not counted: their global batch is 256, the plan's is "));
+              HasSubstr("4 steps are not counted: the global batch is 256 there"));
   EXPECT_EQ(SummaryJson(verdict, Plan())["other_batch_steps"], 4);
   try {
     Watch(grown);
@@ -232,7 +232,7 @@ TEST(Watch, RefusesALogOfOtherGpusOrAnotherBatch) {
     old += fmt::format(
         " iteration {}/ 100 | consumed samples: {} | elapsed time per iteration (ms): 1000.0 |\n",
         step, 256 * step);
-  EXPECT_EQ(Watch(old).other_batch, 3u);  // the first row tells no difference
+  EXPECT_EQ(Watch(old).told.other_batch, 3u);  // the first row tells no difference
   EXPECT_THAT(ErrorOf("---- arguments ----\n  global_batch_size ...... 256\n"
                       "---- end of arguments ----\n" +
                       steps.substr(0, steps.find(" | global batch")) + " |\n"),

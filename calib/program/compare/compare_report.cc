@@ -81,11 +81,6 @@ void AddFigures(const Comparison& c, std::vector<std::string>* out) {
   const auto bytes = [](double b) { return Format(Bytes(b)); };
   add("Peak memory allocated", c.allocated, bytes);
   add("Peak memory reserved", c.reserved, bytes);
-  if (c.OtherBatch())
-    out->push_back(fmt::format(
-        "Not the same job: a step of the log takes {:g} sequences, of the prediction {:g} "
-        "(--global-batch).",
-        *c.samples.measured, *c.samples.predicted));
 }
 
 // Rates above the peak: what cannot be, and what a log may say by its own convention (masked attention, the peak of another GPU).

@@ -335,10 +335,10 @@ Expectation ReadExpectation(const SourcePtr& source) {
   if (const auto text = body->find("digest"); text != body->end() && text->is_string())
     made.digest = text->get<std::string>().substr(0, 64);
   made.size.gpus = NumberAt(*body, "gpus");
-  made.job = compare::PlannedJob(source, made.digest, made.size.gpus);
   made.nodes = NumberAt(*body, "nodes");
   made.size.samples = NumberAt(*body, "global_batch");
   made.size.tokens = NumberAt(*body, "tokens_per_s") * made.step;
+  made.job = compare::PlannedJob(source, made.digest, made.size);
   const measured::PredictedPeaks peaks = measured::PeaksOf(root, *body);
   made.peak_share = peaks.share.value_or(0);
   made.reserved = peaks.reserved.value_or(0);
@@ -363,23 +363,10 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
       log.source && text ? measured::ReadLogFacts(*log.source) : measured::LogFacts();
   verdict.foreign = !log.own && log.source;
   if (verdict.foreign) verdict.told = expected.job.Check(log, facts);
-  int line = 0;  // that says the batch
-  for (const measured::StepSample& step : log.steps) {
-    const auto samples = step.samples ? step.samples : facts.global_batch;
-    if (expected.size.samples > 0 && samples && *samples != expected.size.samples) {
-      if (verdict.other_batch++ == 0) line = step.samples ? step.line : facts.batch_line;
-      verdict.batch = *samples;  // a batch that grows, or another job
-      continue;
-    }
+  for (const measured::StepSample& step : expected.job.StepsOfBatch(log, facts, &verdict.told)) {
     const auto seconds = SecondsOf(step, expected);
     if (seconds && *seconds > 0) steps.push_back({*seconds, step.step, step.line});
   }
-  if (steps.empty() && verdict.other_batch > 0)
-    throw InputError(
-        {{{log.source, line, 1},
-          fmt::format("the log's global batch is {:.0f}, that of the plan {:.0f}", verdict.batch,
-                      expected.size.samples),
-          fmt::format("a prediction of this batch: --global-batch {:.0f}", verdict.batch)}});
   if (steps.empty())
     throw InputError({{{log.source, 0, 0},
                        "no step of this log can be timed",

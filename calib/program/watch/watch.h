@@ -72,8 +72,6 @@ struct Verdict {
   double peak_share = 0;    // that the median would come to; above 1 no GPU is as fast. 0: not said
   std::size_t outside = 0;  // of the steps: those outside the interval
   int patience = 1;         // that it was judged with
-  std::size_t other_batch = 0;  // steps that are left out: the plan is of another global batch
-  double batch = 0;             // of the last of those
   std::vector<Departure> departures;  // in order
   bool outside_before =
       false;  // a departure was said that is none now: of a log that was replaced, or of its mean

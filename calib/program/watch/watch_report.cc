@@ -106,11 +106,6 @@ std::string DepartureText(const Departure& one, const Expectation& expected) {
 }
 
 std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
-  const std::string others =
-      verdict.other_batch == 0
-          ? ""
-          : fmt::format("{} not counted: their global batch is {:.0f}, the plan's is {:.0f}\n",
-                        Steps(verdict.other_batch), verdict.batch, expected.size.samples);
   const std::string above =
       verdict.peak_share <= 1
           ? ""
@@ -123,7 +118,7 @@ std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
   for (const std::string& words : compare::Words(verdict.told)) notes += words + "\n";
   if (verdict.foreign && verdict.told.OnTrust())
     notes += "the log names neither its plan nor its layout: they are taken for those predicted\n";
-  return others + above + notes +
+  return above + notes +
          fmt::format("{}, median {}; predicted {} ({} to {}) for {}: {}\n", Steps(verdict.steps),
                      Format(Seconds(verdict.median.value_or(0))), Format(Seconds(expected.step)),
                      Format(Seconds(expected.low)), Format(Seconds(expected.high)), expected.layout,
@@ -177,7 +172,7 @@ nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& ex
           {"steps", verdict.steps},
           {"outside_steps", verdict.outside},
           {"patience", verdict.patience},
-          {"other_batch_steps", verdict.other_batch},
+          {"other_batch_steps", verdict.told.other_batch},
           {"median_s", verdict.median.value_or(0)},
           {"share_of_peak", verdict.peak_share > 0 ? nlohmann::ordered_json(verdict.peak_share)
                                                    : nlohmann::ordered_json()},
