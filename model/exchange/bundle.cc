@@ -72,8 +72,10 @@ std::string Bundle::Refusal() const {
 std::vector<std::string> Bundle::Missing() const {
   std::vector<std::string> lines;
   for (const FieldReport& field : settings.fields) {
-    if (Differs(field.status))
-      lines.push_back(fmt::format("{} {}: {}", field.field, field.value, field.how));
+    if (!Differs(field.status)) continue;
+    // A setting that only comes near may be spelt as the field is.
+    const std::string front = fmt::format("{} {}: ", field.field, field.value);
+    lines.push_back(field.how.starts_with(front) ? field.how : front + field.how);
   }
   for (const std::string& what : model.missing) lines.push_back("model: " + what);
   return lines;

@@ -137,7 +137,8 @@ TEST(Presets, DropoutIsTheFrameworksOwnExceptForGatedModels) {
 }
 
 TEST(Presets, PipelineFrameworksScatterWhatTheySend) {
-  EXPECT_TRUE(FindFramework("megatron").Complete({}, Precision::kBf16).scatter_gather);
+  EXPECT_FALSE(FindFramework("megatron").Complete({}, Precision::kBf16).scatter_gather);
+  EXPECT_TRUE(FindFramework("megatron@2021").Complete({}, Precision::kBf16).scatter_gather);
   EXPECT_TRUE(FindFramework("deepspeed").Complete({}, Precision::kBf16).scatter_gather);
   EXPECT_FALSE(FindFramework("orrery").Complete({}, Precision::kBf16).scatter_gather);
 }

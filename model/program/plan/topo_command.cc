@@ -149,6 +149,7 @@ std::string BrokenText(const Broken& made) {
   text += fmt::format("  the cut   {}\n", made.after.cut.empty()
                                               ? "nothing: no link is left between the halves"
                                               : Shortened(LinkNames(cluster, made.after.cut)));
+  std::vector<std::string> lines;  // pairs of NICs between two nodes mostly go alike: each once
   for (const PairRoute& route : made.routes) {
     std::string path = "cut off: no route is left";
     if (!route.links.empty()) {
@@ -160,9 +161,11 @@ std::string BrokenText(const Broken& made) {
           path += " > " + cluster.DeviceName(to);
       }
     }
-    text += fmt::format("  {} to {}: {}\n", HostName(cluster, cluster.NodeOf(route.from)),
-                        HostName(cluster, cluster.NodeOf(route.to)), path);
+    std::string line = fmt::format("{} to {}: {}", HostName(cluster, cluster.NodeOf(route.from)),
+                                   HostName(cluster, cluster.NodeOf(route.to)), path);
+    if (std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
   }
+  for (const std::string& line : lines) text += fmt::format("  {}\n", line);
   return text;
 }
 
