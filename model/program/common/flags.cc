@@ -152,8 +152,10 @@ void FlagSet::RejectUnknown(const CommandLine& line, std::size_t first) const {
     if (const RefusedAxis* refused = RefusedAxisOf(name); refused != nullptr && LaysOut(infos_)) {
       diagnostics.Error(line.where(found), refused->words, refused->hint);
     } else {
+      const std::string command = usage_.substr(0, usage_.find(' '));
       if (hint.empty())
-        hint = fmt::format("plan {} --help lists the flags", usage_.substr(0, usage_.find(' ')));
+        hint = fmt::format("plan {}--help lists the flags",
+                           command.starts_with('-') ? "" : command + " ");
       diagnostics.Error(line.where(found), fmt::format("unknown flag '{}'", name), hint);
     }
     // What follows is its value, most likely.
