@@ -148,6 +148,9 @@ class Importer {
         !note.empty())
       out_.notes.push_back(std::move(note));
     out_.framework = FrameworkOf(target, in_.targets, index, values);
+    // DeepSpeed's engine cuts a pipeline by weights, whatever divides.
+    if (megatron && out_.model && in_.unread.empty() && out_.framework != "megatron-deepspeed")
+      out_.no_layout = UnevenStages(index, out_.model->spec.layers, known, target == kBridge);
     if (out_.framework == "torchtitan") out_.framework += release;
     // Of these the release itself says how.
     if (!release.empty()) values.erase("recompute_unread");
@@ -196,9 +199,9 @@ class Importer {
         row == nullptr && flavor != settings->end())
       flavor_ = std::make_unique<Setting>(*flavor);
     if (row != nullptr && !out_.model) out_.model = LoadModel(row->model);
-    if (!titan || !out_.model) return std::nullopt;
+    if (!out_.model) return std::nullopt;
     settings->push_back({"MODEL_LAYERS", Text(out_.model->spec.layers), {}, ""});
-    return out_.model->spec.layers;
+    return titan ? std::optional(out_.model->spec.layers) : std::nullopt;
   }
 
   void TakeModel(Target target, const SettingIndex& index) {

@@ -52,7 +52,10 @@ Cell MegatronLevels(const char* key, bool bridge);
 Cell MegatronShards();
 // How virtual stages and layers by chunk are spelled.
 Cell MegatronVirtualStages();
-Cell MegatronUnevenStages(const char* key);
+Cell MegatronUnevenStages(bool bridge);
+// Why Megatron does not start with so many layers (known: with flags): they do not divide, and nothing says how they lie.
+std::optional<Diagnostic> UnevenStages(const SettingIndex& settings, int64_t layers,
+                                       const Values& known, bool bridge);
 Cell TitanVirtualStages();
 Cell TitanLayout(const char* head);  // `head`: the module of the last projection
 // Degrees of data parallelism and the ZeRO stage of torchtitan, which has two degrees and a policy.
