@@ -140,6 +140,7 @@ class Importer {
     const bool megatron = target == kMegatron || target == kBridge;
     for (std::string note : {UnitsNote(index, values), megatron ? MomentumNote(index, values) : "",
                              megatron ? StatesNote(target == kBridge, index, values, given_) : "",
+                             megatron ? OtherModulesNote(index, target == kBridge) : "",
                              target == kDeepSpeed ? ReductionNote(index, values) : ""}) {
       if (!note.empty()) out_.notes.push_back(std::move(note));
     }

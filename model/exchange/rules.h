@@ -118,6 +118,8 @@ Cell MegatronGather(const char* on, const char* value);
 Cell AccelerateRecompute();
 Cell AccelerateUnread();  // FSDP's checkpoints are not reentrant, the Trainer's are
 Cell MegatronRecompute(bool bridge);
+// Of modules in its list that layers of a plan do not have; "": nothing to say.
+std::string OtherModulesNote(const SettingIndex& settings, bool bridge);
 Cell TomlRecompute();
 // States and activations on the host.
 Cell MegatronOffload(bool bridge);

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
+#include <string_view>
 
 #include "model/exchange/rules.h"
 #include "model/plan/lower/names.h"
@@ -11,10 +12,26 @@
 namespace orrery::exchange {
 namespace {
 
-// Of layers with experts, latent attention or linear attention: the dense layers of a plan have none of them.
-constexpr std::array kModulesOfOtherLayers = {"moe_act",     "moe",    "shared_experts",
-                                              "mla_up_proj", "mhc",    "gdn_norm_out",
-                                              "gdp_in_proj", "gdp_qkv"};
+// Of layers that no plan has. `refused`: Megatron does not start with it where the model has none of them (core/transformer/
+// transformer_config.py, __post_init__).
+struct OtherModule {
+  const char *name, *layers;
+  bool refused = false;
+};
+constexpr const char* kOfExperts = "experts";
+constexpr const char* kOfLatent = "latent attention";
+constexpr const char* kOfLinear = "linear attention";
+constexpr OtherModule kModulesOfOtherLayers[] = {
+    {"moe_act", kOfExperts, true},    {"moe", kOfExperts},
+    {"shared_experts", kOfExperts},   {"mla_up_proj", kOfLatent, true},
+    {"mhc", "hyper-connections"},     {"gdn_norm_out", kOfLinear, true},
+    {"gdp_in_proj", kOfLinear, true}, {"gdp_qkv", kOfLinear, true}};
+
+const OtherModule* OtherModuleOf(std::string_view name) {
+  const auto at = std::ranges::find(kModulesOfOtherLayers, name,
+                                    [](const OtherModule& one) { return one.name; });
+  return at == std::end(kModulesOfOtherLayers) ? nullptr : at;
+}
 
 struct RecomputeKeys {
   std::string granularity, method, layers, modules;
@@ -64,7 +81,7 @@ std::string ReadModuleList(const SettingIndex& settings, const RecomputeKeys& ke
   if (list == nullptr) return "selective";
   Recompute recompute;
   for (const std::string& word : WordsOf(list->value)) {
-    if (std::ranges::find(kModulesOfOtherLayers, word) != kModulesOfOtherLayers.end()) continue;
+    if (OtherModuleOf(word) != nullptr) continue;  // OtherModulesNote() names it
     const std::optional<Recompute> one = ReadRecompute(word);
     if (!one || word == "selective" || word == "full") {
       throw InputError({{list->where, fmt::format("{}: there is no module '{}'", list->key, word),
@@ -153,6 +170,22 @@ Cell TomlRecompute() {
         }
         return From(option, RecomputeText(*read));
       });
+}
+
+std::string OtherModulesNote(const SettingIndex& settings, bool bridge) {
+  const RecomputeKeys keys = RecomputeKeysOf(bridge);
+  const Setting* list = settings.Find(keys.modules);
+  if (list == nullptr || settings.Peek(keys.granularity) != "selective") return "";
+  std::string note;
+  for (const std::string& word : WordsOf(list->value)) {
+    const OtherModule* const other = OtherModuleOf(word);
+    if (other == nullptr) continue;
+    note += fmt::format("{}{} (of layers with {}{})", note.empty() ? "" : ", ", word, other->layers,
+                        other->refused ? ", without which Megatron refuses it" : "");
+  }
+  return note.empty() ? ""
+                      : fmt::format("{}: {}: left out, as the model has no such layers: {}",
+                                    Place(list->where), list->key, note);
 }
 
 }  // namespace orrery::exchange

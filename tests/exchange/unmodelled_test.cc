@@ -69,6 +69,25 @@ TEST(Megatron, WhatChangesAJobIsNotWithoutEffect) {
   EXPECT_EQ(One("x.sh", kGpt).model->spec.name, "gpt2-small");
 }
 
+// They fell away in silence.
+TEST(Megatron, ModulesOfOtherLayersAreNamed) {
+  const auto read = [](const std::string& modules) {
+    return One("x.sh", std::string(kGpt) +
+                           "--recompute-granularity selective \\\n --recompute-modules " + modules);
+  };
+  const Imported some = read("core_attn moe_act mla_up_proj moe");
+  EXPECT_EQ(some.values.at("recompute").text, "selective");  // core_attn alone
+  EXPECT_THAT(some.notes,
+              Contains("x.sh:2: recompute-modules: left out, as the model has no such layers: "
+                       "moe_act (of layers with experts, without which Megatron refuses it), "
+                       "mla_up_proj (of layers with latent attention, without which Megatron "
+                       "refuses it), moe (of layers with experts)"));
+  EXPECT_EQ(read("moe shared_experts").values.at("recompute").text, "none");
+  EXPECT_THAT(read("core_attn layernorm mlp").notes, Not(Contains(HasSubstr("left out"))));
+  EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules core_atn"),
+              HasSubstr("there is no module 'core_atn'"));
+}
+
 TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
   const auto notes = One("t.toml",
