@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "model/plan/lower/schedules.h"
+
 namespace orrery {
 
 std::vector<int64_t> Divisors(int64_t n) {
@@ -49,6 +51,7 @@ std::vector<Split> Space::Degrees(int64_t ranks, int domain_gpus) const {
         // What is fixed holds in every row: it must mean something there.
         if (fixed.zero.value_or(0) > 0 && data * cp == 1 && fixed.dp != 1) continue;
         if (fixed.vpp.value_or(1) > 1 && pp == 1) continue;
+        if (fixed.schedule && NeedsStages(*fixed.schedule) && pp == 1) continue;
         if (fixed.sequence_parallel.value_or(false) && tp == 1) continue;
         if (fixed.cp_method && cp == 1) continue;
         Split split;
