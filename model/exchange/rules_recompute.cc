@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
@@ -83,9 +84,11 @@ std::string ReadModuleList(const SettingIndex& settings, const RecomputeKeys& ke
   for (const std::string& word : WordsOf(list->value)) {
     if (OtherModuleOf(word) != nullptr) continue;  // OtherModulesNote() names it
     const std::optional<Recompute> one = ReadRecompute(word);
-    if (!one || word == "selective" || word == "full") {
+    constexpr unsigned kModules = kRecomputeCoreAttention | kRecomputeNorms | kRecomputeMlp;
+    if (!one || word == "selective" || (one->modules & ~kModules) != 0) {
       throw InputError({{list->where, fmt::format("{}: there is no module '{}'", list->key, word),
-                         "core_attn, layernorm, mlp"}});
+                         fmt::format("core_attn, layernorm, mlp; whole layers: {} full",
+                                     keys.granularity)}});
     }
     recompute.modules |= one->modules;
   }
@@ -95,13 +98,26 @@ std::string ReadModuleList(const SettingIndex& settings, const RecomputeKeys& ke
 std::optional<Value> ReadRecomputation(const SettingIndex& settings, bool bridge) {
   const RecomputeKeys keys = RecomputeKeysOf(bridge);
   const Setting* granularity = settings.Find(keys.granularity);
-  const Setting* method = settings.Find(keys.method);
-  const auto layers = settings.Whole(keys.layers, 0);
-  if (granularity == nullptr || granularity->value == "null" || granularity->value == "None") {
+  const auto said = [&](const std::string& key) {
+    const Setting* setting = settings.Find(key);
+    return setting != nullptr && Off(setting->value) ? nullptr : setting;
+  };
+  if (granularity == nullptr || Off(granularity->value)) {
+    (void)settings.Find(keys.method), (void)settings.Find(keys.layers);
     (void)settings.Find(keys.modules);
     return Value{"none", {}, ""};
   }
-  if (granularity->value == "selective") return From(granularity, ReadModuleList(settings, keys));
+  const Setting* method = said(keys.method);
+  if (granularity->value == "selective") {
+    if (method != nullptr)
+      throw InputError(
+          {{method->where,
+            fmt::format("{} {} next to {} selective", method->key, method->value, granularity->key),
+            "Megatron recomputes modules in all layers; omit it, or the granularity "
+            "full"}});
+    return From(granularity, ReadModuleList(settings, keys));
+  }
+  const auto layers = said(keys.layers) == nullptr ? std::nullopt : settings.Whole(keys.layers, 0);
   if (granularity->value != "full") {
     throw InputError({{granularity->where,
                        fmt::format("{} '{}' is no known choice of recompute", granularity->key,
@@ -174,8 +190,9 @@ Cell TomlRecompute() {
 
 std::string OtherModulesNote(const SettingIndex& settings, bool bridge) {
   const RecomputeKeys keys = RecomputeKeysOf(bridge);
+  if (settings.Peek(keys.granularity) != "selective") return "";
   const Setting* list = settings.Find(keys.modules);
-  if (list == nullptr || settings.Peek(keys.granularity) != "selective") return "";
+  if (list == nullptr) return "";
   std::string note;
   for (const std::string& word : WordsOf(list->value)) {
     const OtherModule* const other = OtherModuleOf(word);

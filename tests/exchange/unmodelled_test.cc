@@ -86,6 +86,23 @@ TEST(Megatron, ModulesOfOtherLayersAreNamed) {
   EXPECT_THAT(read("core_attn layernorm mlp").notes, Not(Contains(HasSubstr("left out"))));
   EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules core_atn"),
               HasSubstr("there is no module 'core_atn'"));
+  EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules mlp full"),
+              AllOf(HasSubstr("there is no module 'full'"),
+                    HasSubstr("core_attn, layernorm, mlp; whole layers: recompute-granularity")));
+  EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules key_proj"),
+              HasSubstr("there is no module 'key_proj'"));
+}
+
+// As its arguments assert; the method fell away.
+TEST(Megatron, WhatGoesWithOneGranularityAlone) {
+  EXPECT_THAT(Refused("--recompute-granularity selective --recompute-method block"),
+              AllOf(HasSubstr("x.sh:1:"),
+                    HasSubstr("recompute-method block next to recompute-granularity selective")));
+  const auto notes = [](const std::string& flags) { return One("x.sh", kGpt + flags).notes; };
+  EXPECT_THAT(notes("--recompute-granularity full --recompute-modules mlp"),
+              Contains(AllOf(HasSubstr("without effect"), HasSubstr("recompute-modules"))));
+  EXPECT_THAT(notes("--recompute-granularity selective --recompute-num-layers 4"),
+              Contains(AllOf(HasSubstr("without effect"), HasSubstr("recompute-num-layers"))));
 }
 
 TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {

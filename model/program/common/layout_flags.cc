@@ -67,6 +67,16 @@ std::optional<Recompute> ReadRecomputation(const Flag& flag, Diagnostics* diagno
   if (!read) {
     diagnostics->Error(flag.where, fmt::format("there is no recomputation '{}'", flag.text),
                        kRecomputeForms);
+  } else if ((read->modules & kRecomputeLayer) != 0 && read->modules != kRecomputeLayer) {
+    Recompute parts = *read;
+    parts.modules &= static_cast<unsigned char>(~kRecomputeLayer);
+    diagnostics->Error(
+        flag.where,
+        fmt::format("recomputation '{}': full recomputes whole layers, and {} with "
+                    "them",
+                    flag.text, RecomputeText({parts.modules})),
+        fmt::format("{} full, or {} and the rest is kept", flag.name, RecomputeText(parts)));
+    return std::nullopt;
   }
   return read;
 }
