@@ -29,6 +29,8 @@ constexpr Unmodelled kUnmodelled[] = {
     {kMegatron, "enable-cuda-graph", "CUDA graphs"},
     {kMegatron, "external-cuda-graph", "CUDA graphs"},
     {kMegatron, "fine-grained-activation-offloading", "offloading of activations by modules"},
+    {kMegatron, "cpu-offloading-weights", "weights of layers that leave the GPU"},
+    {kBridge, "model.cpu_offloading_weights", "weights of layers that leave the GPU"},
     {kMegatron, "fp32-residual-connection", "residuals in fp32"},
     {kMegatron, "rampup-batch-size", "a batch that grows"},
     {kMegatron, "spec", "layers of a specification of its own"},

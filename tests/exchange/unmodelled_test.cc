@@ -105,6 +105,24 @@ TEST(Megatron, WhatGoesWithOneGranularityAlone) {
               Contains(AllOf(HasSubstr("without effect"), HasSubstr("recompute-num-layers"))));
 }
 
+// The switch was named as without effect beside the layers that it offloads.
+TEST(Megatron, LayersOnTheCpuAreReadWithTheirSwitch) {
+  const auto notes = [](const std::string& flags) { return One("x.sh", kGpt + flags).notes; };
+  const std::string four = "--cpu-offloading --cpu-offloading-num-layers 4 ";
+  EXPECT_EQ(Text(One("x.sh", kGpt + four), "offload"), "activations:4");
+  EXPECT_THAT(notes(four), Not(Contains(HasSubstr("cpu-offloading"))));
+  EXPECT_THAT(notes(four + "--cpu-offloading-weights"),
+              Contains(HasSubstr("not modelled: weights of layers that leave the GPU")));
+  // Of no layers.
+  EXPECT_THAT(notes("--cpu-offloading"),
+              Contains(AllOf(HasSubstr("without effect"), HasSubstr("cpu-offloading"))));
+  EXPECT_THAT(
+      Refused(four + "--pipeline-model-parallel-size 2"),
+      AllOf(HasSubstr("x.sh:1:"), HasSubstr("cpu-offloading-num-layers next to pp 2 (x.sh:1)")));
+  EXPECT_THAT(Refused(four + "--recompute-activations"),
+              HasSubstr("cpu-offloading-num-layers next to recomputation selective (x.sh:1)"));
+}
+
 TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
   const auto notes = One("t.toml",
