@@ -34,7 +34,9 @@ class Importer {
     out_.notes = std::move(in_.notes);
     out_.no_nodes = UnknownNodes(in_.counts, in_.launch, in_.records, in_.targets);
     AddGiven();
-    if (in_.targets.empty() && in_.records.empty() && !in_.launch.empty()) {
+    const bool counted = std::ranges::any_of(
+        in_.records, [](const Setting& one) { return one.key == "field.nodes"; });
+    if (in_.targets.empty() && !counted && !in_.launch.empty()) {
       SettingIndex launch(in_.launch);
       Merge({{"nodes", ValueOf(launch, "NNODES")},
              {"gpus_per_node", ValueOf(launch, "GPUS_PER_NODE")}});
@@ -49,7 +51,8 @@ class Importer {
     AskForBatch();
     if (std::string note = PrecisionNote(in_.targets, out_.values, given_); !note.empty())
       out_.notes.push_back(std::move(note));
-    if (!out_.model && out_.model_name.empty()) out_.no_model = NoModel(flavor_.get(), in_.unread);
+    if (!out_.model && out_.model_name.empty())
+      out_.no_model = NoModel(flavor_.get(), in_.records, in_.unread);
     std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
       const auto flag = given_.find(value.first);
       const Location& where = value.second.where;
@@ -259,6 +262,8 @@ class Importer {
         out_.topology = setting.value;
       } else if (field == "model") {
         out_.model_name = setting.value;
+      } else if (field == "base_model") {
+        continue;  // NoModel() names it
       } else {
         values.insert_or_assign(field, Value{setting.value, setting.where, field});
       }
