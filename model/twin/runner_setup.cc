@@ -80,7 +80,7 @@ Strategy LeastStrategy(const FixedAxes& fixed, const FrameworkPreset& preset) {
   asked.dp_outer = fixed.dp_outer.value_or(1);
   asked.cp = fixed.cp.value_or(fixed.cp_method ? 2 : 1);
   asked.context.method = fixed.cp_method.value_or(preset.DefaultContext().method);
-  asked.zero = fixed.zero.value_or(preset.DefaultZero());
+  asked.zero = fixed.zero.value_or(preset.DefaultZero(fixed.offload.value_or(Offload{})));
   asked.sequence_parallel = fixed.sequence_parallel.value_or(false);
   asked.recompute = fixed.recompute.value_or(Recompute::kNone);
   asked.offload = fixed.offload.value_or(Offload{});

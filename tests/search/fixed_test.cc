@@ -110,5 +110,19 @@ TEST(FixedSchedule, IsThatOfEveryRow) {
       std::ranges::any_of(plain.ranked, [](const Candidate& row) { return row.strategy.pp == 1; }));
 }
 
+// Megatron-Core refuses stages and recomputation next to it, and the winner had two stages.
+TEST(FixedOffload, LeavesWhatTheFrameworkRuns) {
+  FixedCase of{"llama3-8b", "dgx-h100", 2, 8192, 32, {}, {}};
+  of.fixed.offload = Offload{.activations = true};
+  const SearchResult one = Search(RequestOf(of));
+  ASSERT_FALSE(one.ranked.empty());
+  for (const Candidate& row : one.ranked) {
+    EXPECT_EQ(row.strategy.pp, 1);
+    EXPECT_EQ(row.strategy.recompute, Recompute::kNone);
+  }
+  of.fixed.offload = Offload{.optimizer = 1};
+  for (const Candidate& row : Search(RequestOf(of)).ranked) EXPECT_EQ(row.strategy.zero, 1);
+}
+
 }  // namespace
 }  // namespace orrery

@@ -175,7 +175,8 @@ void CheckFramework(const LayoutFlags& flags, const FrameworkPreset& preset, con
                                "can be lowered",
                                release);
   const Flag* flag = Culprit(flags, preset, s, refusal);
-  if (flag == &flags.recompute) hint = fmt::format("{}; {}", RecomputeOnOffer(preset), hint);
+  if (flag == &flags.recompute && !preset.Offers(s.recompute))
+    hint = fmt::format("{}; {}", RecomputeOnOffer(preset), hint);
   if (flag == nullptr) throw InputError(refusal, hint);
   throw InputError({{flag->where, refusal, hint}});
 }

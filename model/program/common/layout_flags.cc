@@ -374,7 +374,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
                                  : "omit --dp and choose --tp and --pp that divide it")}});
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);
-  strategy.zero = axes.zero.value_or(preset.DefaultZero());
+  strategy.zero = axes.zero.value_or(preset.DefaultZero(axes.offload.value_or(Offload{})));
   strategy.layout = axes.layout;
   const bool in_a_v = axes.schedule == PipelineSchedule::kZeroBubbleV;
   strategy.vpp = axes.vpp.value_or(in_a_v ? 2 : ChunksOf(axes.layout, strategy.pp));
