@@ -156,6 +156,24 @@ constexpr OtherSchedule kOtherSchedules[] = {
      "--schedule zero-bubble-v: the same placement of the layers"},
 };
 
+// By the names of TransformerEngine and Megatron (--cp-comm-type).
+std::optional<CpMethod> ReadCpMethod(const Flag& flag, Diagnostics* diagnostics) {
+  constexpr std::pair<std::string_view, CpMethod> kOthers[] = {{"p2p", CpMethod::kRing},
+                                                               {"all_gather", CpMethod::kAllGather},
+                                                               {"all-gather", CpMethod::kAllGather},
+                                                               {"a2a", CpMethod::kUlysses},
+                                                               {"a2a+p2p", CpMethod::kA2aRing}};
+  const auto* other = std::ranges::find(kOthers, std::string_view(flag.text),
+                                        [](const auto& one) { return one.first; });
+  if (!flag.given || other == std::end(kOthers))
+    return ReadChoice<CpMethod>(flag, kCpMethodNames, diagnostics);
+  const char* const name = NameIn(kCpMethodNames, other->second);
+  diagnostics->Error(flag.where,
+                     fmt::format("{}: '{}' is called {} here", flag.name, flag.text, name),
+                     fmt::format("{} {}", flag.name, name));
+  return std::nullopt;
+}
+
 std::optional<PipelineSchedule> ReadSchedule(const Flag& flag, Diagnostics* diagnostics) {
   std::string name = flag.text;
   for (char& letter : name)
@@ -251,7 +269,7 @@ FixedAxes LayoutFlags::Read(const FabricSpec* fabric) const {
   axes.dp_outer = Small(dp_outer, 1, kMostRanks, &diagnostics);
   axes.cp = Small(cp, 1, kMostRanks, &diagnostics);
   axes.cp_inner = Small(cp_inner, 1, kMostRanks, &diagnostics);
-  axes.cp_method = ReadChoice<CpMethod>(cp_method, kCpMethodNames, &diagnostics);
+  axes.cp_method = ReadCpMethod(cp_method, &diagnostics);
   axes.zigzag = ReadOnOff(zigzag, &diagnostics);
   axes.vpp = Small(vpp, 1, 1024, &diagnostics);
   axes.zero = Small(zero, 0, 3, &diagnostics);
