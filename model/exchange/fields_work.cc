@@ -198,6 +198,7 @@ std::vector<Field> Adapters() {
         [=](const Case& c) -> std::string { return c.work.lora.on() ? text(c.work.lora) : ""; },
         flag,
         {{kBridge, std::move(bridge)},
+         {kAccelerate, AccelerateLora(name)},
          {kMegatron, Choices({}, "adapters are Megatron-Bridge's and NeMo's, not Megatron-LM's")},
          {kAnyTarget, Choices({}, "adapters (PEFT's LoraConfig) are made in the program")}}};
   };
@@ -215,7 +216,8 @@ std::vector<Field> Adapters() {
          return c.work.lora.packed() ? NameIn(kLoraBaseNames, c.work.lora.base) : "";
        },
        "--lora-base",
-       {{kAnyTarget, Choices({},
+       {{kAccelerate, AccelerateLora("lora_base")},
+        {kAnyTarget, Choices({},
                              "weights in few bits (bitsandbytes' BitsAndBytesConfig, "
                              "TransformerEngine's fp8_model_init) are made in the program")}}}};
 }

@@ -116,7 +116,8 @@ Cell MegatronAttention(const char* key);
 Cell MegatronOverlap(const char* key);
 Cell MegatronGather(const char* on, const char* value);
 Cell AccelerateRecompute();
-Cell AccelerateUnread();  // FSDP's checkpoints are not reentrant, the Trainer's are
+Cell AccelerateLora(const char* field);  // of TRL and LLaMA-Factory; by a field of adapters
+Cell AccelerateUnread();                 // FSDP's checkpoints are not reentrant, the Trainer's are
 Cell MegatronRecompute(bool bridge);
 // Of modules in its list that layers of a plan do not have; "": nothing to say.
 std::string OtherModulesNote(const SettingIndex& settings, bool bridge);

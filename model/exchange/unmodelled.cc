@@ -69,6 +69,7 @@ constexpr Unmodelled kUnmodelled[] = {
     {kDeepSpeed, "compile.", "compiled kernels"},
     {kDeepSpeed, "sparse_attention", "sparse attention"},
     {kDeepSpeed, "compression_training", "compression"},
+    {kAccelerate, "args.lora_dropout", "dropout in front of adapters", 0},
     {kAccelerate, "deepspeed_config.offload", "offloading"},
     {kDeepSpeed, "zero_optimization.reduce_bucket_size", "another size of buckets", 5e8},
     {kMegatron, "ddp-bucket-size", "another size of buckets"},

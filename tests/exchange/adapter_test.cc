@@ -102,6 +102,41 @@ TEST(AdapterConfig, GoesWithWhatStartsTheTraining) {
   EXPECT_EQ(Text(read, "lora"), "16");
 }
 
+// They were full fine-tunings, with the flags of adapters as without effect.
+TEST(AdapterFlags, OfTrlAndLlamaFactoryAreRead) {
+  const std::string trl =
+      "torchrun --nproc_per_node 8 --nnodes 1 sft.py --per_device_train_batch_size 2 --bf16 "
+      "--gradient_accumulation_steps 4 --use_peft ";
+  const Imported plain = Read({{"sft.sh", trl}});
+  EXPECT_EQ(Text(plain, "lora"), "16");
+  EXPECT_EQ(Text(plain, "lora_alpha"), "32");
+  EXPECT_EQ(Text(plain, "lora_targets"), "");
+  const Imported said = Read({{"sft.sh", trl + "--lora_r 64 --lora_alpha 16 --lora_dropout 0.05 "
+                                               "--lora_target_modules q_proj v_proj "
+                                               "--load_in_4bit"}});
+  EXPECT_EQ(Text(said, "lora"), "64");
+  EXPECT_EQ(Text(said, "lora_alpha"), "16");
+  EXPECT_EQ(Text(said, "lora_targets"), "q_proj,v_proj");
+  EXPECT_EQ(Text(said, "lora_base"), "nf4");
+  EXPECT_THAT(said.notes, Contains(HasSubstr("not modelled: dropout in front of adapters")));
+  EXPECT_EQ(Text(Read({{"sft.sh", trl + "--use_rslora"}}), "lora_alpha"), "128");
+  EXPECT_THAT(Error({{"sft.sh", trl + "--use_dora"}}), HasSubstr("DoRA's magnitudes"));
+  EXPECT_THAT(Error({{"sft.sh", trl + "--lora_modules_to_save lm_head"}}),
+              HasSubstr("modules that are trained whole (args.lora_modules_to_save)"));
+  const std::string factory =
+      "stage: sft\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nbf16: true\n"
+      "output_dir: out\nfinetuning_type: ";
+  const Imported all = Read({{"lora.yaml", factory + "lora\nlora_target: all\n"}});
+  EXPECT_EQ(Text(all, "lora"), "8");
+  EXPECT_EQ(Text(all, "lora_alpha"), "16");
+  EXPECT_EQ(Text(all, "lora_targets"), "all-linear");
+  const Imported some = Read({{"lora.yaml", factory + "lora\nlora_rank: 32\nquantization_bit: 4\n"
+                                                      "lora_target: q_proj,v_proj\n"}});
+  EXPECT_EQ(Text(some, "lora_targets"), "q_proj,v_proj");
+  EXPECT_EQ(Text(some, "lora_base"), "nf4");
+  EXPECT_EQ(Text(Read({{"full.yaml", factory + "full\n"}}), "lora"), "");
+}
+
 TEST(AdapterConfig, InAnotherPlaceNamesTheRightFlag) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "adapters";
   std::filesystem::create_directories(folder);
