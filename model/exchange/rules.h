@@ -116,6 +116,7 @@ Cell MegatronAttention(const char* key);
 Cell MegatronOverlap(const char* key);
 Cell MegatronGather(const char* on, const char* value);
 Cell AccelerateRecompute();
+Cell BridgeLora(const char* key);        // rank or alpha; recipes for fine-tuning have their own
 Cell AccelerateLora(const char* field);  // of TRL and LLaMA-Factory; by a field of adapters
 Cell AccelerateUnread();                 // FSDP's checkpoints are not reentrant, the Trainer's are
 Cell MegatronRecompute(bool bridge);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters as programs around HuggingFace's Trainer are told of them.
+// Adapters as Megatron-Bridge and programs around HuggingFace's Trainer are told of them.
 //
 // huggingface/trl, trl/trainer/model_config.py (ModelConfig): use_peft, lora_r, lora_alpha, ..., load_in_4bit; hiyouga/LLaMA-Factory,
 // src/llamafactory/hparams/finetuning_args.py (LoraArguments, FinetuningArguments) and model_args.py: finetuning_type, lora_rank, ...
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "model/base/plain_text.h"
 #include "model/exchange/rules.h"
@@ -101,7 +103,47 @@ std::optional<Value> BaseOfAdapters(const SettingIndex& settings) {
         "4 or 8"}});
 }
 
+// NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/recipes/llama/h100/llama3.py: LoRA of the recipes for fine-tuning.
+struct RecipeLora {
+  const char *size, *rank, *alpha;
+};
+constexpr RecipeLora kRecipeLora[] = {
+    {"_8b_", "8", "16"}, {"_70b_", "16", "32"}, {"_405b_", "16", "32"}};
+
+// Of a recipe with adapters, unless they are switched off; null: of another.
+const RecipeLora* LoraOfRecipe(const SettingIndex& settings) {
+  const std::string recipe = settings.Peek("recipe");
+  if (recipe.find("_peft_") == std::string::npos) return nullptr;
+  if (const Setting* scheme = settings.Find("peft_scheme"); scheme != nullptr) {
+    if (Off(scheme->value)) return nullptr;
+    if (scheme->value != "lora")
+      throw InputError(
+          {{scheme->where, fmt::format("adapters of the kind {} are not modelled", scheme->value),
+            "lora, or none for all weights"}});
+  }
+  const auto* row = std::ranges::find_if(kRecipeLora, [&](const RecipeLora& one) {
+    return recipe.find(one.size) != std::string::npos;
+  });
+  return row == std::end(kRecipeLora) ? nullptr : row;
+}
+
 }  // namespace
+
+Cell BridgeLora(const char* key) {
+  const std::string name = key;
+  const bool rank = name == "peft.dim";
+  return Rule(
+      [name, rank](const Case& c) {
+        const Lora& lora = c.work.lora;
+        return Say({Set(name, rank ? Text(lora.rank) : fmt::format("{}", lora.alpha))});
+      },
+      [name, rank](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const RecipeLora* own = LoraOfRecipe(settings);
+        if (const Setting* said = settings.Find(name)) return From(said, said->value);
+        if (own == nullptr) return std::nullopt;
+        return From(settings.Find("recipe"), rank ? own->rank : own->alpha);
+      });
+}
 
 Cell AccelerateLora(const char* field) {
   const std::string name = field;

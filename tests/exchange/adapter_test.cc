@@ -137,6 +137,24 @@ TEST(AdapterFlags, OfTrlAndLlamaFactoryAreRead) {
   EXPECT_EQ(Text(Read({{"full.yaml", factory + "full\n"}}), "lora"), "");
 }
 
+// It was a full fine-tuning unless the command named the rank.
+TEST(AdapterFlags, ARecipeOfBridgeForFineTuningHasItsOwn) {
+  const auto lora = [](const std::string& recipe, const std::string& more, const char* field) {
+    return Text(
+        Read({{"b.sh", "torchrun --nproc-per-node 8 --nnodes 4 run_recipe.py --recipe " + recipe +
+                           " train.global_batch_size=96 train.micro_batch_size=1 " + more}}),
+        field);
+  };
+  EXPECT_EQ(lora("llama3_8b_peft_config", "", "lora"), "8");
+  EXPECT_EQ(lora("llama3_8b_peft_config", "", "lora_alpha"), "16");
+  EXPECT_EQ(lora("llama3_70b_peft_config", "--peft_scheme lora", "lora"), "16");
+  EXPECT_EQ(lora("llama3_8b_peft_config", "peft.dim=32", "lora"), "32");
+  EXPECT_EQ(lora("llama3_8b_peft_config", "--peft_scheme none", "lora"), "");
+  EXPECT_EQ(lora("llama3_8b_pretrain_config", "", "lora"), "");
+  EXPECT_THAT(ErrorOf([&] { lora("llama3_8b_peft_config", "--peft_scheme dora", "lora"); }),
+              HasSubstr("adapters of the kind dora are not modelled"));
+}
+
 TEST(AdapterConfig, InAnotherPlaceNamesTheRightFlag) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "adapters";
   std::filesystem::create_directories(folder);
