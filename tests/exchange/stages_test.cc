@@ -51,6 +51,15 @@ TEST(UnevenStages, OfMegatronNeedTheArgumentsThatAskForThem) {
     EXPECT_EQ(Refusal(Script(30, said)), "") << said;
 }
 
+TEST(UnevenStages, AWrongLayoutIsNamedOnce) {
+  std::string error =
+      ErrorOf([] { Layout(Script(30, "'--pipeline-model-parallel-layout=Ett|t*10'")); });
+  const std::string what = "it ends with the one loss";
+  const std::size_t at = error.find(what);
+  ASSERT_NE(at, std::string::npos) << error;
+  EXPECT_EQ(error.find(what, at + 1), std::string::npos) << error;
+}
+
 TEST(UnevenStages, OfFlagsAreThoseOfTheirDegrees) {
   const SourcePtr line = SourceOf("command line", "--pp 4 --layout 2x8,2x7");
   const auto flag = [&](const char* text, const char* key) {
