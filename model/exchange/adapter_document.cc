@@ -116,6 +116,11 @@ std::string AdaptedModules(const YamlTree& root) {
       targets->text.find_first_of("\\*|()[].^$+?") != std::string::npos)
     RefuseAdapters(targets->where,
                    fmt::format("target_modules '{}' is a pattern of names", targets->text), kHint);
+  const bool words = std::ranges::all_of(targets->elements, [](const auto& element) {
+    return element->kind == YamlTree::Kind::kScalar && !element->text.empty();
+  });
+  if (!words || targets->kind == YamlTree::Kind::kMap)
+    RefuseAdapters(targets->where, "target_modules is no list of names", kHint);
   std::string list = ValueWords(*targets);
   std::erase(list, ' ');
   return list;
@@ -179,14 +184,15 @@ bool IsAdapterConfig(const YamlTree& root) {
 Document ReadAdapters(const SourcePtr& source, const YamlTree& root) {
   Document document{source, "adapters of PEFT", std::nullopt, {}, {}};
   const YamlTree* type = AdapterMember(root, "peft_type");
-  if (type != nullptr && type->text != "LORA")
+  if (type != nullptr && !SaysNothing(*type) && type->text != "LORA")
     RefuseAdapters(type->where, fmt::format("adapters of the kind {} are not modelled", type->text),
                    "LORA");
   const YamlTree* rank = AdapterMember(root, "r");
   if (rank == nullptr || rank->kind != YamlTree::Kind::kScalar)
     RefuseAdapters({source, 1, 1}, fmt::format("{} says no rank", source->name), "\"r\": 16");
   CheckAdapterKeys(root, &document);
-  if (const YamlTree* bias = AdapterMember(root, "bias"); bias != nullptr && bias->text != "none")
+  if (const YamlTree* bias = AdapterMember(root, "bias");
+      bias != nullptr && !SaysNothing(*bias) && bias->text != "none")
     document.notes.push_back(fmt::format(
         "{}: not modelled: biases that are trained (bias {}); the prediction is without",
         Place(bias->where), bias->text));

@@ -74,6 +74,7 @@ TEST(AdapterConfig, NamesWhatIsNotPricedAndRefusesWhatIsTrainedBesides) {
   EXPECT_THAT(AdapterError(other), HasSubstr("adapters of the kind IA3 are not modelled"));
   EXPECT_THAT(AdapterError(Adapters("", "m", "\".*_proj\"")), HasSubstr("is a pattern of names"));
   EXPECT_THAT(AdapterError(Adapters("", "m", "null")), HasSubstr("no target_modules"));
+  EXPECT_THAT(AdapterError(Adapters("", "m", "[[\"q_proj\"]]")), HasSubstr("no list of names"));
 }
 
 TEST(AdapterConfig, AsksForAModelThatNobodyKnows) {
