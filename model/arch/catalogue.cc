@@ -43,6 +43,8 @@ LoadedModel LoadFile(fs::path path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
     path /= "config.json";
+    const fs::path adapters = path.parent_path() / "adapter_config.json";
+    if (!fs::exists(path, error) && fs::exists(adapters, error)) return LoadFile(adapters);
     if (!fs::exists(path, error)) {
       throw InputError(
           fmt::format("no config.json in folder '{}'", path.parent_path().string()),

@@ -451,7 +451,11 @@ std::optional<HfFamily> FindHfFamily(const Node& config, std::vector<std::string
   }
   auto family = FindByClass(config, notes);
   if (!family && diagnostics.ok()) family = FindByKeys(config, notes);
-  if (!family && diagnostics.ok()) {
+  if (!family && diagnostics.ok() && config.Has("peft_type")) {
+    config.ErrorAt("peft_type", "adapters of PEFT, not a model",
+                   "--from this file, and --model the model that they adapt "
+                   "(base_model_name_or_path)");
+  } else if (!family && diagnostics.ok()) {
     config.Error("no model_type, and the keys do not tell the model's family",
                  "add \"model_type\", one of: " + Families());
   }

@@ -11,6 +11,10 @@
 #include "model/exchange/setting.h"
 #include "model/exchange/target.h"
 
+namespace orrery {
+struct YamlTree;
+}
+
 namespace orrery::exchange {
 
 struct Document {
@@ -33,6 +37,11 @@ void RefuseClusterFile(const SourcePtr& source);
 
 // What this build cannot read; "": it reads everything.
 std::string WithoutToml();
+
+// A parsed adapter_config.json of PEFT, whose LoRA is what --lora-rank, --lora-alpha and --lora-targets say. Throws InputError:
+// what it trains or computes besides.
+bool IsAdapterConfig(const YamlTree& root);
+Document ReadAdapters(const SourcePtr& source, const YamlTree& root);
 
 // The readers. Each throws InputError with the line.
 Document ReadScript(const SourcePtr& source, const OpenNamed& open = nullptr);

@@ -199,8 +199,8 @@ std::vector<Field> Pipelines() {
       {"layout",
        LayoutText,
        "--layout",
-       {{kMegatron, MegatronUnevenStages("pipeline-model-parallel-layout")},
-        {kBridge, MegatronUnevenStages("model.pipeline_model_parallel_layout")},
+       {{kMegatron, MegatronUnevenStages(false)},
+        {kBridge, MegatronUnevenStages(true)},
         {kTitan, TitanLayout("lm_head")},  // since 2026
         {kTitanToml, TitanLayout("output")},
         {kAnyTarget, Follows("pp")}}},

@@ -198,26 +198,28 @@ std::vector<Field> Adapters() {
         [=](const Case& c) -> std::string { return c.work.lora.on() ? text(c.work.lora) : ""; },
         flag,
         {{kBridge, std::move(bridge)},
+         {kAccelerate, AccelerateLora(name)},
          {kMegatron, Choices({}, "adapters are Megatron-Bridge's and NeMo's, not Megatron-LM's")},
          {kAnyTarget, Choices({}, "adapters (PEFT's LoraConfig) are made in the program")}}};
   };
-  return {
-      row(
-          "lora", [](const Lora& lora) { return Text(lora.rank); }, "--lora-rank", Key("peft.dim")),
-      row(
-          "lora_alpha", [](const Lora& lora) { return Short(lora.alpha); }, "--lora-alpha",
-          Key("peft.alpha")),
-      row(
-          "lora_targets", [](const Lora& lora) { return LoraTargetWords(lora.targets); },
-          "--lora-targets", BridgeTargets()),
-      {"lora_base",
-       [](const Case& c) -> std::string {
-         return c.work.lora.packed() ? NameIn(kLoraBaseNames, c.work.lora.base) : "";
-       },
-       "--lora-base",
-       {{kAnyTarget, Choices({},
-                             "weights in few bits (bitsandbytes' BitsAndBytesConfig, "
-                             "TransformerEngine's fp8_model_init) are made in the program")}}}};
+  return {row(
+              "lora", [](const Lora& lora) { return Text(lora.rank); }, "--lora-rank",
+              BridgeLora("peft.dim")),
+          row(
+              "lora_alpha", [](const Lora& lora) { return Short(lora.alpha); }, "--lora-alpha",
+              BridgeLora("peft.alpha")),
+          row(
+              "lora_targets", [](const Lora& lora) { return LoraTargetWords(lora.targets); },
+              "--lora-targets", BridgeTargets()),
+          {"lora_base",
+           [](const Case& c) -> std::string {
+             return c.work.lora.packed() ? NameIn(kLoraBaseNames, c.work.lora.base) : "";
+           },
+           "--lora-base",
+           {{kAccelerate, AccelerateLora("lora_base")},
+            {kAnyTarget, Choices({},
+                                 "weights in few bits (bitsandbytes' BitsAndBytesConfig, "
+                                 "TransformerEngine's fp8_model_init) are made in the program")}}}};
 }
 
 std::vector<Field> ArithmeticFields() {

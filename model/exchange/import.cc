@@ -34,7 +34,9 @@ class Importer {
     out_.notes = std::move(in_.notes);
     out_.no_nodes = UnknownNodes(in_.counts, in_.launch, in_.records, in_.targets);
     AddGiven();
-    if (in_.targets.empty() && in_.records.empty() && !in_.launch.empty()) {
+    const bool counted = std::ranges::any_of(
+        in_.records, [](const Setting& one) { return one.key == "field.nodes"; });
+    if (in_.targets.empty() && !counted && !in_.launch.empty()) {
       SettingIndex launch(in_.launch);
       Merge({{"nodes", ValueOf(launch, "NNODES")},
              {"gpus_per_node", ValueOf(launch, "GPUS_PER_NODE")}});
@@ -49,7 +51,8 @@ class Importer {
     AskForBatch();
     if (std::string note = PrecisionNote(in_.targets, out_.values, given_); !note.empty())
       out_.notes.push_back(std::move(note));
-    if (!out_.model && out_.model_name.empty()) out_.no_model = NoModel(flavor_.get(), in_.unread);
+    if (!out_.model && out_.model_name.empty())
+      out_.no_model = NoModel(flavor_.get(), in_.records, in_.unread);
     std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
       const auto flag = given_.find(value.first);
       const Location& where = value.second.where;
@@ -150,6 +153,7 @@ class Importer {
     const bool megatron = target == kMegatron || target == kBridge;
     for (std::string note : {UnitsNote(index, values), megatron ? MomentumNote(index, values) : "",
                              megatron ? StatesNote(target == kBridge, index, values, given_) : "",
+                             megatron ? OtherModulesNote(index, target == kBridge) : "",
                              target == kDeepSpeed ? ReductionNote(index, values) : ""}) {
       if (!note.empty()) out_.notes.push_back(std::move(note));
     }
@@ -158,6 +162,9 @@ class Importer {
         !note.empty())
       out_.notes.push_back(std::move(note));
     out_.framework = FrameworkOf(target, in_.targets, index, values);
+    // DeepSpeed's engine cuts a pipeline by weights, whatever divides.
+    if (megatron && out_.model && in_.unread.empty() && out_.framework != "megatron-deepspeed")
+      out_.no_layout = UnevenStages(index, out_.model->spec.layers, known, target == kBridge);
     if (out_.framework == "torchtitan") out_.framework += release;
     // Of these the release itself says how.
     if (!release.empty()) values.erase("recompute_unread");
@@ -206,9 +213,9 @@ class Importer {
         row == nullptr && flavor != settings->end())
       flavor_ = std::make_unique<Setting>(*flavor);
     if (row != nullptr && !out_.model) out_.model = LoadModel(row->model);
-    if (!titan || !out_.model) return std::nullopt;
+    if (!out_.model) return std::nullopt;
     settings->push_back({"MODEL_LAYERS", Text(out_.model->spec.layers), {}, ""});
-    return out_.model->spec.layers;
+    return titan ? std::optional(out_.model->spec.layers) : std::nullopt;
   }
 
   void TakeModel(Target target, const SettingIndex& index) {
@@ -265,6 +272,8 @@ class Importer {
         out_.topology = setting.value;
       } else if (field == "model") {
         out_.model_name = setting.value;
+      } else if (field == "base_model") {
+        continue;  // NoModel() names it
       } else {
         values.insert_or_assign(field, Value{setting.value, setting.where, field});
       }

@@ -129,13 +129,21 @@ std::optional<Diagnostic> NoMicroBatch(const std::map<Target, Settings>& targets
                     "add it to the command, or give --micro-batch N"};
 }
 
-std::optional<Diagnostic> NoModel(const Setting* flavor, const Settings& unread) {
+std::optional<Diagnostic> NoModel(const Setting* flavor, const Settings& records,
+                                  const Settings& unread) {
   constexpr const char* kHint = "--model NAME, a YAML file or a HuggingFace config.json";
   if (flavor != nullptr)
     return Diagnostic{flavor->where,
                       fmt::format("which model? torchtitan's {} '{}' is not known here",
                                   flavor->key, flavor->value),
                       fmt::format("known: {}; or {}", FlavorNames(), kHint)};
+  if (const auto base = std::ranges::find(records, "field.base_model", &Setting::key);
+      base != records.end())
+    return Diagnostic{base->where,
+                      fmt::format("which model? that of these adapters, {}, is not in the "
+                                  "catalogue",
+                                  base->value),
+                      "--model and its config.json; --model NAME or a YAML file"};
   if (unread.empty()) return std::nullopt;
   return Diagnostic{unread.front().where,
                     fmt::format("which model? {}, and no other argument names its dimensions",

@@ -298,8 +298,11 @@ Values FromSettings(const SettingIndex& settings, Target target, const Values& g
         values.emplace(field.name, std::move(*value));
       }
     } catch (const InputError& error) {
-      if (flag == given.end())
-        wrong.insert(wrong.end(), error.diagnostics().begin(), error.diagnostics().end());
+      for (const Diagnostic& one : error.diagnostics()) {  // two fields may follow from one setting
+        if (flag == given.end() &&
+            std::ranges::find(wrong, one.message, &Diagnostic::message) == wrong.end())
+          wrong.push_back(one);
+      }
     }
     if (flag == given.end()) continue;
     // What no flag says but the cluster (it has no name of a flag) goes behind what the files say.

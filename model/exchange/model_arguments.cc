@@ -320,6 +320,14 @@ const RegistryRow* RegistryIn(const Settings& settings) {
   return nullptr;
 }
 
+const RegistryRow* RegistryByHub(std::string_view name) {
+  const auto row = std::ranges::find_if(kRegistry, [&](const RegistryRow& one) {
+    const std::string_view hub = one.hub;
+    return hub.substr(hub.rfind('/') + 1) == name;
+  });
+  return row == std::end(kRegistry) ? nullptr : row;
+}
+
 std::string MegatronProgram(const ModelSpec& model) {
   switch (model.family) {
     case Family::kDecoder:

@@ -42,5 +42,7 @@ std::string FlavorNames();
 // The model that settings name: torchtitan's by module and flavor or by the function of its registry, that of a Bridge recipe
 // unless other settings give its dimensions. Null: none that is known here.
 const RegistryRow* RegistryIn(const Settings& settings);
+// By the name of its repository on HuggingFace, without the owner.
+const RegistryRow* RegistryByHub(std::string_view name);
 
 }  // namespace orrery::exchange

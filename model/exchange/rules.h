@@ -52,7 +52,10 @@ Cell MegatronLevels(const char* key, bool bridge);
 Cell MegatronShards();
 // How virtual stages and layers by chunk are spelled.
 Cell MegatronVirtualStages();
-Cell MegatronUnevenStages(const char* key);
+Cell MegatronUnevenStages(bool bridge);
+// Why Megatron does not start with so many layers (known: with flags): they do not divide, and nothing says how they lie.
+std::optional<Diagnostic> UnevenStages(const SettingIndex& settings, int64_t layers,
+                                       const Values& known, bool bridge);
 Cell TitanVirtualStages();
 Cell TitanLayout(const char* head);  // `head`: the module of the last projection
 // Degrees of data parallelism and the ZeRO stage of torchtitan, which has two degrees and a policy.
@@ -113,8 +116,12 @@ Cell MegatronAttention(const char* key);
 Cell MegatronOverlap(const char* key);
 Cell MegatronGather(const char* on, const char* value);
 Cell AccelerateRecompute();
-Cell AccelerateUnread();  // FSDP's checkpoints are not reentrant, the Trainer's are
+Cell BridgeLora(const char* key);        // rank or alpha; recipes for fine-tuning have their own
+Cell AccelerateLora(const char* field);  // of TRL and LLaMA-Factory; by a field of adapters
+Cell AccelerateUnread();                 // FSDP's checkpoints are not reentrant, the Trainer's are
 Cell MegatronRecompute(bool bridge);
+// Of modules in its list that layers of a plan do not have; "": nothing to say.
+std::string OtherModulesNote(const SettingIndex& settings, bool bridge);
 Cell TomlRecompute();
 // States and activations on the host.
 Cell MegatronOffload(bool bridge);

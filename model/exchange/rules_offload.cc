@@ -6,6 +6,7 @@
 
 #include "model/exchange/fields.h"
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
@@ -70,7 +71,32 @@ void RequireOfOffload(const Setting& optimizer, bool there, const std::string& k
                      fmt::format("add --{}, as Megatron asserts", key)}});
 }
 
-std::optional<Value> ReadMegatronOffload(const SettingIndex& settings, bool bridge) {
+// Of layers that a number says: Megatron's arguments take the number for the switch (validate_args), Bridge has both.
+bool OffloadsActivations(const SettingIndex& settings, bool bridge) {
+  const Setting* on = settings.Find(bridge ? "model.cpu_offloading" : "cpu-offloading");
+  const Setting* activations =
+      settings.Find(bridge ? "model.cpu_offloading_activations" : "cpu-offloading-activations");
+  if (activations != nullptr && Off(activations->value)) return false;
+  return !bridge || on == nullptr || on->value == "true";
+}
+
+// core/transformer/transformer_config.py: __post_init__.
+void CheckOffloadedActivations(const Setting& layers, const Values& values) {
+  const auto refuse = [&](const Value& other, const std::string& what) {
+    throw InputError({{layers.where,
+                       fmt::format("{} next to {} ({})", layers.key, what,
+                                   other.where.source ? Place(other.where) : "a default"),
+                       "one of them: Megatron offloads layers without pipeline stages and without "
+                       "recomputation alone"}});
+  };
+  const auto pp = values.find("pp"), recompute = values.find("recompute");
+  if (NumberOf(values, "pp", 1) > 1) refuse(pp->second, "pp " + pp->second.text);
+  if (recompute != values.end() && recompute->second.text != "none")
+    refuse(recompute->second, "recomputation " + recompute->second.text);
+}
+
+std::optional<Value> ReadMegatronOffload(const SettingIndex& settings, const Values& values,
+                                         bool bridge) {
   const OffloadKeys keys = OffloadKeysOf(bridge);
   Offload offload;
   const double share = ShareOf(settings, keys.share);
@@ -83,11 +109,12 @@ std::optional<Value> ReadMegatronOffload(const SettingIndex& settings, bool brid
       RequireOfOffload(*optimizer, settings.Find(keys.shards) != nullptr, keys.shards);
     }
   }
-  const Setting* on = bridge ? settings.Find("model.cpu_offloading") : nullptr;
   const auto layers = settings.Whole(keys.layers, 0);
-  offload.activations = layers.value_or(0) > 0 && (on == nullptr || on->value == "true");
-  if (offload.activations)
+  if (layers.value_or(0) > 0 && OffloadsActivations(settings, bridge)) {
+    CheckOffloadedActivations(*settings.Find(keys.layers), values);
+    offload.activations = true;
     offload.activation_layers = static_cast<int>(std::min<int64_t>(*layers, kMostLayers));
+  }
   if (!offload.on()) return std::nullopt;
   return From(offload.optimizer > 0 ? optimizer : settings.Find(keys.layers), OffloadText(offload));
 }
@@ -96,8 +123,8 @@ std::optional<Value> ReadMegatronOffload(const SettingIndex& settings, bool brid
 
 Cell MegatronOffload(bool bridge) {
   return Rule([bridge](const Case& c) { return WriteMegatronOffload(c, bridge); },
-              [bridge](const SettingIndex& settings, const Values&) {
-                return ReadMegatronOffload(settings, bridge);
+              [bridge](const SettingIndex& settings, const Values& values) {
+                return ReadMegatronOffload(settings, values, bridge);
               });
 }
 

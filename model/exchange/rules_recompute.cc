@@ -3,18 +3,36 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
+#include <string_view>
 
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
 namespace {
 
-// Of layers with experts, latent attention or linear attention: the dense layers of a plan have none of them.
-constexpr std::array kModulesOfOtherLayers = {"moe_act",     "moe",    "shared_experts",
-                                              "mla_up_proj", "mhc",    "gdn_norm_out",
-                                              "gdp_in_proj", "gdp_qkv"};
+// Of layers that no plan has. `refused`: Megatron does not start with it where the model has none of them (core/transformer/
+// transformer_config.py, __post_init__).
+struct OtherModule {
+  const char *name, *layers;
+  bool refused = false;
+};
+constexpr const char* kOfExperts = "experts";
+constexpr const char* kOfLatent = "latent attention";
+constexpr const char* kOfLinear = "linear attention";
+constexpr OtherModule kModulesOfOtherLayers[] = {
+    {"moe_act", kOfExperts, true},    {"moe", kOfExperts},
+    {"shared_experts", kOfExperts},   {"mla_up_proj", kOfLatent, true},
+    {"mhc", "hyper-connections"},     {"gdn_norm_out", kOfLinear, true},
+    {"gdp_in_proj", kOfLinear, true}, {"gdp_qkv", kOfLinear, true}};
+
+const OtherModule* OtherModuleOf(std::string_view name) {
+  const auto at = std::ranges::find(kModulesOfOtherLayers, name,
+                                    [](const OtherModule& one) { return one.name; });
+  return at == std::end(kModulesOfOtherLayers) ? nullptr : at;
+}
 
 struct RecomputeKeys {
   std::string granularity, method, layers, modules;
@@ -64,11 +82,13 @@ std::string ReadModuleList(const SettingIndex& settings, const RecomputeKeys& ke
   if (list == nullptr) return "selective";
   Recompute recompute;
   for (const std::string& word : WordsOf(list->value)) {
-    if (std::ranges::find(kModulesOfOtherLayers, word) != kModulesOfOtherLayers.end()) continue;
+    if (OtherModuleOf(word) != nullptr) continue;  // OtherModulesNote() names it
     const std::optional<Recompute> one = ReadRecompute(word);
-    if (!one || word == "selective" || word == "full") {
+    constexpr unsigned kModules = kRecomputeCoreAttention | kRecomputeNorms | kRecomputeMlp;
+    if (!one || word == "selective" || (one->modules & ~kModules) != 0) {
       throw InputError({{list->where, fmt::format("{}: there is no module '{}'", list->key, word),
-                         "core_attn, layernorm, mlp"}});
+                         fmt::format("core_attn, layernorm, mlp; whole layers: {} full",
+                                     keys.granularity)}});
     }
     recompute.modules |= one->modules;
   }
@@ -78,13 +98,26 @@ std::string ReadModuleList(const SettingIndex& settings, const RecomputeKeys& ke
 std::optional<Value> ReadRecomputation(const SettingIndex& settings, bool bridge) {
   const RecomputeKeys keys = RecomputeKeysOf(bridge);
   const Setting* granularity = settings.Find(keys.granularity);
-  const Setting* method = settings.Find(keys.method);
-  const auto layers = settings.Whole(keys.layers, 0);
-  if (granularity == nullptr || granularity->value == "null" || granularity->value == "None") {
+  const auto said = [&](const std::string& key) {
+    const Setting* setting = settings.Find(key);
+    return setting != nullptr && Off(setting->value) ? nullptr : setting;
+  };
+  if (granularity == nullptr || Off(granularity->value)) {
+    (void)settings.Find(keys.method), (void)settings.Find(keys.layers);
     (void)settings.Find(keys.modules);
     return Value{"none", {}, ""};
   }
-  if (granularity->value == "selective") return From(granularity, ReadModuleList(settings, keys));
+  const Setting* method = said(keys.method);
+  if (granularity->value == "selective") {
+    if (method != nullptr)
+      throw InputError(
+          {{method->where,
+            fmt::format("{} {} next to {} selective", method->key, method->value, granularity->key),
+            "Megatron recomputes modules in all layers; omit it, or the granularity "
+            "full"}});
+    return From(granularity, ReadModuleList(settings, keys));
+  }
+  const auto layers = said(keys.layers) == nullptr ? std::nullopt : settings.Whole(keys.layers, 0);
   if (granularity->value != "full") {
     throw InputError({{granularity->where,
                        fmt::format("{} '{}' is no known choice of recompute", granularity->key,
@@ -153,6 +186,23 @@ Cell TomlRecompute() {
         }
         return From(option, RecomputeText(*read));
       });
+}
+
+std::string OtherModulesNote(const SettingIndex& settings, bool bridge) {
+  const RecomputeKeys keys = RecomputeKeysOf(bridge);
+  if (settings.Peek(keys.granularity) != "selective") return "";
+  const Setting* list = settings.Find(keys.modules);
+  if (list == nullptr) return "";
+  std::string note;
+  for (const std::string& word : WordsOf(list->value)) {
+    const OtherModule* const other = OtherModuleOf(word);
+    if (other == nullptr) continue;
+    note += fmt::format("{}{} (of layers with {}{})", note.empty() ? "" : ", ", word, other->layers,
+                        other->refused ? ", without which Megatron refuses it" : "");
+  }
+  return note.empty() ? ""
+                      : fmt::format("{}: {}: left out, as the model has no such layers: {}",
+                                    Place(list->where), list->key, note);
 }
 
 }  // namespace orrery::exchange

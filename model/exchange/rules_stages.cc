@@ -2,7 +2,7 @@
 // How Megatron spells virtual stages and the layers of each.
 //
 // NVIDIA/Megatron-LM, megatron/core/transformer: pipeline_parallel_layer_layout.py, parse_str_to_list; transformer_block.py,
-// get_num_layers_to_build; megatron/training/arguments.py, validate_args, for the number of chunks.
+// get_num_layers_to_build; megatron/training/arguments.py, validate_args, for the number of chunks and layers that do not divide.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,48 +11,67 @@
 #include "model/exchange/fields.h"
 #include "model/exchange/model_arguments.h"
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 
 namespace orrery::exchange {
 namespace {
 
-constexpr const char* kFirst = "decoder-first-pipeline-num-layers";
-constexpr const char* kLast = "decoder-last-pipeline-num-layers";
-constexpr const char* kEmbedding = "account-for-embedding-in-pipeline-split";
-constexpr const char* kLoss = "account-for-loss-in-pipeline-split";
+// How Megatron's arguments and the members of Bridge's model say that stages differ.
+struct StageKeys {
+  const char *first, *last, *embedding, *loss, *layout;
+};
+constexpr StageKeys kMegatronKeys = {
+    "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers",
+    "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split",
+    "pipeline-model-parallel-layout"};
+constexpr StageKeys kBridgeKeys = {
+    "model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage",
+    "model.account_for_embedding_in_pipeline_split", "model.account_for_loss_in_pipeline_split",
+    "model.pipeline_model_parallel_layout"};
+const StageKeys& StageKeysOf(bool bridge) { return bridge ? kBridgeKeys : kMegatronKeys; }
 
-const Setting* Switched(const SettingIndex& settings, const char* key) {
+const Setting* SwitchedOn(const SettingIndex& settings, const char* key) {
   const Setting* found = settings.Find(key);
-  return found != nullptr && found->value != "false" ? found : nullptr;
+  return found != nullptr && !Off(found->value) ? found : nullptr;
 }
 int64_t Count(const SettingIndex& settings, const Setting* setting) {
   return setting == nullptr ? 0 : settings.Whole(setting->key).value_or(0);
 }
 int64_t LayersOfModel(const SettingIndex& settings) {  // 0: the file does not say
   const Setting* layers = LayersOfMegatron(settings);
-  return layers == nullptr ? 0 : settings.Whole(layers->key, 1).value_or(0);
+  if (layers == nullptr) return settings.Whole("MODEL_LAYERS").value_or(0);
+  return settings.Whole(layers->key, 1).value_or(0);
 }
 
 // What counts as a layer where stages are made, besides layers.
 struct CountedEnds {
   const Setting* embedding;
   const Setting* loss;
-  explicit CountedEnds(const SettingIndex& settings)
-      : embedding(Switched(settings, kEmbedding)), loss(Switched(settings, kLoss)) {}
+  CountedEnds(const SettingIndex& settings, const StageKeys& keys)
+      : embedding(SwitchedOn(settings, keys.embedding)), loss(SwitchedOn(settings, keys.loss)) {}
   bool any() const { return embedding != nullptr || loss != nullptr; }
   int64_t count() const { return (embedding != nullptr ? 1 : 0) + (loss != nullptr ? 1 : 0); }
   const Setting* named() const { return embedding != nullptr ? embedding : loss; }
 };
 
+std::string UnevenHint(const StageKeys& keys) {
+  const char* const dashes = &keys == &kMegatronKeys ? "--" : "";
+  return fmt::format(
+      "layers = stages x chunks x layers per chunk, or name the layers of the ends ({0}{1}, "
+      "{0}{2}), count the ends as layers ({0}{3}, {0}{4}) or lay out all ({0}{5})",
+      dashes, keys.first, keys.last, keys.embedding, keys.loss, keys.layout);
+}
+
 int64_t ChunksBySize(const SettingIndex& settings, const Setting& size, int64_t pp) {
   const int64_t per = *settings.Whole(size.key, 1);
-  const CountedEnds ends(settings);
+  const CountedEnds ends(settings, kMegatronKeys);
   const int64_t layers = LayersOfModel(settings) + ends.count();
   if (layers == ends.count() || layers % (pp * per) != 0) {
     throw InputError({{size.where,
                        fmt::format("{} layers per virtual stage do not divide num-layers{} by {} "
                                    "stages",
                                    per, ends.any() ? " and the ends that count as layers" : "", pp),
-                       "num-layers = stages x chunks x layers per chunk"}});
+                       UnevenHint(kMegatronKeys)}});
   }
   return layers / pp / per;
 }
@@ -131,19 +150,20 @@ Cell MegatronVirtualStages() {
       });
 }
 
-Cell MegatronUnevenStages(const char* key) {
+Cell MegatronUnevenStages(bool bridge) {
+  const StageKeys& keys = StageKeysOf(bridge);
   return Rule(
-      [key](const Case& c) {
+      [&keys](const Case& c) {
         if (EvenStages(c)) return Default("equal stages");
-        return Say({Set(key, MegatronLayout(LayersByChunk(c)))});
+        return Say({Set(keys.layout, MegatronLayout(LayersByChunk(c)))});
       },
-      [key](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
-        const Setting* layout = settings.Find(key);
+      [&keys](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        const Setting* layout = SwitchedOn(settings, keys.layout);
         // Without the number of layers these arguments say nothing, and are named as not read.
         if (LayersOfModel(settings) == 0 && layout == nullptr) return Value{"even", {}, ""};
-        const CountedEnds ends(settings);
-        const Setting* first = settings.Find(kFirst);
-        const Setting* last = settings.Find(kLast);
+        const CountedEnds ends(settings, keys);
+        const Setting* first = SwitchedOn(settings, keys.first);
+        const Setting* last = SwitchedOn(settings, keys.last);
         const Setting* sized = layout != nullptr ? layout : first != nullptr ? first : last;
         if (ends.any() && sized != nullptr) {
           throw InputError({{ends.named()->where,
@@ -157,6 +177,22 @@ Cell MegatronUnevenStages(const char* key) {
         if (first == nullptr && last == nullptr) return Value{"even", {}, ""};
         return From(sized, LayersWithUnevenEnds(settings, first, last, pp, vpp));
       });
+}
+
+std::optional<Diagnostic> UnevenStages(const SettingIndex& settings, int64_t layers,
+                                       const Values& known, bool bridge) {
+  const auto layout = known.find("layout");
+  const int64_t pp = NumberOf(known, "pp", 1), vpp = NumberOf(known, "vpp", 1);
+  if (layout == known.end() || layout->second.text != "even" || layout->second.where.source ||
+      pp == 1 || layers % (pp * vpp) == 0 ||
+      !settings.Peek("decoder-num-layers").empty())  // two stacks
+    return std::nullopt;
+  const std::string chunks = vpp > 1 ? fmt::format(" x {} chunks", vpp) : "";
+  return Diagnostic{known.at(vpp > 1 ? "vpp" : "pp").where,
+                    fmt::format("{} layers do not divide by {} stages{}, and Megatron starts with "
+                                "equal ones unless arguments say otherwise",
+                                layers, pp, chunks),
+                    UnevenHint(StageKeysOf(bridge))};
 }
 
 }  // namespace orrery::exchange

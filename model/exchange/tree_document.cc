@@ -222,6 +222,7 @@ Document ReadTree(const SourcePtr& source) {
     throw InputError({{{source, 1, 1}, fmt::format("{} is no map of keys", source->name), ""}});
   if (TextAt(*root, "schema").starts_with("orrery.")) return OwnRecord(source, *root);
   if (IsTitan(*root)) return TitanDump(source, *root);
+  if (IsAdapterConfig(*root)) return ReadAdapters(source, *root);
   Document document{source, "", std::nullopt, {}, {}};
   const auto has = [&](std::initializer_list<const char*> keys) {
     return std::ranges::any_of(keys,
@@ -251,12 +252,12 @@ Document ReadTree(const SourcePtr& source) {
         document.files.push_back(setting);
     }
   } else {
-    throw InputError(
-        {{{source, 1, 1},
-          fmt::format("{} is of no kind that is known", source->name),
-          "ds_config.json, a configuration of Accelerate or of torchtitan, TrainingArguments, or a "
-          "record that plan "
-          "wrote with --json; a topology goes to --topology, a model to --model"}});
+    throw InputError({{{source, 1, 1},
+                       fmt::format("{} is of no kind that is known", source->name),
+                       "ds_config.json, a configuration of Accelerate or of torchtitan, "
+                       "TrainingArguments, PEFT's "
+                       "adapter_config.json, or a record that plan wrote with --json; a topology "
+                       "goes to --topology, a model to --model"}});
   }
   return document;
 }

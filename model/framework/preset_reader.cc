@@ -60,6 +60,8 @@ const FactRow kFacts[] = {
     {"offers", "offload_share", &Preset::offload_share},
     {"offers", "offload_weights", &Preset::offload_weights},
     {"offers", "offload_activations", &Preset::offload_activations},
+    {"offers", "offload_activations_alone", &Preset::offload_activations_alone},
+    {"offers", "offload_zero", &Preset::offload_zero, 0, 3},
     {"offers", "context", &Preset::context},
     {"offers", "fp8", &Preset::fp8},
     {"offers", "fp8_weights_zero", &Preset::fp8_weights_zero, 0, 3},

@@ -225,8 +225,10 @@ bool FrameworkPreset::LacksCodes(int stage) const {
          fact->second.file == kOwnFact;
 }
 
-int FrameworkPreset::DefaultZero() const {
-  const auto can = std::ranges::find_if(zero, [&](int stage) { return !LacksCodes(stage); });
+int FrameworkPreset::DefaultZero(const Offload& offload) const {
+  const int least = offload.optimizer > 0 ? offload_zero : 0;
+  const auto can =
+      std::ranges::find_if(zero, [&](int stage) { return stage >= least && !LacksCodes(stage); });
   return can == zero.end() ? zero.front() : *can;
 }
 
@@ -264,6 +266,11 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
   if ((s.offload.optimizer > 0 && !states) || (part && !offload_share) ||
       (s.offload.weights && !offload_weights) || (s.offload.activations && !offload_activations))
     return fmt::format("{} has no offload {}", words, OffloadText(s.offload));
+  if (OffloadsAlone(s.offload) && (s.pp > 1 || s.recompute != Recompute::kNone))
+    return fmt::format("{} offloads activations only without {}", words,
+                       s.pp > 1 ? "pipeline stages" : "recomputation");
+  if (s.offload.optimizer > 0 && s.shards() > 1 && s.zero < offload_zero)
+    return fmt::format("{} offloads an optimizer only with ZeRO {} or more", words, offload_zero);
   return "";
 }
 

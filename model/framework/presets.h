@@ -80,8 +80,10 @@ struct FrameworkPreset {
   bool reduce_once_in_pipelines = false;  // ZeRO 2 and 3: Strategy::reduce_once with stages
   bool whole_head_in_pipelines = false;   // Strategy::whole_head with stages
   bool offload_optimizer = false, offload_share = false, offload_weights = false,
-       offload_activations = false;  // to the host; share: states of some of the parameters;
-                                     // weights: with their states
+       offload_activations = false;        // to the host; share: states of some of the parameters;
+                                           // weights: with their states
+  bool offload_activations_alone = false;  // without pipeline stages and without recomputation
+  int offload_zero = 0;  // least ZeRO stage of data-parallel ranks with states on the host
   // Shards of gradients whose states are on the host go there as they are reduced; else when their norm is known.
   bool offload_gradients = false;
   std::vector<CpMethod> context;  // how ranks share sequences, preferred first; empty: they cannot
@@ -135,12 +137,16 @@ struct FrameworkPreset {
   std::optional<AttentionKernel> FusedAttention(const GpuProfile& gpu) const;
   bool Offers(Fp8 recipe) const;
   bool Offers(const Recompute& recompute) const;
+  // Activations on the host exclude stages and recomputation.
+  bool OffloadsAlone(const Offload& offload) const {
+    return offload.activations && offload_activations_alone;
+  }
   // Whether a cast for such products is part of the norm in front of it. A tensor's scale must be known before.
   bool FusesCast(ProductType product) const;
   // Empty, or the sentence that says what the framework cannot do.
   std::string Refuses(const Strategy& strategy) const;
   // Of several ranks where none is asked for.
-  int DefaultZero() const;
+  int DefaultZero(const Offload& offload) const;
   // The user wants weights in 8 bits, and the framework cannot hold them so with this ZeRO stage on several ranks.
   bool LacksCodes(int stage) const;
 };

@@ -36,9 +36,13 @@ Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& 
       prediction.peak_flops += (peaks[n].value - own_peak) * job.cluster.gpus_per_node;
   }
   prediction.dollars_per_second = job.price();
-  if (layout.pp > 1 && job.model.layers > 0 &&
-      (layout.layout != nullptr || StageGpusOf(job, layout).differ()))
-    prediction.shares = LayersByStage(job.model, layout);
+  if (layout.pp > 1 && job.model.layers > 0) {
+    std::vector<int> shares = LayersByStage(job.model, layout);
+    const bool alike =
+        std::ranges::all_of(shares, [&](int layers) { return layers == shares.front(); });
+    if (!alike || layout.layout != nullptr || StageGpusOf(job, layout).differ())
+      prediction.shares = std::move(shares);
+  }
   prediction.SetTime(time);
   return prediction;
 }

@@ -45,7 +45,8 @@ struct Prediction {
   double tokens_per_second = 0;
   double mfu = 0;                      // model_flops / (step time x peak_flops)
   std::optional<MemoryReport> memory;  // exact, from the lowered plan
-  std::vector<int> shares;  // layers of each stage, where GPUs differ or a layout names them
+  std::vector<int>
+      shares;  // layers of each stage, where those or GPUs differ or a layout names them
   std::optional<Dollars> price_per_step, price_per_billion_tokens;
   std::string no_interval;           // why `time` has none; "": it has
   std::vector<NearRun> nearest;      // published runs

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/plan/lower/names.h"
+#include "model/plan/lower/schedules.h"
 #include "model/twin/runner.h"
 #include "model/twin/space.h"
 
@@ -74,12 +75,12 @@ void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
 Strategy LeastStrategy(const FixedAxes& fixed, const FrameworkPreset& preset) {
   Strategy asked;
   asked.tp = fixed.tp.value_or(1);
-  asked.pp = fixed.pp.value_or(1);
+  asked.pp = fixed.pp.value_or(fixed.schedule && NeedsStages(*fixed.schedule) ? 2 : 1);
   asked.dp = 2;
   asked.dp_outer = fixed.dp_outer.value_or(1);
   asked.cp = fixed.cp.value_or(fixed.cp_method ? 2 : 1);
   asked.context.method = fixed.cp_method.value_or(preset.DefaultContext().method);
-  asked.zero = fixed.zero.value_or(preset.DefaultZero());
+  asked.zero = fixed.zero.value_or(preset.DefaultZero(fixed.offload.value_or(Offload{})));
   asked.sequence_parallel = fixed.sequence_parallel.value_or(false);
   asked.recompute = fixed.recompute.value_or(Recompute::kNone);
   asked.offload = fixed.offload.value_or(Offload{});
@@ -134,10 +135,12 @@ void Runner::MakeSplits() {
     if (degrees.empty()) {
       SearchRequest free = request_;
       free.fixed.zero.reset(), free.fixed.vpp.reset(), free.fixed.sequence_parallel.reset();
+      free.fixed.schedule.reset();
       if (!Space(free, preset_).Degrees(job.cluster.ranks(), job.cluster.domain_gpus()).empty())
         throw InputError(
             "the fixed axes contradict each other: ZeRO 1 to 3 needs data-parallel ranks, model "
-            "chunks need pipeline stages, sequence parallelism needs tensor-parallel ranks",
+            "chunks and interleaved or zero-bubble schedules need pipeline stages, sequence "
+            "parallelism needs tensor-parallel ranks",
             "fix fewer of them");
       throw InputError(
           fmt::format("{} the {} GPUs of {} node{}", FixedDegrees(request_.fixed),

@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "model/plan/lower/schedules.h"
+
 namespace orrery {
 
 std::vector<int64_t> Divisors(int64_t n) {
@@ -46,9 +48,11 @@ std::vector<Split> Space::Degrees(int64_t ranks, int domain_gpus) const {
         if (fixed.cp ? cp != *fixed.cp : !LooksAtContext(cp)) continue;
         const int64_t data = ranks / tp / pp / cp;
         if (fixed.dp && data != *fixed.dp) continue;
+        if (pp > 1 && fixed.offload && preset_.OffloadsAlone(*fixed.offload)) continue;
         // What is fixed holds in every row: it must mean something there.
         if (fixed.zero.value_or(0) > 0 && data * cp == 1 && fixed.dp != 1) continue;
         if (fixed.vpp.value_or(1) > 1 && pp == 1) continue;
+        if (fixed.schedule && NeedsStages(*fixed.schedule) && pp == 1) continue;
         if (fixed.sequence_parallel.value_or(false) && tp == 1) continue;
         if (fixed.cp_method && cp == 1) continue;
         Split split;
@@ -155,6 +159,8 @@ std::vector<bool> Space::SequenceParallel(int tp, int pp) const {
 
 std::vector<RecomputeChoice> Space::Recomputes() const {
   if (request_.fixed.recompute) return {{*request_.fixed.recompute}};
+  if (request_.fixed.offload && preset_.OffloadsAlone(*request_.fixed.offload))
+    return {{Recompute::kNone}};
   std::vector<RecomputeChoice> all;
   for (const Recompute& recompute : preset_.recompute) {
     const bool whole = recompute == Recompute::kFull;
@@ -244,6 +250,7 @@ std::vector<ShardChoice> Space::Shards(int pp, int data, int cp) const {
   for (const int zero : fixed.zero ? std::vector<int>{*fixed.zero} : preset_.zero) {
     if (pp > 1 && zero > preset_.zero_with_pipeline) continue;
     if (preset_.LacksCodes(zero)) continue;
+    if (fixed.offload && fixed.offload->optimizer > 0 && zero < preset_.offload_zero) continue;
     if (zero < 3 && fixed.offload && fixed.offload->weights) continue;
     for (const int64_t outer : Divisors(data)) {
       if (fixed.dp_outer ? outer != *fixed.dp_outer : outer > 1 && !preset_.hybrid) continue;

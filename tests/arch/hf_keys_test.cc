@@ -135,5 +135,12 @@ TEST(HfConfig, ReadsRotaryPositionsByKindOfAttention) {
               ::testing::Contains(::testing::Key("offset_alibi")));
 }
 
+// Steps of such a model take less time than a plan of all layers.
+TEST(HfConfig, LayersThatAStepSkipsAreRefused) {
+  EXPECT_THAT(ReadError(WithKeys("\"layerdrop\": 0.1", SampleText("opt-125m"))),
+              HasSubstr("layerdrop '0.1' cannot be planned"));
+  EXPECT_EQ(Read(WithKeys("\"layerdrop\": 0.0", SampleText("opt-125m"))).spec.layers, 12);
+}
+
 }  // namespace
 }  // namespace orrery

@@ -143,6 +143,16 @@ TEST(Offload, IsRefusedByNameWhereItIsNotLowered) {
           "with the zero-bubble schedule is not lowered");
   refused({"--offload", "activations:32"}, "activation offload of 32 of 32 layers");
   refused({"--offload", "optimizer", "--framework", "fsdp", "--zero", "3"}, "has no offload");
+  // As Megatron asserts.
+  refused({"--offload", "activations", "--pp", "2"},
+          "megatron offloads activations only without pipeline stages");
+  refused({"--offload", "activations", "--recompute", "full"},
+          "megatron offloads activations only without recomputation");
+  refused({"--offload", "optimizer", "--zero", "0"},
+          "megatron offloads an optimizer only with ZeRO 1 or more");
+  EXPECT_EQ(JsonOf(With(job, {"--offload", "optimizer", "--seq-len", "2048",
+                              "--json"}))["prediction"]["strategy"]["zero"],
+            1);
 }
 
 TEST(Search, SaysTheSameTwice) {

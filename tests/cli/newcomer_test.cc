@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tests/cli/run_plan.h"
@@ -87,6 +88,29 @@ TEST(ShowModel, PrintsLayersParametersAndWhatBecameOfTheKeys) {
             HasSubstr("of inputs and outputs"), HasSubstr("logits capped at 30"),
             HasSubstr("embeddings times 67.88"), HasSubstr("set by --precision: torch_dtype")));
   EXPECT_THAT(outcome.out, Not(HasSubstr("hidden_size")));
+}
+
+// It asked for a cluster.
+TEST(ShowModel, PrintsTheSameAsJson) {
+  const Outcome outcome = RunPlan({"show", "--model", Sample("gemma-2-27b"), "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["schema"], "orrery.model/1");
+  EXPECT_EQ(json["parameters"]["total"], 27227128320);
+  EXPECT_EQ(json["architecture"]["layers"], 46);
+  EXPECT_EQ(json["architecture"]["windows_by_layer"].size(), 46);
+  EXPECT_EQ(json["architecture"]["logit_cap"], 30);
+  EXPECT_EQ(json["without_effect"]["torch_dtype"], "set by --precision");
+  // A catalogue's model has a cluster of its own, and is shown alone, too.
+  for (const char* model : {"bert-1.5b", "t5-small", "linear-20-1", "llama3-8b"}) {
+    const Outcome one = RunPlan({"show", "--model", model, "--json"});
+    ASSERT_EQ(one.code, 0) << one.err;
+    EXPECT_EQ(nlohmann::json::parse(one.out)["schema"], "orrery.model/1");
+    EXPECT_GT(nlohmann::json::parse(one.out)["parameters"]["total"], 0);
+  }
+  EXPECT_EQ(nlohmann::json::parse(
+                RunPlan({"show", "--model", "llama3-8b", "--nodes", "2", "--json"}).out)["schema"],
+            "orrery.show/1");
 }
 
 TEST(Template, IsAModelThatPlans) {

@@ -69,6 +69,60 @@ TEST(Megatron, WhatChangesAJobIsNotWithoutEffect) {
   EXPECT_EQ(One("x.sh", kGpt).model->spec.name, "gpt2-small");
 }
 
+// They fell away in silence.
+TEST(Megatron, ModulesOfOtherLayersAreNamed) {
+  const auto read = [](const std::string& modules) {
+    return One("x.sh", std::string(kGpt) +
+                           "--recompute-granularity selective \\\n --recompute-modules " + modules);
+  };
+  const Imported some = read("core_attn moe_act mla_up_proj moe");
+  EXPECT_EQ(some.values.at("recompute").text, "selective");  // core_attn alone
+  EXPECT_THAT(some.notes,
+              Contains("x.sh:2: recompute-modules: left out, as the model has no such layers: "
+                       "moe_act (of layers with experts, without which Megatron refuses it), "
+                       "mla_up_proj (of layers with latent attention, without which Megatron "
+                       "refuses it), moe (of layers with experts)"));
+  EXPECT_EQ(read("moe shared_experts").values.at("recompute").text, "none");
+  EXPECT_THAT(read("core_attn layernorm mlp").notes, Not(Contains(HasSubstr("left out"))));
+  EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules core_atn"),
+              HasSubstr("there is no module 'core_atn'"));
+  EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules mlp full"),
+              AllOf(HasSubstr("there is no module 'full'"),
+                    HasSubstr("core_attn, layernorm, mlp; whole layers: recompute-granularity")));
+  EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules key_proj"),
+              HasSubstr("there is no module 'key_proj'"));
+}
+
+// As its arguments assert; the method fell away.
+TEST(Megatron, WhatGoesWithOneGranularityAlone) {
+  EXPECT_THAT(Refused("--recompute-granularity selective --recompute-method block"),
+              AllOf(HasSubstr("x.sh:1:"),
+                    HasSubstr("recompute-method block next to recompute-granularity selective")));
+  const auto notes = [](const std::string& flags) { return One("x.sh", kGpt + flags).notes; };
+  EXPECT_THAT(notes("--recompute-granularity full --recompute-modules mlp"),
+              Contains(AllOf(HasSubstr("without effect"), HasSubstr("recompute-modules"))));
+  EXPECT_THAT(notes("--recompute-granularity selective --recompute-num-layers 4"),
+              Contains(AllOf(HasSubstr("without effect"), HasSubstr("recompute-num-layers"))));
+}
+
+// The switch was named as without effect beside the layers that it offloads.
+TEST(Megatron, LayersOnTheCpuAreReadWithTheirSwitch) {
+  const auto notes = [](const std::string& flags) { return One("x.sh", kGpt + flags).notes; };
+  const std::string four = "--cpu-offloading --cpu-offloading-num-layers 4 ";
+  EXPECT_EQ(Text(One("x.sh", kGpt + four), "offload"), "activations:4");
+  EXPECT_THAT(notes(four), Not(Contains(HasSubstr("cpu-offloading"))));
+  EXPECT_THAT(notes(four + "--cpu-offloading-weights"),
+              Contains(HasSubstr("not modelled: weights of layers that leave the GPU")));
+  // Of no layers.
+  EXPECT_THAT(notes("--cpu-offloading"),
+              Contains(AllOf(HasSubstr("without effect"), HasSubstr("cpu-offloading"))));
+  EXPECT_THAT(
+      Refused(four + "--pipeline-model-parallel-size 2"),
+      AllOf(HasSubstr("x.sh:1:"), HasSubstr("cpu-offloading-num-layers next to pp 2 (x.sh:1)")));
+  EXPECT_THAT(Refused(four + "--recompute-activations"),
+              HasSubstr("cpu-offloading-num-layers next to recomputation selective (x.sh:1)"));
+}
+
 TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {
   if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
   const auto notes = One("t.toml",

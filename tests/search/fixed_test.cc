@@ -83,5 +83,46 @@ TEST(FixedChunks, RowsTakeTheTimeOfTheirLayout) {
   }
 }
 
+// Rows of one stage, which cannot run it, were ranked beside those of the schedule.
+TEST(FixedSchedule, IsThatOfEveryRow) {
+  FixedCase of{"llama3-8b", "dgx-h100", 4, 8192, 128, {}, {}};
+  for (const PipelineSchedule schedule :
+       {PipelineSchedule::kInterleaved, PipelineSchedule::kZeroBubble,
+        PipelineSchedule::kZeroBubbleV}) {
+    of.fixed.schedule = schedule;
+    SearchRequest request = RequestOf(of);
+    request.framework = "orrery";
+    const SearchResult result = Search(request);
+    ASSERT_FALSE(result.ranked.empty());
+    for (const Candidate& row : result.ranked) {
+      EXPECT_GT(row.strategy.pp, 1);
+      EXPECT_EQ(row.strategy.schedule, schedule);
+    }
+    request.fixed.pp = 1;
+    EXPECT_THROW(Search(request), InputError);
+  }
+  of.fixed.schedule = PipelineSchedule::kZeroBubbleV;  // which Megatron lacks
+  EXPECT_THROW(Search(RequestOf(of)), InputError);
+  // One stage is a pipeline of one, whose passes alternate.
+  of.fixed.schedule = PipelineSchedule::k1F1B;
+  const SearchResult plain = Search(RequestOf(of));
+  EXPECT_TRUE(
+      std::ranges::any_of(plain.ranked, [](const Candidate& row) { return row.strategy.pp == 1; }));
+}
+
+// Megatron-Core refuses stages and recomputation next to it, and the winner had two stages.
+TEST(FixedOffload, LeavesWhatTheFrameworkRuns) {
+  FixedCase of{"llama3-8b", "dgx-h100", 2, 8192, 32, {}, {}};
+  of.fixed.offload = Offload{.activations = true};
+  const SearchResult one = Search(RequestOf(of));
+  ASSERT_FALSE(one.ranked.empty());
+  for (const Candidate& row : one.ranked) {
+    EXPECT_EQ(row.strategy.pp, 1);
+    EXPECT_EQ(row.strategy.recompute, Recompute::kNone);
+  }
+  of.fixed.offload = Offload{.optimizer = 1};
+  for (const Candidate& row : Search(RequestOf(of)).ranked) EXPECT_EQ(row.strategy.zero, 1);
+}
+
 }  // namespace
 }  // namespace orrery

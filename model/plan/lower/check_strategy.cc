@@ -11,6 +11,7 @@
 #include "model/plan/lower/names.h"
 #include "model/plan/lower/offload.h"
 #include "model/plan/lower/packed.h"
+#include "model/plan/lower/schedules.h"
 
 namespace orrery {
 namespace {
@@ -230,8 +231,7 @@ Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strateg
                                : "vpp > 1 needs the interleaved schedule",
                    ""};
   }
-  if (s.pp == 1 && s.schedule != PipelineSchedule::k1F1B &&
-      s.schedule != PipelineSchedule::kGpipe) {
+  if (s.pp == 1 && NeedsStages(s.schedule)) {
     return Refusal{"interleaved and zero-bubble schedules need pp > 1", "use 1f1b"};
   }
   if (model.family == Family::kEncoderDecoder && s.pp > 1) {

@@ -44,6 +44,10 @@ PassRules RulesOf(PipelineSchedule schedule);
 inline bool SplitsBackward(PipelineSchedule schedule) {
   return schedule == PipelineSchedule::kZeroBubble || schedule == PipelineSchedule::kZeroBubbleV;
 }
+// Of one stage alone there is none such.
+inline bool NeedsStages(PipelineSchedule schedule) {
+  return schedule != PipelineSchedule::k1F1B && schedule != PipelineSchedule::kGpipe;
+}
 // The place of a stage's chunk in the order of the layers.
 inline int VirtualStage(bool in_a_v, int stages, int stage, int chunk) {
   return in_a_v && chunk == 1 ? 2 * stages - 1 - stage : chunk * stages + stage;

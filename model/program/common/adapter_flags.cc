@@ -12,6 +12,14 @@ namespace orrery::cli {
 
 Lora ReadLora(const JobFlags& flags, Diagnostics* diagnostics) {
   Lora lora;
+  for (const Flag* flag : {&flags.lora_rank, &flags.lora_alpha, &flags.lora_targets}) {
+    if (!flag->given || !flag->text.ends_with(".json")) continue;
+    diagnostics->Error(flag->where, fmt::format("{} takes no file", flag->name),
+                       fmt::format("--from {} reads rank, alpha and targets of an "
+                                   "adapter_config.json",
+                                   flag->text));
+    return lora;
+  }
   lora.rank = static_cast<int>(ReadInteger(flags.lora_rank, 1, 65536, diagnostics).value_or(0));
   for (const Flag* flag : {&flags.lora_alpha, &flags.lora_targets, &flags.lora_base}) {
     if (flag->given && !flags.lora_rank.given)

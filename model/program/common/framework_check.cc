@@ -6,6 +6,7 @@
 
 #include "model/exchange/setting.h"
 #include "model/plan/lower/lower.h"
+#include "model/plan/lower/names.h"
 #include "model/program/common/job_flags.h"
 
 namespace orrery::cli {
@@ -85,6 +86,30 @@ std::vector<DroppedFlag> DroppedFlags(const JobFlags& job, const LayoutFlags& la
           {&job.fp8, [](Workload* work, Strategy*) { work->fp8 = Fp8::kOff; }}};
 }
 
+// "megatron has none, selective, mlp, full, any of core_attn+layernorm+mlp, full:N of the first layers of each chunk"
+std::string RecomputeOnOffer(const FrameworkPreset& preset) {
+  std::string words = SplitReference(preset.name).name + " has ";
+  const char* join = "";
+  for (const Recompute& one : preset.recompute) {
+    words += fmt::format("{}{}", join, RecomputeText(one));
+    join = ", ";
+  }
+  Recompute any;
+  for (const RecomputeModule module : preset.recompute_modules) any.modules |= module;
+  if (any.modules != 0) {
+    words += ", any of ";
+    join = "";
+    for (const auto& [name, module] : kRecomputeModuleNames) {
+      if ((any.modules & module) == 0) continue;
+      words += fmt::format("{}{}", join, name);
+      join = "+";
+    }
+  }
+  if (preset.recompute_first) words += ", full:N of the first layers of each chunk";
+  if (preset.recompute_every) words += ", full/N of each N-th layer";
+  return words;
+}
+
 std::string BaseOf(const std::string& name) { return name.substr(0, name.find('@')); }
 
 }  // namespace
@@ -143,13 +168,15 @@ void CheckFramework(const LayoutFlags& flags, const FrameworkPreset& preset, con
   const std::string refusal = preset.Refuses(s);
   if (refusal.empty()) return;
   const std::string release = ReleaseThatOffers(preset, s);
-  const std::string hint = release.empty()
-                               ? "--framework orrery offers every combination that can be lowered"
-                               : fmt::format(
-                                     "--framework {} has it; orrery offers every combination that "
-                                     "can be lowered",
-                                     release);
+  std::string hint = release.empty()
+                         ? "--framework orrery offers every combination that can be lowered"
+                         : fmt::format(
+                               "--framework {} has it; orrery offers every combination that "
+                               "can be lowered",
+                               release);
   const Flag* flag = Culprit(flags, preset, s, refusal);
+  if (flag == &flags.recompute && !preset.Offers(s.recompute))
+    hint = fmt::format("{}; {}", RecomputeOnOffer(preset), hint);
   if (flag == nullptr) throw InputError(refusal, hint);
   throw InputError({{flag->where, refusal, hint}});
 }

@@ -330,6 +330,14 @@ void TakeScenario(const SourcePtr& source, JobFlags* job, LayoutFlags* layout,
   diagnostics.ThrowIfAny();
 }
 
+// Of a folder of adapters the file that describes them.
+std::string NamedFile(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path adapters = fs::path(path) / "adapter_config.json";
+  return fs::is_regular_file(adapters, ignored) ? adapters.string() : path;
+}
+
 // A number of nodes in the files that is not understood: a topology's own would be that of another job. What the environment
 // sets is taken as empty.
 void CheckNodes(const exchange::Setting& count, JobFlags* job) {
@@ -353,7 +361,7 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, const std::function<void()>
   if (job->from.empty()) return;
   std::vector<SourcePtr> sources;
   for (const Flag& file : job->from)
-    AtFlag(file, [&] { sources.push_back(ReadSource(file.text, kMostImported)); });
+    AtFlag(file, [&] { sources.push_back(ReadSource(NamedFile(file.text), kMostImported)); });
   std::erase_if(sources, [&](const SourcePtr& source) {
     if (!IsScenario(*source)) return false;
     TakeScenario(source, job, layout, run);

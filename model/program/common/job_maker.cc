@@ -63,6 +63,13 @@ report::Job JobMaker::Finish() {
 
 namespace {
 
+// What a word of other programs says that is no recipe here; null: nothing.
+const char* OtherRecipe(const std::string& text) {
+  if (text == "hybrid" || text == "e4m3") return "is a format: a recipe says how it is scaled";
+  if (text == "tensorwise") return "is called current here";
+  return nullptr;
+}
+
 // What --fp8 would take; "": nothing. A newcomer looks for 8 bits under --precision.
 std::string RecipeOf(const std::string& text) {
   if (text == "fp8") return "current";
@@ -98,7 +105,12 @@ void JobMaker::ReadPlain() {
   } else {
     precision_ = ReadChoice<Precision>(flags_.precision, report::kPrecisionNames, &diagnostics_);
   }
-  fp8_ = ReadChoice<Fp8>(flags_.fp8, kFp8Names, &diagnostics_);
+  if (const char* other = OtherRecipe(flags_.fp8.text); flags_.fp8.given && other != nullptr)
+    diagnostics_.Error(
+        flags_.fp8.where, fmt::format("--fp8: '{}' {}", flags_.fp8.text, other),
+        "--fp8 delayed: scales of steps before; --fp8 current: of the tensor itself");
+  else
+    fp8_ = ReadChoice<Fp8>(flags_.fp8, kFp8Names, &diagnostics_);
   if (flags_.fp8_skip.given) ReadSkipped();
   optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
   attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);

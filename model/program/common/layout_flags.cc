@@ -67,6 +67,16 @@ std::optional<Recompute> ReadRecomputation(const Flag& flag, Diagnostics* diagno
   if (!read) {
     diagnostics->Error(flag.where, fmt::format("there is no recomputation '{}'", flag.text),
                        kRecomputeForms);
+  } else if ((read->modules & kRecomputeLayer) != 0 && read->modules != kRecomputeLayer) {
+    Recompute parts = *read;
+    parts.modules &= static_cast<unsigned char>(~kRecomputeLayer);
+    diagnostics->Error(
+        flag.where,
+        fmt::format("recomputation '{}': full recomputes whole layers, and {} with "
+                    "them",
+                    flag.text, RecomputeText({parts.modules})),
+        fmt::format("{} full, or {} and the rest is kept", flag.name, RecomputeText(parts)));
+    return std::nullopt;
   }
   return read;
 }
@@ -145,6 +155,24 @@ constexpr OtherSchedule kOtherSchedules[] = {
      "of experts, which are refused",
      "--schedule zero-bubble-v: the same placement of the layers"},
 };
+
+// By the names of TransformerEngine and Megatron (--cp-comm-type).
+std::optional<CpMethod> ReadCpMethod(const Flag& flag, Diagnostics* diagnostics) {
+  constexpr std::pair<std::string_view, CpMethod> kOthers[] = {{"p2p", CpMethod::kRing},
+                                                               {"all_gather", CpMethod::kAllGather},
+                                                               {"all-gather", CpMethod::kAllGather},
+                                                               {"a2a", CpMethod::kUlysses},
+                                                               {"a2a+p2p", CpMethod::kA2aRing}};
+  const auto* other = std::ranges::find(kOthers, std::string_view(flag.text),
+                                        [](const auto& one) { return one.first; });
+  if (!flag.given || other == std::end(kOthers))
+    return ReadChoice<CpMethod>(flag, kCpMethodNames, diagnostics);
+  const char* const name = NameIn(kCpMethodNames, other->second);
+  diagnostics->Error(flag.where,
+                     fmt::format("{}: '{}' is called {} here", flag.name, flag.text, name),
+                     fmt::format("{} {}", flag.name, name));
+  return std::nullopt;
+}
 
 std::optional<PipelineSchedule> ReadSchedule(const Flag& flag, Diagnostics* diagnostics) {
   std::string name = flag.text;
@@ -241,7 +269,7 @@ FixedAxes LayoutFlags::Read(const FabricSpec* fabric) const {
   axes.dp_outer = Small(dp_outer, 1, kMostRanks, &diagnostics);
   axes.cp = Small(cp, 1, kMostRanks, &diagnostics);
   axes.cp_inner = Small(cp_inner, 1, kMostRanks, &diagnostics);
-  axes.cp_method = ReadChoice<CpMethod>(cp_method, kCpMethodNames, &diagnostics);
+  axes.cp_method = ReadCpMethod(cp_method, &diagnostics);
   axes.zigzag = ReadOnOff(zigzag, &diagnostics);
   axes.vpp = Small(vpp, 1, 1024, &diagnostics);
   axes.zero = Small(zero, 0, 3, &diagnostics);
@@ -364,7 +392,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
                                  : "omit --dp and choose --tp and --pp that divide it")}});
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);
-  strategy.zero = axes.zero.value_or(preset.DefaultZero());
+  strategy.zero = axes.zero.value_or(preset.DefaultZero(axes.offload.value_or(Offload{})));
   strategy.layout = axes.layout;
   const bool in_a_v = axes.schedule == PipelineSchedule::kZeroBubbleV;
   strategy.vpp = axes.vpp.value_or(in_a_v ? 2 : ChunksOf(axes.layout, strategy.pp));

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "model/arch/data_root.h"
 #include "model/arch/enum_names.h"
@@ -166,6 +167,105 @@ std::string ModelText(const LoadedModel& model) {
   for (const auto& [reason, keys] : by_reason)
     text += "  - " + Fold(fmt::format("{}: {}", reason, fmt::join(keys, ", ")), 4) + "\n";
   return text;
+}
+
+namespace {
+
+// The keys of this project's model files; what is as most models have it, and said by no other key, is left out.
+nlohmann::ordered_json Architecture(const ModelSpec& s) {
+  nlohmann::ordered_json json = {{"layers", s.layers}};
+  if (s.family == Family::kMlp) {
+    json["in_features"] = s.in_features;
+    json["out_features"] = s.out_features;
+    if (s.layers > 1) json["hidden"] = s.hidden;
+    json["activation"] = Name(s.activation);
+    json["linear_bias"] = s.linear_bias;
+    return json;
+  }
+  const auto number = [&](const char* key, auto value, auto usual) {
+    if (value != usual) json[key] = value;
+  };
+  number("decoder_layers", s.decoder_layers, 0);
+  for (const auto& [key, value] : {std::pair{"hidden", s.hidden},
+                                   {"ffn", s.ffn},
+                                   {"heads", s.heads},
+                                   {"kv_heads", s.kv_heads},
+                                   {"head_dim", s.head_dim},
+                                   {"vocab", s.vocab},
+                                   {"max_positions", s.max_positions}})
+    json[key] = value;
+  number("token_types", s.token_types, 0);
+  json["norm"] = Name(s.norm);
+  json["norm_epsilon"] = s.norm_epsilon;
+  for (const auto& [key, value] : {std::pair{"input_norm", s.input_norm && !s.post_norm},
+                                   {"output_norm", s.output_norm},
+                                   {"post_norm", s.post_norm},
+                                   {"embedding_norm", s.embedding_norm}})
+    json[key] = value;
+  json["qk_norm"] = Name(s.qk_norm);
+  json["activation"] = Name(s.activation);
+  for (const auto& [key, value] : {std::pair{"gated", s.gated},
+                                   {"parallel", s.parallel},
+                                   {"shared_norm", s.shared_norm},
+                                   {"linear_bias", s.linear_bias},
+                                   {"qkv_bias", s.qkv_bias},
+                                   {"out_bias", s.has_out_bias()},
+                                   {"head_bias", s.head_bias},
+                                   {"tied_embeddings", s.tied_embeddings},
+                                   {"pooler", s.pooler},
+                                   {"head_transform", s.head_transform}})
+    json[key] = value;
+  json["positions"] = Name(s.positions);
+  number("relative_buckets", s.relative_buckets, 0);
+  if (s.positions == Positions::kRotary) {
+    json["rope_base"] = s.rope_base;
+    number("rope_base_of_windows", s.rope_base_of_windows, 0.0);
+    json["rotary_width"] = s.RotaryWidth();
+    if (s.rope_scaling.kind != RopeScaling::Kind::kNone)
+      json["rope_scaling"] = {{"rope_type", Name(s.rope_scaling.kind)},
+                              {"factor", s.rope_scaling.factor},
+                              {"of_windows", s.rope_scaling_of_windows}};
+  }
+  number("attention_cap", s.attention_cap, 0.0);
+  number("attention_scale", s.attention_scale, 0.0);
+  number("logit_cap", s.logit_cap, 0.0);
+  number("embedding_scale", s.embedding_scale, 1.0);
+  number("residual_scale", s.residual_scale, 1.0);
+  number("logit_scale", s.logit_scale, 1.0);
+  for (int64_t i = 0; !s.windows.empty() && i < s.layers; ++i)
+    json["windows_by_layer"].push_back(s.Window(i));
+  return json;
+}
+
+nlohmann::ordered_json ParametersJson(const ModelSpec& s) {
+  const ParameterCount count = CountParameters(s);
+  nlohmann::ordered_json json = {{"total", count.total}};
+  for (const auto& [key, value] : {std::pair{"embedding", count.embedding},
+                                   {"per_layer", count.per_layer},
+                                   {"per_decoder_layer", count.per_decoder_layer},
+                                   {"relative_positions", count.relative_bias},
+                                   {"final_norm", count.final_norm},
+                                   {"pooler", count.pooler},
+                                   {"head", count.head}}) {
+    if (value > 0) json[key] = value;
+  }
+  return json;
+}
+
+}  // namespace
+
+nlohmann::ordered_json ModelJson(const LoadedModel& model) {
+  const ModelSpec& s = model.spec;
+  nlohmann::ordered_json json = {{"schema", "orrery.model/1"},
+                                 {"name", s.name},
+                                 {"family", Name(s.family)},
+                                 {"file", ShownPath(model.origin)}};
+  json["architecture"] = Architecture(s);
+  json["parameters"] = ParametersJson(s);
+  json["assumptions"] = model.notes;
+  json["priced_only"] = s.untrained;  // costs nothing in a plan, and `plan run` refuses it
+  json["without_effect"] = model.without_effect;
+  return json;
 }
 
 }  // namespace orrery::report

@@ -21,7 +21,8 @@ struct ShowFlags {
       "Prints the executable plan of one layout: its programs, communication groups, "
       "streams, schedule and "
       "digest. With --ir every op, in the text form that reads back. With --model alone: the "
-      "model's layers, parameters and assumptions, and what became of each key of its file.",
+      "model's layers, parameters and assumptions, and what became of each key of its file (JSON: "
+      "schema orrery.model/1).",
       {"plan show --model ./config.json",
        "plan show --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
        "plan show --model gpt2-small --nodes 2 --pp 2 --micro-batch 4 --ir | less"}};
@@ -39,8 +40,7 @@ struct ShowFlags {
 
 // Nothing that makes it a plan.
 bool ModelAlone(ShowFlags& flags) {
-  if (!flags.job.model.given || flags.layout.any() || flags.ir.given || flags.json.given)
-    return false;
+  if (!flags.job.model.given || flags.layout.any() || flags.ir.given) return false;
   for (const Flag* flag : flags.job.All()) {
     if (flag->given && flag != &flags.job.model) return false;
   }
@@ -62,7 +62,10 @@ Answer RunShow(const CommandLine& line, std::size_t first) {
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeShow().help};
   TakeImports(&flags.job, &flags.layout);
   if (flags.plan.given) return Show(flags, "", ReadPlanFile(flags.plan, flags.job, flags.layout));
-  if (ModelAlone(flags)) return {ExitCode::kOk, report::ModelText(LoadModelOf(flags.job.model))};
+  if (ModelAlone(flags)) {
+    const LoadedModel model = LoadModelOf(flags.job.model);
+    return Deliver(ExitCode::kOk, report::ModelText(model), report::ModelJson(model), flags.json);
+  }
   const report::Job job = flags.job.Resolve();
   const Strategy strategy = OneStrategy(flags.layout, job);
   LowerResult lowered = Lower(job.request.model, job.request.work, strategy);
