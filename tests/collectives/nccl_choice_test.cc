@@ -153,8 +153,9 @@ TEST(NcclChoice, IsWhatIsPricedBetweenNodes) {
   }
 }
 
-TEST(NcclChoice, IsNotPricedInsideANodeNorForOtherSoftware) {
+TEST(NcclChoice, IsNotPricedInsideANodeForSingleRanksNorOtherSoftware) {
   EXPECT_EQ(Between("dgx-h100", 1, 8).nccl.node, nullptr);
+  EXPECT_EQ(Between("aws-g5-1gpu", 2, 1).nccl.node, nullptr);
   EXPECT_EQ(Between("dgx-h100", 4, 8, {1, 1, "hierarchical"}).nccl.node, nullptr);
   EXPECT_NE(Between("dgx-h100", 4, 8).nccl.node, nullptr);
 }
@@ -178,10 +179,17 @@ TEST(NcclChoice, FollowsTheRelease) {
 
 // ENA tells no speed: NCCL takes 10 Gbit/s and leaves LL earlier (measured: 347 us at 32 KiB, 420 at 64).
 TEST(NcclChoice, GoesByTheSpeedThatADriverTells) {
-  Network ena = Between("aws-g5-1gpu", 2, 1);
-  EXPECT_EQ(PricedBy(ena, 64 * 1024), "ring simple");
-  ena.nccl.driver_rate = {};
-  EXPECT_EQ(PricedBy(ena, 64 * 1024), "ring ll");
+  const ClusterSummary cluster = Summarise(LoadTopology("aws-g5-1gpu"), 2);
+  nccl::Setting ena = nccl::SettingOf(cluster, LoadGpuProfile(cluster.gpu),
+                                      LoadFabricProfile(cluster.fabric_profile));
+  const auto protocol = [&] {
+    return NcclCommunicator(ena, {2, 1, 1})
+        ->Choose(nccl::Operation::kAllReduce, 64 * 1024)
+        ->protocol;
+  };
+  EXPECT_EQ(protocol(), nccl::Protocol::kSimple);
+  ena.driver_rate = {};
+  EXPECT_EQ(protocol(), nccl::Protocol::kLl);
 }
 
 }  // namespace
