@@ -40,8 +40,9 @@ std::optional<PreparedCollective> PrepareModel(const MeasuredRuns& sweep,
     return std::nullopt;
   const ClusterSummary cluster = Summarise(*topology, sweep.nodes, sweep.ranks_per_node());
   const GroupShape shape{sweep.ranks, cluster.domain_gpus(), 1};
-  const Network network = ViewNetwork(cluster, LoadGpuProfile(cluster.gpu),
-                                      LoadFabricProfile(cluster.fabric_profile), shape);
+  Network network = ViewNetwork(cluster, LoadGpuProfile(cluster.gpu),
+                                LoadFabricProfile(cluster.fabric_profile), shape);
+  network.nccl = {};  // curves are the least of two protocols, whatever a library takes
   const Algorithm* named = FindAlgorithm(sweep.algorithm);
   const bool known = named != nullptr && named->Cost(*collective, network);
   return Prepare(*collective, network, known ? sweep.algorithm : "");

@@ -81,6 +81,7 @@ void Compare(const Table& table, Collective collective, CollectiveErrors* one) {
   const FabricProfile fabric = LoadFabricProfile(cluster.fabric_profile);
   const GroupShape shape{static_cast<int>(cluster.ranks()), cluster.domain_gpus(), 1};
   Network network = ViewNetwork(cluster, gpu, fabric, shape);
+  if (!one->nccl.empty()) network.nccl.release = nccl::ReleaseNamed(one->nccl);
   if (one->gpus_per_process > 1) network.issue = kIssueOfEach * one->gpus_per_process;
   const auto compare = [&](const std::string& algorithm, BandMeans* errors) {
     const PreparedCollective prepared = Prepare(collective, network, algorithm);
@@ -115,6 +116,7 @@ std::vector<CollectiveErrors> PredictCollectives(const std::string& runs,
     one.topology = csv.Text(i, "topology");
     one.algorithm = csv.Text(i, "algorithm");
     one.fitted = csv.Text(i, "fitted");
+    one.nccl = csv.Text(i, "nccl");
     one.nodes = csv.Integer(i, "nodes", 1, kMostNodes).value_or(0);
     one.gpus_per_node =
         static_cast<int>(csv.Integer(i, "gpus_per_node", 1, kMostPerNode).value_or(0));

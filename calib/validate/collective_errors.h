@@ -25,6 +25,7 @@ struct CollectiveErrors {
   std::string algorithm;  // that the job was told to run; "": the library's choice
   int64_t nodes = 0;
   int gpus_per_node = 0;
+  std::string nccl;          // release that ran; "": not known
   int gpus_per_process = 1;  // that one process drives, as nccl-tests -g N
   std::string
       fitted;  // constants that were fitted to this table, or chosen with it in view; "": none

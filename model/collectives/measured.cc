@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "model/collectives/measured_nodes.h"
+#include "model/collectives/nccl_choice.h"
 #include "model/hardware/measured_collectives.h"
 
 namespace orrery {
@@ -112,6 +113,11 @@ std::optional<Collective> CollectiveNamed(const std::string& name) {
 }
 
 std::string LikelyAlgorithm(Collective collective, const Network& network) {
+  const auto nccl = NcclRangesOf(network.nccl, network.shape, collective);
+  if (nccl != nullptr) {
+    const Algorithm* taken = RangeOf(*nccl, kProbeBytes).algorithm;
+    if (taken != nullptr && taken->Cost(collective, network)) return taken->name();
+  }
   std::string best;
   double least = INFINITY;
   for (const Algorithm* algorithm : Algorithms()) {

@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "model/collectives/algorithm.h"
+#include "model/collectives/nccl/setting.h"
 #include "model/collectives/nccl/tuning.h"
 #include "model/hardware/profile.h"
 #include "model/hardware/summary.h"
@@ -14,12 +16,34 @@ namespace orrery {
 
 // The communicator of one group: its ranks lie evenly over a node where it has several nodes, and are
 // the first GPUs of it else. Null: NCCL does not run there, or the ranks do not fill their nodes evenly.
-std::shared_ptr<const nccl::Communicator> NcclCommunicator(const ClusterSummary& cluster,
-                                                           const GpuProfile& gpu,
-                                                           const FabricProfile& fabric,
+std::shared_ptr<const nccl::Communicator> NcclCommunicator(const nccl::Setting& setting,
                                                            const GroupShape& shape);
+inline std::shared_ptr<const nccl::Communicator> NcclCommunicator(const ClusterSummary& cluster,
+                                                                  const GpuProfile& gpu,
+                                                                  const FabricProfile& fabric,
+                                                                  const GroupShape& shape) {
+  return NcclCommunicator(nccl::SettingOf(cluster, gpu, fabric), shape);
+}
 
 // nullopt: NCCL has no algorithms for it, only messages between pairs of ranks.
 std::optional<nccl::Operation> NcclOperation(Collective collective);
+
+// What NCCL takes for messages from so many bytes on.
+struct NcclRange {
+  double from = 0;
+  const Algorithm* algorithm = nullptr;     // null: none that has a price here
+  bool latency = false, bandwidth = false;  // by which protocols; LL128: by the faster of both
+
+  bool Allows(const Algorithm& one, bool latency_protocol) const {
+    return &one == algorithm && (latency_protocol ? latency : bandwidth);
+  }
+};
+
+// The choices for one operation of one group by size, ascending. Found once and kept; threads may ask at the same time.
+// Null: as for NcclCommunicator and NcclOperation.
+using NcclRanges = std::vector<NcclRange>;
+std::shared_ptr<const NcclRanges> NcclRangesOf(const nccl::Setting& setting,
+                                               const GroupShape& shape, Collective collective);
+const NcclRange& RangeOf(const NcclRanges& ranges, double bytes);
 
 }  // namespace orrery

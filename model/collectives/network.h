@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "model/base/quantity.h"
+#include "model/collectives/nccl/setting.h"
 #include "model/hardware/profile.h"
 #include "model/hardware/summary.h"
 
@@ -104,6 +105,7 @@ struct Network {
   int rings = 1;             // that the links among the ranks of one node hold; 0: none
   BandwidthUse use;          // of the software
   Efficiencies efficiency;
+  nccl::Setting nccl;  // without a node: the fastest algorithm is taken
 
   // Channels that the library opens between nodes: two for each NIC of this group (NCCL 2.28.9 graph/connect.cc doubles the
   // channels that its search finds, one per NIC).

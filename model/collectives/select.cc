@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The selector: the smallest of all candidate times.
+// The selector: NCCL's choice, or the smallest of all candidate times.
 #include "model/collectives/select.h"
 
 #include <fmt/format.h>
@@ -27,23 +27,31 @@ double PreparedCollective::Time(double bytes) const {
     if (const auto time = measured_->MeasuredCollective(Name(collective_), ranks_, bytes))
       return *time;
   }
+  return Taken(bytes).line.At(bytes, std::sqrt(bytes));
+}
+
+const PreparedCollective::Candidate& PreparedCollective::Taken(double bytes) const {
   const double root = std::sqrt(bytes);
-  double best = candidates_[0].line.At(bytes, root);
-  for (int i = 1; i < count_; ++i) {
-    const double time = candidates_[i].line.At(bytes, root);
-    if (time < best) best = time;
-  }
-  return best;
+  const Candidate* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  const auto consider = [&](const NcclRange* range) {
+    for (int i = 0; i < count_; ++i) {
+      const Candidate& one = candidates_[i];
+      if (range != nullptr && !range->Allows(*one.algorithm, one.latency_protocol)) continue;
+      const double time = one.line.At(bytes, root);
+      if (best != nullptr && time >= least) continue;
+      least = time;
+      best = &one;
+    }
+  };
+  if (nccl_ != nullptr) consider(&RangeOf(*nccl_, bytes));
+  if (best == nullptr) consider(nullptr);
+  return *best;
 }
 
 std::string PreparedCollective::Choice(double bytes) const {
   if (count_ == 0) return "none";
-  const double root = std::sqrt(bytes);
-  int best = 0;
-  for (int i = 1; i < count_; ++i) {
-    if (candidates_[i].line.At(bytes, root) < candidates_[best].line.At(bytes, root)) best = i;
-  }
-  const Candidate& choice = candidates_[best];
+  const Candidate& choice = Taken(bytes);
   const std::string& name = choice.algorithm->name();
   if (sweep_) return fmt::format("{} ({})", name, Words(sweep_->rule));
   return choice.latency_protocol ? fmt::format("{} (latency protocol)", name) : name;
@@ -68,6 +76,7 @@ PreparedCollective Prepare(Collective collective, const Network& network,
                                  algorithm, Name(collective), network.shape.ranks),
                      SuggestName(algorithm, AlgorithmNames()));
   }
+  if (algorithm.empty()) prepared.nccl_ = NcclRangesOf(network.nccl, network.shape, collective);
   prepared.sweep_ = FindMeasuredTime(collective, network, algorithm);
   return prepared;
 }
@@ -132,7 +141,11 @@ MessagePrice PriceMessage(Collective collective, const Network& network, double 
   best.crosses = network.shape.nodes() > 1;
   const double root = std::sqrt(bytes);
   double least = std::numeric_limits<double>::infinity(), wire = 0;
+  const auto nccl =
+      algorithm.empty() ? NcclRangesOf(network.nccl, network.shape, collective) : nullptr;
+  const NcclRange* range = nccl == nullptr ? nullptr : &RangeOf(*nccl, bytes);
   const auto consider = [&](const Algorithm& one, const Protocol& protocol, bool latency_protocol) {
+    if (range != nullptr && !range->Allows(one, latency_protocol)) return;
     const double time = protocol.line.At(bytes, root);
     if (time >= least) return;
     least = time;
@@ -143,13 +156,17 @@ MessagePrice PriceMessage(Collective collective, const Network& network, double 
     best.seconds_per_byte = protocol.line.per_byte;
     wire = bytes * protocol.line.per_byte;
   };
-  for (const Algorithm* one : Algorithms()) {
-    if (!IsCandidate(*one, algorithm, network.use)) continue;
-    const std::optional<AlgorithmCost> cost = one->Cost(collective, network);
-    if (!cost) continue;
-    consider(*one, cost->bandwidth, false);
-    if (cost->latency) consider(*one, *cost->latency, true);
-  }
+  const auto consider_all = [&] {
+    for (const Algorithm* one : Algorithms()) {
+      if (!IsCandidate(*one, algorithm, network.use)) continue;
+      const std::optional<AlgorithmCost> cost = one->Cost(collective, network);
+      if (!cost) continue;
+      consider(*one, cost->bandwidth, false);
+      if (cost->latency) consider(*one, *cost->latency, true);
+    }
+  };
+  consider_all();
+  if (best.algorithm == nullptr && std::exchange(range, nullptr) != nullptr) consider_all();
   if (best.algorithm == nullptr && !algorithm.empty()) {
     const int nodes = network.shape.nodes();
     throw InputError(fmt::format("algorithm '{}' cannot run {} among {} ranks on {} node{}",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses algorithm and protocol: the fastest by closed form (the default of Network constants), or
-// the one that the caller names.
+// Chooses algorithm and protocol: between nodes those that NCCL takes for the size (nccl_choice.h), where it runs; else the
+// fastest by closed form; or the one that the caller names.
 //
 // A PreparedCollective holds the candidate lines of one collective on one group, so that the time of
 // a size is a handful of multiplications: search evaluates millions of them. Sweeps of the machine
@@ -13,6 +13,7 @@
 
 #include "model/collectives/algorithm.h"
 #include "model/collectives/measured.h"
+#include "model/collectives/nccl_choice.h"
 #include "model/hardware/profile.h"
 
 namespace orrery {
@@ -36,6 +37,8 @@ class PreparedCollective {
     bool latency_protocol = false;
   };
   void Add(const Candidate& candidate);
+  // The fastest of those that NCCL takes for this size, or of all.
+  const Candidate& Taken(double bytes) const;
 
   static constexpr int kMost = 14;
   std::array<Candidate, kMost> candidates_;
@@ -43,10 +46,11 @@ class PreparedCollective {
   const GpuProfile* measured_ = nullptr;  // see Network; it must outlive this
   Collective collective_ = Collective::kAllReduce;
   int ranks_ = 1;
+  std::shared_ptr<const NcclRanges> nccl_;     // null: the fastest is taken
   std::shared_ptr<const MeasuredTime> sweep_;  // instead of all of these; null: none
 };
 
-// `algorithm`: "" for the fastest; else a name of Algorithms(), which must support the collective
+// `algorithm`: "" for the library's choice; else a name of Algorithms(), which must support the collective
 // (InputError otherwise).
 PreparedCollective Prepare(Collective collective, const Network& network,
                            const std::string& algorithm = "");
@@ -73,7 +77,7 @@ struct MessagePrice {
   double Bounding(const LineShare& of) const { return crosses ? of.network : of.scale_up; }
 };
 
-// The fastest algorithm and protocol for this size, or the one that is named. Throws InputError when it
+// The algorithm and protocol that the library takes for this size, or the fastest, or the one that is named. Throws InputError when it
 // cannot do this; network.shape.ranks >= 2.
 MessagePrice PriceMessage(Collective collective, const Network& network, double bytes,
                           std::string_view algorithm = "");

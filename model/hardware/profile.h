@@ -164,6 +164,7 @@ struct FabricProfile {
   // What all streams carry does not grow with the NIC; the efficiencies above cap it. 0: no sockets.
   BytesPerSecond socket_stream;
   double socket_channels = 2;
+  BytesPerSecond driver_rate;  // of a NIC, as its driver tells NCCL; 0: the NIC's own
   double large_ring_loss = 0;  // further loss of rings over many nodes (collisions): 1/(1+x(1-2/N))
   Seconds hop;                 // latency of one hop between nodes, bandwidth protocol
   Seconds launch;              // floor of a collective between nodes

@@ -80,6 +80,7 @@ const ConstantRow<Fabric> kFabric[] = {
     {"point_to_point_efficiency", &Fabric::point_to_point_efficiency, 0.01, 1},
     {"socket_stream", &Fabric::socket_stream, 0, 1e11, kOptional},
     {"socket_channels", &Fabric::socket_channels, 1, 64, kOptional},
+    {"driver_rate", &Fabric::driver_rate, 0, 1e12, kOptional},
     {"large_ring_loss", &Fabric::large_ring_loss, 0, 10},
     {"hop", &Fabric::hop, 0, 1},
     {"launch", &Fabric::launch, 0, 1},

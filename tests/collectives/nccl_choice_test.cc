@@ -3,15 +3,18 @@
 // machine, ranks, nodes and collective; the machines in nccl_machines/).
 #include "model/collectives/nccl_choice.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "bench/collectives/choice_table.h"
 #include "model/collectives/nccl/machine.h"
+#include "model/collectives/select.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/measured_collectives.h"
 
@@ -106,6 +109,87 @@ TEST(NcclChoice, IsNoneWhereNcclDoesNotRun) {
   ASSERT_TRUE(choice);
   EXPECT_EQ(choice->algorithm, nccl::Algorithm::kNvlsTree);
   EXPECT_FALSE(NcclOperation(Collective::kAllToAll));
+}
+
+Network Between(const std::string& machine, int nodes, int gpus, const BandwidthUse& use = {}) {
+  const ClusterSummary cluster = Summarise(LoadTopology(machine), nodes, gpus);
+  return ViewNetwork(cluster, LoadGpuProfile(cluster.gpu),
+                     LoadFabricProfile(cluster.fabric_profile), GroupShape{nodes * gpus, gpus, 1},
+                     use);
+}
+
+// "tree" by LL, LL128 or Simple, as far as prices tell protocols apart.
+std::string PricedBy(const Network& network, double bytes) {
+  const MessagePrice price = PriceMessage(Collective::kAllReduce, network, bytes);
+  return price.algorithm->name() + (price.latency_protocol ? " ll" : " simple");
+}
+
+// Between nodes a price is that of the algorithm and protocol that NCCL takes; LL128 has no price of its own.
+TEST(NcclChoice, IsWhatIsPricedBetweenNodes) {
+  constexpr std::pair<const char*, int> kClusters[] = {
+      {"dgx-h100", 4}, {"aws-p4de", 2}, {"gcp-a3-mega", 2}, {"aws-p3dn", 2}, {"dgx-a100-80", 64}};
+  for (const auto& [machine, nodes] : kClusters) {
+    const Network network = Between(machine, nodes, 8);
+    const auto nccl = NcclCommunicator(network.nccl, network.shape);
+    ASSERT_NE(nccl, nullptr);
+    const PreparedCollective prepared = Prepare(Collective::kAllReduce, network);
+    for (double bytes = 1024; bytes<2e10; bytes *= bytes> 1e9 ? 1.37 : 2) {
+      const auto choice = nccl->Choose(nccl::Operation::kAllReduce, bytes);
+      std::string algorithm = nccl::Name(choice->algorithm);
+      std::ranges::replace(algorithm, '_', '-');
+      const std::string priced = PricedBy(network, bytes);
+      const std::string where = fmt::format("{} x {}, {} bytes", nodes, machine, bytes);
+      if (choice->protocol == nccl::Protocol::kLl128) {
+        EXPECT_TRUE(priced.starts_with(algorithm + " ")) << where << ": " << priced;
+      } else {
+        const bool ll = choice->protocol == nccl::Protocol::kLl;
+        EXPECT_EQ(priced, algorithm + (ll ? " ll" : " simple")) << where;
+      }
+      const bool latency = priced.ends_with(" ll");
+      EXPECT_EQ(prepared.Choice(bytes),
+                priced.substr(0, priced.rfind(' ')) + (latency ? " (latency protocol)" : ""))
+          << where;
+    }
+  }
+}
+
+TEST(NcclChoice, IsNotPricedInsideANodeForSingleRanksNorOtherSoftware) {
+  EXPECT_EQ(Between("dgx-h100", 1, 8).nccl.node, nullptr);
+  EXPECT_EQ(Between("aws-g5-1gpu", 2, 1).nccl.node, nullptr);
+  EXPECT_EQ(Between("dgx-h100", 4, 8, {1, 1, "hierarchical"}).nccl.node, nullptr);
+  EXPECT_NE(Between("dgx-h100", 4, 8).nccl.node, nullptr);
+}
+
+// Four nodes of H100 leave the tree at 2 MiB before 2.28 (nccl-tests issue 309: 93 us at 1 MiB, 156 at 2), and 64 of B200
+// stay with it to 16 MiB by 2.29.7 (629 us, then 1219).
+TEST(NcclChoice, FollowsTheRelease) {
+  constexpr double kMiB = 1 << 20;
+  Network hopper = Between("dgx-h100", 4, 8), blackwell = Between("together-b200", 64, 8);
+  EXPECT_EQ(PricedBy(hopper, 2 * kMiB), "tree ll");
+  hopper.nccl.release = nccl::ReleaseNamed("2.26.2");
+  EXPECT_EQ(PricedBy(hopper, kMiB), "tree ll");
+  EXPECT_EQ(PricedBy(hopper, 2 * kMiB), "nvls-tree simple");
+  EXPECT_EQ(PricedBy(blackwell, 16 * kMiB), "nvls-tree simple");
+  blackwell.nccl.release = nccl::ReleaseNamed("2.29.7");
+  EXPECT_EQ(PricedBy(blackwell, 16 * kMiB), "tree simple");
+  EXPECT_EQ(PricedBy(blackwell, 32 * kMiB), "nvls-tree simple");
+  EXPECT_EQ(nccl::ReleaseNamed("2.28.3"), nccl::Release::k2_28);
+  EXPECT_EQ(nccl::ReleaseNamed("unknown"), nccl::Release::k2_28);
+}
+
+// ENA tells no speed: NCCL takes 10 Gbit/s and leaves LL earlier (measured: 347 us at 32 KiB, 420 at 64).
+TEST(NcclChoice, GoesByTheSpeedThatADriverTells) {
+  const ClusterSummary cluster = Summarise(LoadTopology("aws-g5-1gpu"), 2);
+  nccl::Setting ena = nccl::SettingOf(cluster, LoadGpuProfile(cluster.gpu),
+                                      LoadFabricProfile(cluster.fabric_profile));
+  const auto protocol = [&] {
+    return NcclCommunicator(ena, {2, 1, 1})
+        ->Choose(nccl::Operation::kAllReduce, 64 * 1024)
+        ->protocol;
+  };
+  EXPECT_EQ(protocol(), nccl::Protocol::kSimple);
+  ena.driver_rate = {};
+  EXPECT_EQ(protocol(), nccl::Protocol::kLl);
 }
 
 }  // namespace

@@ -35,9 +35,9 @@ std::string FabricText(const std::string& extra = "") {
     const std::string key = row.key;
     const std::string value = key == "hop" || key.ends_with("launch") || key.ends_with("channel")
                                   ? "5us"
-                              : key == "socket_stream"   ? "1GB/s"
-                              : key == "socket_channels" ? "2"
-                                                         : "0.5";
+                              : key == "socket_stream" || key == "driver_rate" ? "1GB/s"
+                              : key == "socket_channels"                       ? "2"
+                                                                               : "0.5";
     text += "  " + key + ": {value: " + value + ", source: \"a test\"}\n";
   }
   return text + extra;
@@ -100,7 +100,7 @@ TEST(Profiles, AnUnknownNameListsTheNearest) {
 TEST(Profiles, AnUnknownConstantIsAnErrorWithItsPlaceAndTheRightName) {
   Texts()["f"] = FabricText("  nic_ring_eficiency: {value: 0.5, source: \"x\"}\n");
   const std::string error = ErrorOf([] { ReadFabricProfile("f", FromTexts); });
-  EXPECT_THAT(error, HasSubstr("f.yaml:20:3"));
+  EXPECT_THAT(error, HasSubstr("f.yaml:21:3"));
   EXPECT_THAT(error, HasSubstr("nic_ring_efficiency"));
 }
 

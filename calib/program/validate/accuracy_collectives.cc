@@ -79,7 +79,7 @@ std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
   for (const CollectiveErrors& one : tables)
     out += fmt::format("| {} | {} | {} | {} x {} | {} |{}\n", one.table, one.collective,
                        one.topology, one.nodes, one.gpus_per_node,
-                       one.algorithm.empty() ? "fastest" : one.algorithm, BandCells(one.errors));
+                       one.algorithm.empty() ? "chosen" : one.algorithm, BandCells(one.errors));
   out += CollectiveMeans(tables);
   out += fmt::format(
       "\nWith sweeps of the machine itself (`--collectives ID`), leave-one-size-out:\n\n"

@@ -62,6 +62,28 @@ constexpr ByGeneration kMostTree = {
 constexpr ByGeneration kMostNvlsTree = {
     {{26.5, 18.5, 10.0}, {24.0, 23.6, 17.8}, {0.0, 57.7, 45.5}, {0.0, 96.0, 43.8}}};
 constexpr std::array<float, 4> kNvlsEfficiency = {0, 0, .85F, .74F};
+// Of Blackwell in other releases: twice Hopper's before 2.28.
+constexpr ByNodes kOldTree128 = {73.4, 73.4, 58.0};
+constexpr ByNodes kOldTree = {77.4, 82.8, 72.0};
+constexpr ByNodes kOldRing128 = {73.4, 73.4, 73.4};
+constexpr ByNodes kNewRing128 = {40.0, 40.0, 40.0};
+constexpr std::size_t kBlackwell = 3;
+// Microseconds of a network hop of an NVLS tree before 2.28.9.
+constexpr float kOldSwitchTreeHop = 14;
+
+// Per channel, in the words of the tables above.
+struct Limits {
+  double ring128, tree128, tree;
+};
+Limits LimitsOf(Release release, std::size_t generation, std::size_t by_nodes) {
+  Limits limits{kMostRing128[generation][by_nodes], kMostTree128[generation][by_nodes],
+                kMostTree[generation][by_nodes]};
+  if (generation != kBlackwell) return limits;
+  if (release < Release::k2_28)
+    limits = {kOldRing128[by_nodes], kOldTree128[by_nodes], kOldTree[by_nodes]};
+  if (release > Release::k2_28) limits.ring128 = kNewRing128[by_nodes];
+  return limits;
+}
 
 std::size_t Generation(int capability) {
   if (capability >= 100) return 3;
@@ -78,6 +100,22 @@ float NetworkStep(HostKind cpu) { return cpu == HostKind::kAmd ? 2.0F : 1.0F; }
 
 }  // namespace
 
+// Of one channel through NVLink's switches.
+float Communicator::SwitchRate(Operation operation, Algorithm algorithm) const {
+  const std::size_t generation = Generation(capability_);
+  const Graph& graph = GraphOf(algorithm);
+  const auto channels = static_cast<float>(graph.channels);
+  const auto per_node = static_cast<float>(ranks_) / static_cast<float>(nodes_);
+  const bool tree = algorithm == Algorithm::kNvlsTree, two = tree && nodes_ <= 2;
+  if (release_ < Release::k2_28)
+    return std::min(graph.inside, graph.across * (tree && !two ? 0.5F : 1.0F));
+  float inside = graph.inside * kNvlsEfficiency[generation] * (channels - 1) / channels;
+  inside *= operation == Operation::kAllReduce ? 2.0F : (per_node - 1) / per_node;
+  const float rate = std::min(inside, graph.across * (two ? 2.0F : 1.0F));
+  const std::size_t by_nodes = nodes_ <= 2 ? Row(nodes_ - 1) : 2;
+  return tree ? std::min(rate, static_cast<float>(kMostNvlsTree[generation][by_nodes])) : rate;
+}
+
 float Communicator::BusBandwidth(Operation operation, Algorithm algorithm,
                                  Protocol protocol) const {
   const std::size_t generation = Generation(capability_);
@@ -92,13 +130,9 @@ float Communicator::BusBandwidth(Operation operation, Algorithm algorithm,
   float rate = nodes_ <= 2 || collnet ? graph.inside : graph.across;
   if (algorithm == Algorithm::kNvls || algorithm == Algorithm::kNvlsTree) {
     if (graph.channels < 2) return 0;
-    float inside = graph.inside * kNvlsEfficiency[generation] * (channels - 1) / channels;
-    inside *= operation == Operation::kAllReduce ? 2.0F : (per_node - 1) / per_node;
-    const bool two = nodes_ <= 2 && algorithm == Algorithm::kNvlsTree;
-    rate = std::min(inside, graph.across * (two ? 2.0F : 1.0F));
-    if (algorithm == Algorithm::kNvlsTree)
-      rate = std::min(rate, static_cast<float>(kMostNvlsTree[generation][by_nodes]));
+    rate = SwitchRate(operation, algorithm);
   }
+  const Limits limits = LimitsOf(release_, generation, by_nodes);
   float bus = channels * rate;
   const auto at_most = [&](double share, double limit) {
     bus = static_cast<float>(std::min(bus * share, limit));
@@ -107,16 +141,13 @@ float Communicator::BusBandwidth(Operation operation, Algorithm algorithm,
   switch (algorithm) {
     case Algorithm::kRing:
       if (protocol == Protocol::kLl) at_most(.5, most_ll);
-      if (protocol == Protocol::kLl128)
-        at_most(.92, graph.channels * kMostRing128[generation][by_nodes]);
+      if (protocol == Protocol::kLl128) at_most(.92, graph.channels * limits.ring128);
       break;
     case Algorithm::kTree:
-      if (operation == Operation::kAllReduce)
-        at_most(.92, graph.channels * kMostTree[generation][by_nodes]);
+      if (operation == Operation::kAllReduce) at_most(.92, graph.channels * limits.tree);
       if (protocol == Protocol::kLl) at_most(1.0 / 3.8, most_ll);
       if (protocol == Protocol::kLl128)
-        at_most(nodes_ == 1 ? 7.0 / 9.0 : 120.0 / 128.0,
-                graph.channels * kMostTree128[generation][by_nodes]);
+        at_most(nodes_ == 1 ? 7.0 / 9.0 : 120.0 / 128.0, graph.channels * limits.tree128);
       if (graph.pattern == Pattern::kTree) at_most(.85, unlimited);
       break;
     case Algorithm::kPat:
@@ -178,7 +209,7 @@ float Communicator::Latency(Operation operation, Algorithm algorithm, Protocol p
     case Algorithm::kNvls:
       return inside + (nodes_ > 1 ? across : 0);
     case Algorithm::kNvlsTree:
-      return base + inside + 2 * depth * across;
+      return base + inside + 2 * depth * (release_ < Release::k2_28 ? kOldSwitchTreeHop : across);
     case Algorithm::kPat:
       break;
   }
@@ -233,7 +264,11 @@ void Communicator::SetLines() {
         if (algorithm == Algorithm::kRing || !Gathers(operation)) {
           const bool cyclic = algorithm == Algorithm::kRing || algorithm == Algorithm::kNvls ||
                               algorithm == Algorithm::kNvlsTree;
-          rate *= cyclic ? static_cast<float>(1.0 * ranks_ / steps) : .5F;
+          constexpr float kOldSwitchShare = 5.0F / 6.0F;
+          const bool old_switch = release_ < Release::k2_28 && algorithm != Algorithm::kRing;
+          rate *= !cyclic      ? .5F
+                  : old_switch ? kOldSwitchShare
+                               : static_cast<float>(1.0 * ranks_ / steps);
         }
         lines_[Row(o)][Row(a)][Row(p)] = {Latency(operation, algorithm, protocol, steps), rate};
       }

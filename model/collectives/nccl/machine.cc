@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace orrery::nccl {
@@ -50,17 +53,16 @@ float BetweenCpus(const NodeSpec& node, HostKind kind) {
 
 class Describer {
  public:
-  Describer(const ClusterSummary& cluster, const NodeSpec& node, const GpuProfile& gpu,
-            const FabricProfile& fabric)
-      : node_(node), each_(cluster.gpus_per_node) {
-    made_.capability = Capability(gpu);
-    made_.cpu = KindOf(node);
-    made_.between_cpus = BetweenCpus(node, made_.cpu);
-    made_.pcie = PcieRate(node.pcie_rate);
-    made_.c2c = static_cast<float>(node.gpu_to_host.value / kGb);
-    made_.nic_rate = static_cast<float>(node.nic_rate.value / kGb);
-    made_.gpu_direct = node.gpu_direct && fabric.gpu_direct > 0;
-    made_.in_network = cluster.network_reduces;
+  explicit Describer(const Setting& setting) : node_(*setting.node), each_(setting.gpus_per_node) {
+    made_.capability = setting.capability;
+    made_.cpu = KindOf(node_);
+    made_.between_cpus = BetweenCpus(node_, made_.cpu);
+    made_.pcie = PcieRate(node_.pcie_rate);
+    made_.c2c = static_cast<float>(node_.gpu_to_host.value / kGb);
+    const BytesPerSecond seen = setting.driver_rate;
+    made_.nic_rate = static_cast<float>((seen.value > 0 ? seen : node_.nic_rate).value / kGb);
+    made_.gpu_direct = setting.gpu_direct;
+    made_.in_network = setting.in_network;
   }
 
   // GPUs count through the machines of a scale-up domain.
@@ -152,28 +154,33 @@ std::string Signature(const NodeDescription& node, bool across) {
 
 }  // namespace
 
-std::optional<NodeDescription> Describe(const ClusterSummary& cluster, const GpuProfile& gpu,
-                                        const FabricProfile& fabric, std::span<const int> gpus) {
-  if (Capability(gpu) <= 0 || cluster.node == nullptr) return std::nullopt;
-  return Describer(cluster, *cluster.node, gpu, fabric).Read(gpus);
+Release ReleaseNamed(const std::string& version) {
+  constexpr int kMajor = 2;
+  int major = 0, minor = 0;
+  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) < 2) return Release::k2_28;
+  const int since_major = major > kMajor ? INT_MAX : major < kMajor ? 0 : minor;
+  return since_major < 28 ? Release::k2_23 : since_major == 28 ? Release::k2_28 : Release::k2_29;
 }
 
-std::shared_ptr<const Communicator> CommunicatorOf(const ClusterSummary& cluster,
-                                                   const GpuProfile& gpu,
-                                                   const FabricProfile& fabric,
+std::optional<NodeDescription> Describe(const Setting& setting, std::span<const int> gpus) {
+  if (setting.node == nullptr) return std::nullopt;
+  return Describer(setting).Read(gpus);
+}
+
+std::shared_ptr<const Communicator> CommunicatorOf(const Setting& setting,
                                                    std::span<const int> gpus, int nodes) {
-  const std::optional<NodeDescription> node = Describe(cluster, gpu, fabric, gpus);
+  const std::optional<NodeDescription> node = Describe(setting, gpus);
   if (!node || (nodes > 1 && node->nics.empty())) return nullptr;
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const Graphs>> searched;
-  static std::map<std::pair<std::string, int>, std::shared_ptr<const Communicator>> known;
+  static std::map<std::tuple<std::string, int, Release>, std::shared_ptr<const Communicator>> known;
   const std::string key = Signature(*node, nodes > 1);
   const std::lock_guard lock(mutex);
-  auto& communicator = known[{key, nodes}];
+  auto& communicator = known[{key, nodes, setting.release}];
   if (communicator == nullptr) {
     auto& graphs = searched[key];
     if (graphs == nullptr) graphs = std::make_shared<const Graphs>(FindGraphs(*node, nodes > 1));
-    communicator = std::make_shared<const Communicator>(*node, nodes, graphs);
+    communicator = std::make_shared<const Communicator>(*node, nodes, graphs, setting.release);
   }
   return communicator;
 }

@@ -37,6 +37,7 @@ System::System(const NodeDescription& node, bool across) : node_(node), across_(
   AvoidPcieBetweenGpus();
   AdjustNicPaths();
   Measure();
+  ResolvePaths();
 }
 
 int System::Add(DeviceType type, int host) {

@@ -94,7 +94,14 @@ struct Path {
     int device = 0;  // that the link leaves
     int link = 0;    // among its links
   };
+  // A step as the search takes bandwidth: what its link has left, and the link back where writing costs reads, else null.
+  struct Hop {
+    float* left = nullptr;
+    float* back = nullptr;
+    bool pcie = false;
+  };
   std::vector<Step> steps;
+  std::vector<Hop> hops;  // of the same
   float bandwidth = 0;
   Distance distance = kDisconnected;
 };
@@ -113,6 +120,8 @@ class System {
  public:
   // `across`: the communicator has ranks in other nodes.
   System(const NodeDescription& node, bool across);
+  System(const System&) = delete;  // paths point into it
+  System& operator=(const System&) = delete;
 
   int count(DeviceType type) const { return static_cast<int>(Of(type).size()); }
   int gpus() const { return count(DeviceType::kGpu); }
@@ -168,6 +177,7 @@ class System {
   int CpuNearest(int gpu) const;
   int GpuOfNet(int net) const;
   void Measure();
+  void ResolvePaths();
   Path& MutablePath(DeviceType from, int index, DeviceType to, int other) {
     return At(from, index).paths[static_cast<std::size_t>(to)][static_cast<std::size_t>(other)];
   }

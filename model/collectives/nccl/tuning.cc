@@ -12,7 +12,7 @@ namespace {
 constexpr int kWarp = 32;
 
 // Of a tree's bandwidth, by protocol and size: powers of two from 64 bytes.
-constexpr int kTreeSizes = 23;
+constexpr int kTreeSizes = 23;  // since 2.29 one more, like the last
 constexpr std::array<std::array<float, kTreeSizes>, kProtocols> kTreeShare = {
     {{1,   1,   1,   1,   .9F, .8F, .7F, .7F, .7F, .7F, .6F, .5F,
       .4F, .4F, .5F, .6F, .7F, .8F, .9F, 1,   1,   1,   1},
@@ -41,13 +41,14 @@ const char* Name(Protocol protocol) {
 }
 
 Communicator::Communicator(const NodeDescription& node, int nodes,
-                           std::shared_ptr<const Graphs> graphs)
+                           std::shared_ptr<const Graphs> graphs, Release release)
     : capability_(node.capability),
       cpu_(node.cpu),
       nodes_(nodes),
       ranks_(nodes * static_cast<int>(node.gpus.size())),
       local_(static_cast<int>(node.gpus.size())),
-      graphs_(std::move(graphs)) {
+      graphs_(std::move(graphs)),
+      release_(release) {
   if (ranks_ < 2) return;
   CountChannels();
   SetLines();
@@ -127,9 +128,15 @@ double Communicator::TimeOf(Operation operation, Algorithm algorithm, Protocol p
   if (bandwidth == 0) return -1;
   const auto whole = static_cast<int64_t>(bytes);
   const bool all_reduce = operation == Operation::kAllReduce;
-  if (algorithm == Algorithm::kTree && all_reduce && whole >= 64) {
+  const bool lately = release_ >= Release::k2_29;
+  constexpr int kBlackwell = 100;
+  const bool as_tree =
+      algorithm == Algorithm::kTree || (lately && algorithm == Algorithm::kNvlsTree &&
+                                        capability_ >= kBlackwell && cpu_ != HostKind::kArm);
+  if (as_tree && all_reduce && whole >= 64) {
     const int size = std::bit_width(static_cast<uint64_t>(whole / 64)) - 1;
-    if (size < kTreeSizes) bandwidth *= kTreeShare[Row(protocol)][Row(size)];
+    if (size < kTreeSizes + (lately ? 1 : 0))
+      bandwidth *= kTreeShare[Row(protocol)][Row(std::min(size, kTreeSizes - 1))];
   }
   if (algorithm == Algorithm::kRing && protocol == Protocol::kSimple && nodes_ > 1 && all_reduce &&
       whole / (int64_t{channels_} * ranks_) >= 64)

@@ -4,7 +4,7 @@
 // measurements (../algorithm.h).
 //
 // Figures and rules of NCCL 2.28.9 (NVIDIA/nccl@dbc86fd0, src/graph/tuning.cc, connect.cc,
-// enqueue.cc, transport/nvls.cc), written anew.
+// enqueue.cc, transport/nvls.cc), written anew, and where others differ (Release) of 2.26.2 and 2.29.7: tuning.cc.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <string>
 
 #include "model/collectives/nccl/search.h"
+#include "model/collectives/nccl/setting.h"
 
 namespace orrery::nccl {
 
@@ -52,7 +53,8 @@ Graphs FindGraphs(const NodeDescription& node, bool across);
 // One communicator: `nodes` nodes that are alike, with the GPUs that the description lists.
 class Communicator {
  public:
-  Communicator(const NodeDescription& node, int nodes, std::shared_ptr<const Graphs> graphs);
+  Communicator(const NodeDescription& node, int nodes, std::shared_ptr<const Graphs> graphs,
+               Release release = Release::k2_28);
 
   // nullopt: nothing can run it (one rank).
   std::optional<Choice> Choose(Operation operation, double bytes) const;
@@ -75,6 +77,7 @@ class Communicator {
  private:
   void CountChannels();
   void SetLines();
+  float SwitchRate(Operation operation, Algorithm algorithm) const;
   float BusBandwidth(Operation operation, Algorithm algorithm, Protocol protocol) const;
   float Latency(Operation operation, Algorithm algorithm, Protocol protocol, int steps) const;
   bool Allowed(Operation operation, Algorithm algorithm) const;
@@ -90,6 +93,7 @@ class Communicator {
   int heads_ = 0;         // of CollNet
   int direct_heads_ = 0;  // of CollNet direct
   std::shared_ptr<const Graphs> graphs_;
+  Release release_ = Release::k2_28;
   std::array<std::array<std::array<Line, kProtocols>, kAlgorithms>, kOperations> lines_{};
 };
 

@@ -302,26 +302,14 @@ class Walk {
         system_.node().cpu == HostKind::kIntel)
       pcie = bandwidth * 6 / 5;  // Intel's root complex splits packets between GPUs
     for (int i = 0; i < most; ++i) {
-      const Path::Step& step = path.steps[At(i)];
-      SystemLink& link = system_.At(step.device).links[At(step.link)];
-      const float forward = link.type == LinkType::kPcie ? pcie : bandwidth;
-      SystemLink* back = nullptr;
-      if (system_.At(link.to).type == DeviceType::kGpu && system_.node().capability < 80 &&
-          from != DeviceType::kGpu)
-        back = Reverse(step.device, link);  // writing into an older GPU costs reads
-      const float backward = back == nullptr ? 0 : forward / 8;
-      if (link.bandwidth < forward || (backward != 0 && back->bandwidth < backward)) return i;
-      Subtract(&link.bandwidth, forward);
-      if (backward != 0) Subtract(&back->bandwidth, backward);
+      const Path::Hop& hop = path.hops[At(i)];
+      const float forward = hop.pcie ? pcie : bandwidth;
+      const float backward = hop.back == nullptr ? 0 : forward / 8;
+      if (*hop.left < forward || (backward != 0 && *hop.back < backward)) return i;
+      Subtract(hop.left, forward);
+      if (backward != 0) Subtract(hop.back, backward);
     }
     return most;
-  }
-
-  SystemLink* Reverse(int device, const SystemLink& link) {
-    auto& links = system_.At(link.to).links;
-    const auto found = std::ranges::find_if(
-        links, [&](const SystemLink& one) { return one.to == device && one.type == link.type; });
-    return found == links.end() ? nullptr : &*found;
   }
 
   bool Free(int gpu) const { return (used_[At(gpu)] & Flag()) == 0; }
@@ -374,6 +362,31 @@ class Walk {
 };
 
 }  // namespace
+
+// The search follows paths hundreds of thousands of times.
+void System::ResolvePaths() {
+  const auto back = [&](int device, const SystemLink& link) -> float* {
+    auto& links = At(link.to).links;
+    const auto found = std::ranges::find_if(
+        links, [&](const SystemLink& one) { return one.to == device && one.type == link.type; });
+    return found == links.end() ? nullptr : &found->bandwidth;
+  };
+  constexpr int kAmpere = 80;
+  for (SystemDevice& from : devices_) {
+    for (std::vector<Path>& paths : from.paths) {
+      for (Path& path : paths) {
+        for (const Path::Step& step : path.steps) {
+          SystemLink& link = At(step.device).links[static_cast<std::size_t>(step.link)];
+          // Writing into an older GPU costs reads.
+          const bool reads = At(link.to).type == DeviceType::kGpu && node_.capability < kAmpere &&
+                             from.type != DeviceType::kGpu;
+          path.hops.push_back({&link.bandwidth, reads ? back(step.device, link) : nullptr,
+                               link.type == LinkType::kPcie});
+        }
+      }
+    }
+  }
+}
 
 int FindChannelsAt(System* system, Graph* graph, Graph* best, int steps) {
   return Walk(system, graph, best, steps).Run();

@@ -166,9 +166,10 @@ BenchFlags::BenchFlags()
   set.Value(&network, "--network", "NAME",
             "fluid (default: own solver, fast) or simgrid (the library, where it was built in)",
             Words::kList, NamesOf<net::Backend>(kNetworkNames));
-  set.Value(&algorithm, "--algorithm", "NAME",
-            "fixed algorithm, as by NCCL_ALGO (default: the fastest by the model)", Words::kList,
-            AlgorithmNames());
+  set.Value(
+      &algorithm, "--algorithm", "NAME",
+      "fixed algorithm, as by NCCL_ALGO (default: NCCL's choice between nodes, else the fastest)",
+      Words::kList, AlgorithmNames());
   set.Group("The output");
   set.Value(&log, "--log", "FILE", "output of nccl-tests there: compares measured with predicted",
             Words::kFile);

@@ -287,7 +287,7 @@ Json RowJson(const BenchSimulation& simulation, const BenchResult& result, const
                {"time_us", row.us()},
                {"algbw_gb_s", row.algbw()},
                {"busbw_gb_s", result.busbw(row, simulation.ranks())}};
-  // Where NCCL runs, its choice; else the algorithm that is fastest here, whose time it is anyway.
+  // Where NCCL runs, its choice; else the algorithm that is fastest here. Inside a node the time is that of the fastest all the same.
   json["algorithm"] = row.nccl ? std::string_view(nccl::Name(row.nccl->algorithm)) : row.algorithm;
   if (row.nccl) {
     json["protocol"] = nccl::Name(row.nccl->protocol);

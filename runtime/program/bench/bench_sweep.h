@@ -37,7 +37,7 @@ class BenchSimulation {
   BenchSimulation(const BenchSimulation&) = delete;
   BenchSimulation& operator=(const BenchSimulation&) = delete;
 
-  // `algorithm`: a name of Algorithms(), which must be able to run it here; "": the fastest.
+  // `algorithm`: a name of Algorithms(), which must be able to run it here; "": the library's choice.
   BenchTime Time(Collective collective, Bytes size, std::string_view algorithm = "");
 
   const Cluster& cluster() const { return cluster_; }

@@ -351,7 +351,8 @@ Answer CompareNccl(const BenchFlags& flags, const BenchSimulation& simulation,
                                {simulation.ranks(), cluster.summary.domain_gpus(), 1});
   std::vector<int> gpus;
   for (int g = 0; g < cluster.summary.domain_gpus(); ++g) gpus.push_back(g);
-  const auto own = nccl::Describe(cluster.summary, simulation.gpu(), simulation.fabric(), gpus);
+  const auto own =
+      nccl::Describe(nccl::SettingOf(cluster.summary, simulation.gpu(), simulation.fabric()), gpus);
   if (!operation || twin.nccl == nullptr || !own) {
     throw InputError(std::vector<Diagnostic>{
         {flags.nccl.where,

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What NCCL's choices depend on of a machine.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "model/hardware/profile.h"
+#include "model/hardware/summary.h"
+
+namespace orrery::nccl {
+
+// Rules that differ: before 2.28, of 2.28.9, and since 2.29. Those of 2.23.4 to 2.27.7 are alike where these choose.
+enum class Release : uint8_t { k2_23, k2_28, k2_29 };
+// Of a version as NCCL prints it, "2.26.2"; others by the nearest of these.
+Release ReleaseNamed(const std::string& version);
+
+struct Setting {
+  std::shared_ptr<const NodeSpec> node;  // null: not described, or NCCL does not run on its chip
+  int gpus_per_node = 1;                 // in use
+  int domain_gpus = 1;                   // of nodes that share a scale-up domain
+  int capability = 0;
+  bool gpu_direct = true;      // of NICs and their network
+  BytesPerSecond driver_rate;  // of a NIC, where its driver tells another than its own
+  bool in_network = false;
+  Release release = Release::k2_28;
+};
+
+// CUDA's, in tenths; 0: not a chip of that kind.
+inline int Capability(const GpuProfile& gpu) {
+  constexpr double kTenths = 10;
+  return static_cast<int>(std::lround(gpu.compute_capability * kTenths));
+}
+
+inline Setting SettingOf(const ClusterSummary& cluster, const GpuProfile& gpu,
+                         const FabricProfile& fabric) {
+  Setting setting;
+  setting.capability = Capability(gpu);
+  if (setting.capability <= 0 || cluster.node == nullptr) return setting;
+  setting.node = cluster.node;
+  setting.gpus_per_node = cluster.gpus_per_node;
+  setting.domain_gpus = cluster.domain_gpus();
+  setting.gpu_direct = cluster.node->gpu_direct && fabric.gpu_direct > 0;
+  setting.driver_rate = fabric.driver_rate;
+  setting.in_network = cluster.network_reduces;
+  return setting;
+}
+
+}  // namespace orrery::nccl
