@@ -81,7 +81,7 @@ class TraceTest : public SimTest {
   std::vector<json> Events(const std::string& phase) const {
     std::vector<json> events;
     for (const json& event : document_["traceEvents"]) {
-      if (event["ph"] == phase) events.push_back(event);
+      if (event["ph"] == phase && event.value("cat", "") != "step") events.push_back(event);
     }
     return events;
   }
@@ -96,6 +96,36 @@ class TraceTest : public SimTest {
   std::vector<LinkId> links_;
   std::vector<report::TracedLink> tracks_;
 };
+
+// A late host is a gap in front of a kernel, not a longer kernel, and fixed costs are part of the step.
+TEST_F(TraceTest, KernelsLastAsLongAsTheDeviceWorks) {
+  UseRanks(1);
+  plan_ = Build(Layout(1, 1, 1));
+  const Pricer pricer(Setting(), Precision::kBf16);
+  tasks_ = MakeTasks(plan_, pricer);
+  double device = 0, late = 0;
+  for (Task& task : tasks_.stages[0].tasks) {  // each op is issued a second after the one before
+    device += task.seconds;
+    late = task.earliest = std::max(task.earliest, late + 1);
+    task.issued = late - task.seconds;
+  }
+  meetings_ = MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), pricer.messages,
+                           meeting_options_);
+  result_ = Execute(plan_, tasks_, &meetings_, {}, &timeline_);
+  ASSERT_GT(result_.seconds, 100 * device);
+  report::TraceSource source{&plan_, &tasks_, &meetings_, &timeline_, &pricer};
+  source.fixed = 0.5;
+  std::ostringstream text;
+  report::WriteTrace(source, &text);
+  document_ = json::parse(text.str());
+  double kernels = 0, step = 0;
+  for (const json& event : document_["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    (event["cat"] == "kernel" ? kernels : step) += 1e-6 * event["dur"].get<double>();
+  }
+  EXPECT_NEAR(kernels, device, 1e-6);
+  EXPECT_NEAR(step, result_.seconds + 0.5, 1e-6);
+}
 
 TEST_F(TraceTest, SpansOfOneStreamFollowEachOtherAndEndWithTheStep) {
   Strategy strategy = Layout(2, 2, 4);

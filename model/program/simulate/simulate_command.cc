@@ -148,6 +148,8 @@ class Twin {
 
   bool WriteTrace(bool gzip, std::ostream* out) const {
     report::TraceSource source = Source();
+    source.perturbation = &options_.perturbation;
+    source.fixed = step_->fixed();
     if (step_->meetings().rates_logged) {
       std::vector<std::vector<sim::LinkPoint>> tracks =
           sim::LinkTracks(plan_, step_->tasks(), step_->meetings(), step_->timeline(), busiest_,

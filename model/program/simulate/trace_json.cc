@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/engine/event/compute_clock.h"
+#include "model/engine/event/critical_path.h"
 #include "model/engine/event/memory_track.h"
 #include "model/engine/event/task_ops.h"
 #include "model/plan/ir/text_words.h"
@@ -43,7 +46,11 @@ class TraceWriter {
         meetings_(*source.meetings),
         timeline_(*source.timeline),
         links_(source.links),
+        perturbation_(source.perturbation),
         out_(*out) {
+    for (const std::vector<sim::TaskSpan>& spans : timeline_)
+      for (const sim::TaskSpan& span : spans) step_ = std::max(step_, span.end);
+    step_ += source.fixed;
     for (std::size_t stage = 0; stage < plan_.programs.size(); ++stage)
       ops_.emplace_back(plan_, tasks_, *source.pricer, stage);
     for (const sim::TaskOps& ops : ops_) memory_.emplace_back(ops);
@@ -60,6 +67,7 @@ class TraceWriter {
       exchanged_.assign(meetings_.meetings.size(), 0);
       NameRank();
       for (std::size_t s = 0; s < tasks_.streams; ++s) WriteStream(r, s);
+      if (r == 0) WriteStep();
       WriteMemory(r);
     }
     WriteLinks();
@@ -94,21 +102,38 @@ class TraceWriter {
       if (task.line >= 0) {
         WriteCommunication(r, task, span, ops_[stage_].Of(id).front());
       } else {
-        WriteCompute(id, span);
+        WriteCompute(id, task, span);
       }
     }
   }
 
   const ir::Op& OpOf(const ir::Instance& at) const { return ops_[stage_].OpOf(at); }
 
-  void WriteCompute(int32_t id, const sim::TaskSpan& span) {
+  // Share of a task's time in which the device waits for the host.
+  double HostGap(int32_t id, const sim::Task& task, const sim::TaskSpan& span) const {
+    const double took = span.end - span.start;
+    const double factor =
+        perturbation_ == nullptr ? 1 : sim::ComputeFactor(*perturbation_, rank_, id);
+    const double late = sim::HostShare(task, span, factor) * (span.earliest - span.start);
+    return took > 0 ? std::clamp(late / took, 0.0, 1.0) : 0;
+  }
+
+  void WriteCompute(int32_t id, const sim::Task& task, const sim::TaskSpan& span) {
     const std::span<const ir::Instance> instances = ops_[stage_].Of(id);
-    int64_t from = Nanoseconds(span.start);
+    const double gap = HostGap(id, task, span);
+    double from = span.start;
     for (std::size_t i = 0; i < instances.size(); ++i) {
-      const int64_t to = Nanoseconds(ops_[stage_].End(id, span, i));
-      Complete(instances[i], from, to, "");
+      const double to = ops_[stage_].End(id, span, i);
+      Complete(instances[i], Nanoseconds(from + gap * (to - from)), Nanoseconds(to), "");
       from = to;
     }
+  }
+
+  // As plan run marks its steps.
+  void WriteStep() {
+    Event(fmt::format(
+        R"({{"ph": "X", "cat": "step", "name": "ProfilerStep#1", "pid": {}, "tid": -1, "ts": 0.000, "dur": {}}})",
+        rank_, Micros(Nanoseconds(step_))));
   }
 
   void WriteMemory(std::size_t r) {
@@ -197,6 +222,8 @@ class TraceWriter {
   const sim::MeetingTable& meetings_;
   const sim::Timeline& timeline_;
   const std::vector<TracedLink>& links_;
+  const sim::Perturbation* perturbation_;
+  double step_ = 0;
   std::ostream& out_;
   std::vector<sim::TaskOps> ops_;            // by stage
   std::vector<sim::StageMemoryMap> memory_;  // by stage

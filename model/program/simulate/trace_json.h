@@ -30,9 +30,13 @@ struct TraceSource {
   const sim::Timeline* timeline = nullptr;
   const Pricer* pricer = nullptr;
   std::vector<TracedLink> links = {};
+  const sim::Perturbation* perturbation = nullptr;  // of the step; null: none
+  double fixed = 0;                                 // seconds outside the ops, behind them
 };
 
-// Ops that the executor joined into one task share its time in proportion to their device times.
+// Ops that the executor joined into one task share its time in proportion to their device times. A kernel lasts as long as the
+// device works at it, slowed by messages or not: where the host is late, it stands behind a gap. "ProfilerStep#1" lasts for the
+// whole step, fixed costs included.
 void WriteTrace(const TraceSource& source, std::ostream* out);
 // The same, compressed; false when `out` has failed.
 bool WriteGzipTrace(const TraceSource& source, std::ostream* out);
