@@ -320,6 +320,9 @@ void CheckPlans(const TrainingLog& predicted, TrainingLog* log, Comparison* c) {
     RefuseLog(predicted.source, "the first file is no prediction of this program",
               "plan simulate ... --json FILE or --trace FILE writes one, of a launch script with "
               "--from SCRIPT; the measured file is the second");
+  if (predicted.measured)
+    RefuseLog(predicted.source, "the first file is what plan run measured",
+              "plan compare PREDICTED MEASURED: the prediction comes first");
   c->foreign = !measured.own;
   if (c->foreign) {
     const PlannedJob job(predicted.source, predicted.digest, predicted.size);

@@ -146,6 +146,7 @@ TrainingLog ReadRecord(const SourcePtr& source) {
   const Json& schema = In(root, "schema");
   const std::string name = schema.is_string() ? schema.get<std::string>() : "";
   if (name == "orrery.run/1") {
+    log.measured = true;
     ReadRun(root, places, &log);
   } else if (name == "orrery.simulate/1" || name == "orrery.predict/1" ||
              name == "orrery.export/1") {

@@ -137,6 +137,7 @@ struct TrainingLog {
   SourcePtr source;
   LogFormat format = LogFormat::kCsv;
   bool own = false;                                   // written by this project
+  bool measured = false;                              // a record of plan run
   std::string digest;                                 // of the plan; "": not said
   std::string precision, optimizer;                   // of the job: "bf16", "adam"; "": likewise
   std::optional<std::pair<double, double>> interval;  // seconds of a step, of predictions

@@ -162,6 +162,16 @@ TEST(Compare, RecordsCompareStepsAndPartsOfTheSameName) {
   EXPECT_NEAR(c.by_part[0].difference(), 0.2, 1e-12);
 }
 
+// Swapped, a run was "8.25 s predicted, 625 ms measured".
+TEST(Compare, ARunIsNoPrediction) {
+  const std::string run =
+      R"({"schema": "orrery.run/1", "digest": "d", "steps": [{"step": 1, "seconds": 9}]})";
+  const std::string predicted =
+      R"({"schema": "orrery.predict/1", "digest": "d", "prediction": {"step_time_s": 8.0}})";
+  EXPECT_THAT(ErrorOf(run, predicted), HasSubstr("the first file is what plan run measured"));
+  EXPECT_NEAR(Beside(predicted, run).error(), 8.0 / 9 - 1, 1e-12);
+}
+
 constexpr const char* kPredicted =
     R"({"schema": "orrery.simulate/1", "digest": "d", "prediction": {"step_time_s": 1.0,
 "breakdown": {"compute_s": 0.5, "data_exposed_s": 0.3, "host_s": 0.2, "hidden_s": 0.9}}})";

@@ -22,11 +22,22 @@ std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
   return Representatives(simulation.result, simulation.stages);
 }
 
+// The closed form prices groups of one communicator that meet on links of several nodes as they share them.
+StepTime WithoutContention(StepTime closed) {
+  const double share = (closed.total - closed.contention) / closed.total;
+  closed.total *= share;
+  closed.low *= share;
+  closed.high *= share;
+  closed.contention = 0;
+  return closed;
+}
+
 // The candidate with the step of this simulation: in the closed form's place, or of a plan text in the place of the step
 // that PredictPlan() simulated.
 Prediction SimulatedCandidate(const Simulation& simulation) {
   Prediction candidate = simulation.candidate;
-  const StepTime before = candidate.time;
+  const StepTime before =
+      simulation.contention ? candidate.time : WithoutContention(candidate.time);
   const bool from_text = candidate.simulated.has_value();
   StepTime time = simulation.analysis ? simulation.analysis->time : UnknownTime();
   time.total = simulation.seconds();
