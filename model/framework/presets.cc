@@ -335,7 +335,7 @@ FrameworkMatch MatchFramework(std::string_view reference) {
     for (const FrameworkAlias& alias : preset.aliases) known.push_back(alias.name);
   }
   std::string hint = SuggestName(name, known);
-  if (hint.empty()) hint = SuggestName("", FrameworkNames());
+  if (hint.empty()) hint = "`plan list frameworks` shows all of them";
   throw InputError(fmt::format("unknown framework '{}'", name), hint);
 }
 

@@ -126,8 +126,9 @@ SourcePtr LoadProfileFile(const std::string& folder, const std::string& id) {
   if (id.find('/') != std::string::npos) return ReadSource(id, kMaxProfileBytes);
   const std::string file = ProfileFile(folder, id);
   if (file.empty()) {
+    const std::string hint = SuggestName(id, AllProfileIds(folder));
     throw InputError(fmt::format("no {} profile named '{}'", folder, id),
-                     SuggestName(id, AllProfileIds(folder)));
+                     hint.empty() && folder == "gpu" ? "`plan list gpus` shows all of them" : hint);
   }
   return ReadUnchanged(file);
 }

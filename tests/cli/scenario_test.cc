@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -175,6 +176,19 @@ TEST(Scenario, ThatIsNotThereIsRefused) {
   const Outcome path = RunPlan({"simulate", "--scenario", "nowhere/my.yaml"});
   EXPECT_EQ(path.code, 2);
   EXPECT_THAT(path.err, HasSubstr("nowhere/my.yaml"));
+}
+
+// Of a plan text, which says what is trained and how, a scenario perturbs the step.
+TEST(ScenarioFiles, PerturbAPlanText) {
+  const Outcome plan = RunPlan({"show", "--model", "gpt2-micro", "--topology", "aws-p4d", "--nodes",
+                                "1", "--micro-batch", "1", "--ir"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  const std::string file = testing::TempDir() + "orrery-scenario-plan.txt";
+  std::ofstream(file) << plan.out;
+  const Outcome outcome = RunPlan(
+      {"simulate", file, "--topology", "aws-p4d", "--nodes", "1", "--scenario", "failed-nic"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, testing::HasSubstr("n0.nic3 failed"));
 }
 
 }  // namespace

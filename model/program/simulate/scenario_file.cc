@@ -72,8 +72,13 @@ Scenario ReadScenario(SimulateFlags* flags) {
   const Node root = Node::Parse(std::move(source), &diagnostics);
   diagnostics.ThrowIfAny();
   scenario.description = root.String("description");
-  FillFlags(root, "job", flags->job.All());
-  FillFlags(root, "layout", flags->layout.All());
+  if (flags->plan.given) {  // it says what is trained and how: what is left are perturbations
+    (void)root.Has("job");
+    (void)root.Has("layout");
+  } else {
+    FillFlags(root, "job", flags->job.All());
+    FillFlags(root, "layout", flags->layout.All());
+  }
   (void)root.Has("run");  // of `plan run --from`
   if (const auto section = root.Find("perturbations"))
     scenario.perturbations = ReadSection(*section);
