@@ -32,6 +32,17 @@ void LoseCallFlag(Plan& plan) {
     for (Call& call : calls) call.flags = 0;
   });
 }
+// Trained on half the batch by plan run, with half the loss.
+void LoseBackwardPass(Plan& plan) {
+  Program& program = plan.programs[0];
+  EditCalls(program, [&](std::vector<Call>& calls) {
+    const auto lost = std::ranges::find_if(calls, [&](const Call& call) {
+      return program.blocks[static_cast<size_t>(call.block)].name == "B0" && call.micro_batch == 0;
+    });
+    ASSERT_NE(lost, calls.end());
+    calls.erase(lost);
+  });
+}
 void LosePredicate(Plan& plan) {
   ASSERT_GT(Change(plan, Is(OpKind::kAllReduce), [](Op& op) { op.when = 0; }), 0);
 }
@@ -102,6 +113,11 @@ std::vector<PlantedFault> SumFaults() {
        ReducedInBackward(),
        LoseCallFlag,
        {F::kPartialGradient},
+       {}},
+      {"backward pass of a micro-batch dropped",
+       Degrees(1, 1, 2),
+       LoseBackwardPass,
+       {F::kCoverage},
        {}},
       {"predicated reduction runs on every call",
        ReducedInBackward(),

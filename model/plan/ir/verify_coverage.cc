@@ -216,8 +216,45 @@ class CoveragePass {
 
 }  // namespace
 
+namespace {
+
+bool HoldsPasses(const Block& block) {
+  return std::ranges::any_of(block.ops, [](const Op& op) {
+    return op.phase == Phase::kForward || op.phase == Phase::kBackward ||
+           op.phase == Phase::kWeightGrad || op.phase == Phase::kRecompute;
+  });
+}
+
+// Blocks of passes are called as often for each micro-batch: without one the step would train on less than its batch.
+void CheckMicroBatches(const Stage& stage, Findings* findings) {
+  const Program& program = stage.program;
+  std::vector<std::vector<int32_t>> calls(program.blocks.size());
+  for (const Call& call : stage.layout.calls) {
+    std::vector<int32_t>& of = calls[static_cast<size_t>(call.block)];
+    if (of.empty()) {
+      if (!HoldsPasses(program.blocks[static_cast<size_t>(call.block)])) continue;
+      of.resize(static_cast<size_t>(stage.plan.micro_batches));
+    }
+    if (call.micro_batch >= 0 && call.micro_batch < stage.plan.micro_batches)
+      ++of[static_cast<size_t>(call.micro_batch)];
+  }
+  for (size_t b = 0; b < calls.size(); ++b) {
+    if (calls[b].empty()) continue;
+    const auto [least, most] = std::ranges::minmax_element(calls[b]);
+    if (*least == *most) continue;
+    findings->Add(Fault::kCoverage, program.stage,
+                  fmt::format("{}[{}]", program.blocks[b].name, least - calls[b].begin()),
+                  fmt::format("called {} times, [{}] {} times: the step is without a pass of a "
+                              "micro-batch, or has one twice",
+                              *least, most - calls[b].begin(), *most));
+  }
+}
+
+}  // namespace
+
 void VerifyCoverage(const std::vector<Stage>& stages, Findings* findings) {
   const Plan& plan = stages[0].plan;
+  for (const Stage& stage : stages) CheckMicroBatches(stage, findings);
   if (!plan.params.empty() && std::ranges::all_of(plan.params, &Param::frozen))
     findings->Add(Fault::kCoverage, 0, "params", "every parameter is frozen: nothing is trained");
   std::vector<int> homes(plan.params.size(), 0);
