@@ -127,6 +127,8 @@ TEST(PlanRunOverTcp, VariablesThatCannotBeAreSaid) {
       {{{"ORRERY_SECRET", "guess"}}, "the secret of the run has 5 characters"},
       {{{"ORRERY_SECRET", ""}, {"ORRERY_SECRET_FILE", "/no/such/file"}},
        "ORRERY_SECRET_FILE: '/no/such/file' cannot be read"},
+      {{{"ORRERY_SECRET", ""}, {"ORRERY_SECRET_FILE", "/dev/zero"}},
+       "ORRERY_SECRET_FILE: '/dev/zero' cannot be read: it is no regular file"},
       {{{"MASTER_ADDR", ""}}, "the environment has RANK=0 and WORLD_SIZE=2 and no MASTER_ADDR"},
       {{{"WORLD_SIZE", "5"}}, "2 GPUs, but the cluster has 5"},
   };

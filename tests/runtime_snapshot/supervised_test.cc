@@ -146,6 +146,7 @@ TEST(Supervised, WhatCannotBeMeantIsRefused) {
       {"--time-limit soon", "soon"},
       {"--time-limit 0s", "--time-limit is no time"},
       {"--hostfile /no/such/file", "cannot read the hostfile '/no/such/file'"},
+      {"--hostfile /dev/zero", "the hostfile '/dev/zero': it is no regular file"},
       {"--lr-end 1e-4", "--lr-end needs a schedule that falls"},
       {"--lr-schedule cosine --warmup 10 --steps 10", "the warm-up of 10 steps leaves none of 10"},
       {"--lr-schedule cosine --lr-end 1", "--lr-end is above --lr"},

@@ -2,12 +2,17 @@
 // Steps as lines of JSON, and their sums.
 #include "runtime/program/run/lives.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "model/base/median.h"
+#include "model/base/read_file.h"
 #include "runtime/train/snapshot/files.h"
 
 namespace orrery::cli {
@@ -18,9 +23,22 @@ using Clock = std::chrono::steady_clock;
 
 Json StepOrNull(int64_t step) { return step < 0 ? Json() : Json(step); }
 
+// What ranks have written into the folder of the run, to which others may have added theirs: "" and a word for what is
+// no such file.
+std::string Written(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{4} << 30;  // 30 million steps
+  try {
+    return RegularFile(path, Links::kRefuse).Text(kMost);
+  } catch (const FileError& error) {
+    if (!error.missing)
+      fmt::print(stderr, "plan run: supervisor: cannot read '{}': {}\n", path, error.what());
+    return "";
+  }
+}
+
 // The last line may be torn: its rank was killed.
 void ReadSteps(const std::string& path, Json* heading, Json* steps) {
-  std::ifstream file(path);
+  std::istringstream file(Written(path));
   for (std::string line; std::getline(file, line);) {
     Json read = Json::parse(line, nullptr, false);
     if (read.is_discarded() || !read.is_object()) continue;
@@ -97,11 +115,10 @@ void Lives::End(const LifeEnd& end) {
   Life& life = lives_.back();
   life.seconds = Now() - life.began_s;
   life.end = end;
-  std::ifstream said(cause_file());
-  if (std::string why; end.failed && std::getline(said, why)) life.end.cause += ": " + why;
+  const std::string said = Written(cause_file());
+  if (end.failed && !said.empty()) life.end.cause += ": " + said.substr(0, said.find('\n'));
   ReadSteps(steps_file(), &life.heading, &life.steps);
-  std::ifstream file(record_file());
-  record_ = file ? Json::parse(file, nullptr, false) : Json();
+  record_ = Json::parse(Written(record_file()), nullptr, false);
   if (!record_.is_object()) record_ = Json();
 }
 
