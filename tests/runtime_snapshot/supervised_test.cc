@@ -338,6 +338,47 @@ TEST_F(TwoHosts, AHostThatIsBackInTimeIsWaitedFor) {
   EXPECT_FALSE(run.Says("the planner picks the layout", 0)) << run.output();
 }
 
+// The agent fails, or it is the agent that is at fault: the only other host is left out once mpirun has tried it, too.
+TEST_F(TwoHosts, TheOnlyOtherHostIsLeftOutOnceMpirunHasNotReachedItEither) {
+  train::WriteBytes(folder_ / "lost", "");
+  Job run(folder_, Command());
+  ASSERT_TRUE(run.Await("saved ")) << run.output();
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("mpirun cannot start its daemons on all hosts: "));
+  EXPECT_THAT(run.output(),
+              HasSubstr("host far-away is lost: 'true' ended with exit code 255; mpirun has not "
+                        "reached it, either"));
+  EXPECT_THAT(run.output(), HasSubstr("2 of 4 ranks are left: the planner picks the layout"));
+  EXPECT_THAT(run.output(), Not(HasSubstr("restart 2 of 3")));
+  EXPECT_EQ(ReadText(folder_ / "s/hosts"), "localhost slots=2\n");
+}
+
+// Without an agent nothing is known of any host, and one rank here is not what was asked for.
+TEST_F(TwoHosts, AnAgentThatIsNotThereLosesNoHost) {
+  setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent", 1);
+  Job run(folder_, Command() + " --max-restarts 1");
+  EXPECT_EQ(run.End(), 1) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("the way to them may be at fault"));
+  EXPECT_THAT(run.output(), HasSubstr("cannot start /no/such/agent"));
+  EXPECT_THAT(run.output(), Not(HasSubstr("is lost")));
+}
+
+// It restarted onto that host until it gave up.
+TEST(Supervised, TheOnlyOtherHostIsLeftOutWhereItsNameDoesNotResolve) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  if (launch::FindProgram("ssh").empty()) GTEST_SKIP() << "no ssh";
+  const Folder folder;
+  train::WriteBytes(folder / "hosts", "localhost slots=2\nnohost.invalid slots=2\n");
+  Job run(folder, fmt::format("--model linear-20-1 --global-batch 24 --ranks 4 --best-layout "
+                              "--steps 20 --hostfile {} --supervise --save {}",
+                              folder / "hosts", folder / "s"));
+  EXPECT_EQ(run.End(), 0) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("its name does not resolve on this host"));
+  EXPECT_THAT(run.output(), HasSubstr("2 of 4 ranks are left: the planner picks the layout"));
+  EXPECT_THAT(run.output(), Not(HasSubstr("restart")));
+}
+
 using TwoHostsSlow = TwoHosts;
 TEST_F(TwoHostsSlow, AHostThatGoesDownIsFoundAndExcluded) { Stop(SIGKILL); }
 

@@ -84,14 +84,12 @@ void LifeHook::AfterTraining(exec::Executor*) {
   if (file_.is_open()) file_.close();
 }
 
-Lives::Lives(const RunJob& job, std::string folder)
-    : job_(job), folder_(std::move(folder)), start_(Clock::now()) {
-  if (kept()) snapshot::MakeFolder(folder_);
+Lives::Lives(const RunJob& job, std::string folder, bool kept)
+    : job_(job), folder_(std::move(folder)), kept_(kept), start_(Clock::now()) {
+  snapshot::MakeFolder(folder_);
 }
 
-Lives::~Lives() {
-  if (kept()) RemoveFiles();
-}
+Lives::~Lives() { RemoveFiles(); }
 
 void Lives::RemoveFiles() const {
   std::error_code ignored;
@@ -102,8 +100,9 @@ void Lives::RemoveFiles() const {
 double Lives::Now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
 void Lives::Begin(int64_t behind) {
-  if (!kept()) return;
   RemoveFiles();
+  said_.clear();
+  if (!kept()) return;
   Life life;
   life.behind = behind;
   life.began_s = Now();
@@ -111,12 +110,13 @@ void Lives::Begin(int64_t behind) {
 }
 
 void Lives::End(const LifeEnd& end) {
+  const std::string said = Written(cause_file());
+  said_ = said.substr(0, said.find('\n'));
   if (!kept()) return;
   Life& life = lives_.back();
   life.seconds = Now() - life.began_s;
   life.end = end;
-  const std::string said = Written(cause_file());
-  if (end.failed && !said.empty()) life.end.cause += ": " + said.substr(0, said.find('\n'));
+  if (end.failed && !said_.empty()) life.end.cause += ": " + said_;
   ReadSteps(steps_file(), &life.heading, &life.steps);
   record_ = Json::parse(Written(record_file()), nullptr, false);
   if (!record_.is_object()) record_ = Json();
