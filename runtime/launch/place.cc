@@ -134,8 +134,10 @@ Place FindOthers() {
   place.secret = secret;
   place.listen = Variable("ORRERY_LISTEN");
   place.address = AddressOfFirst(*row);
-  const auto hosts = static_cast<int64_t>(ExpandHosts(Variable(row->hosts)).size());
-  if (hosts > 0) place.on_host = std::max<int64_t>(1, place.size / hosts);
+  const std::vector<std::string> hosts = ExpandHosts(Variable(row->hosts));
+  if (const std::string apart = CountsApart(*row, hosts); !apart.empty()) throw InputError(apart);
+  if (!hosts.empty())
+    place.on_host = std::max<int64_t>(1, place.size / static_cast<int64_t>(hosts.size()));
   // Nodes of one job of AWS Batch are JOB#0, JOB#1, ...
   const std::string job = Variable(row->job);
   const auto port = PortIn(row->port);
