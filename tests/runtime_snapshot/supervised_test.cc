@@ -249,6 +249,8 @@ class TwoHosts : public testing::Test {
     std::filesystem::permissions(folder_ / "agent", std::filesystem::perms::owner_all);
     setenv("OMPI_MCA_plm_rsh_agent", (folder_ / "agent").c_str(), 1);
     setenv("OMPI_MCA_plm", "rsh", 1);
+    // Two daemons of one job on one machine: Open MPI 4.1 (btl/vader) names shared memory by a rank's place below its daemon,
+    // so that rank 0 of each would write into the other's, and ranks end by SIGSEGV in MPI_Init or their first message.
     setenv("OMPI_MCA_btl", "self,tcp", 1);
   }
   void TearDown() override {
