@@ -24,8 +24,7 @@ constexpr int kPeerFailed = 86;          // exit code: runtime/launch/stop_reque
 using MeshPtr = std::shared_ptr<TcpMesh>;
 
 void ThrowIfFailed(const TcpMesh& mesh) {
-  if (const int64_t failed = mesh.failed(); failed >= 0)
-    throw CommError(fmt::format("rank {} on {} has failed", failed, mesh.host(failed)), true);
+  if (mesh.peer_failed()) throw CommError(mesh.FirstCause(), true);
   if (const int64_t lost = mesh.Lost(); lost >= 0) {
     throw CommError(
         fmt::format("rank {} on {} has ended, or its connection is lost", lost, mesh.host(lost)));
@@ -227,9 +226,11 @@ class TcpEndpoint : public Endpoint {
 
   std::string Silent() override {
     std::string text;
-    for (const int64_t peer : mesh_->Silent())
+    const std::vector<int64_t> silent = mesh_->Silent();
+    silent_ = silent.empty() ? -1 : silent.front();
+    for (const int64_t peer : silent)
       text += fmt::format("{}rank {} on {}", text.empty() ? "" : ", ", peer, mesh_->host(peer));
-    if (mesh_->peer_failed()) throw CommError("another rank has failed", true);
+    if (mesh_->peer_failed()) throw CommError(mesh_->FirstCause(), true);
     return text;
   }
 
@@ -239,13 +240,14 @@ class TcpEndpoint : public Endpoint {
   void Abort(const std::string& why) override {
     failed_ = true;
     const int64_t lost = mesh_->Lost();
-    const bool first = mesh_->ClaimFailure();
-    const int64_t other = lost >= 0 ? lost : mesh_->failed();
+    const bool first = mesh_->ClaimFailure(lost >= 0 ? lost : silent_);
     if (first) {
       fmt::print(stderr, "{}: error: {}\n", speaker_, why);
     } else {
-      fmt::print(stderr, "{}: rank {} on {} ends because rank {} on {} has failed\n", speaker_,
-                 rank_, host(), other, mesh_->host(other));
+      const std::string cause =
+          lost >= 0 ? fmt::format("rank {} on {} has failed", lost, mesh_->host(lost))
+                    : mesh_->FirstCause();
+      fmt::print(stderr, "{}: rank {} on {} ends because {}\n", speaker_, rank_, host(), cause);
     }
     std::fflush(nullptr);
     std::_Exit(lost >= 0 || !first ? kPeerFailed : 1);
@@ -255,6 +257,7 @@ class TcpEndpoint : public Endpoint {
   int64_t rank_;
   std::string speaker_;
   bool failed_ = false;
+  int64_t silent_ = -1;  // the lowest rank that did not answer when it was asked last
   MeshPtr mesh_;
   CommunicatorPtr everybody_;
 };

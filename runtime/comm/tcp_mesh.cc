@@ -117,7 +117,7 @@ void TcpMesh::Drive() {
 void TcpMesh::Write(Link* link) {
   while (!link->out.empty() && link->socket.open()) {
     TcpMessage& message = *link->out.front();
-    Header header{message.number, message.n};
+    Header header{message.number, message.number >= kAsk ? message.about : message.n};
     const auto whole = static_cast<int64_t>(sizeof header);
     const int64_t of_header = std::min(link->written, whole), of_bytes = link->written - of_header;
     iovec parts[2] = {{reinterpret_cast<std::byte*>(&header) + of_header,
@@ -167,7 +167,7 @@ void TcpMesh::Begin(int64_t peer, Link* link) {
   const Header header = link->header;
   if (header.number >= kAsk) {
     link->read = 0;
-    return Hear(peer, link, header.number);
+    return Hear(peer, link, header);
   }
   if (header.n < 0 || header.n > kLongest) return Break(link);
   std::deque<TcpMessagePtr>& wanted = link->wanted[header.number];
@@ -184,11 +184,13 @@ void TcpMesh::Begin(int64_t peer, Link* link) {
   link->waiting[header.number].push_back(link->in);
 }
 
-void TcpMesh::Hear(int64_t peer, Link* link, uint64_t word) {
-  if (word == kAsk) Say(peer, kAnswer);
-  if (word == kAnswer) link->answered = true;
-  if (word == kFarewell) link->left = true;
-  if (word == kFailed && (lowest_failed_ < 0 || peer < lowest_failed_)) lowest_failed_ = peer;
+void TcpMesh::Hear(int64_t peer, Link* link, const Header& word) {
+  if (word.number == kAsk) Say(peer, kAnswer);
+  if (word.number == kAnswer) link->answered = true;
+  if (word.number == kFarewell) link->left = true;
+  if (word.number != kFailed || (lowest_failed_ >= 0 && peer >= lowest_failed_)) return;
+  lowest_failed_ = peer;
+  blamed_ = word.n > 0 && word.n <= size() ? word.n - 1 : peer;
 }
 
 void TcpMesh::Break(Link* link) {
@@ -197,12 +199,18 @@ void TcpMesh::Break(Link* link) {
   link->out.clear();
 }
 
-void TcpMesh::Say(int64_t peer, Word word) {
-  if (At(peer).socket.open()) Send(peer, word, nullptr, 0);
+void TcpMesh::Say(int64_t peer, Word word, int64_t about) {
+  Link& link = At(peer);
+  if (!link.socket.open()) return;
+  auto message = std::make_shared<TcpMessage>();
+  message->number = word;
+  message->about = about;
+  link.out.push_back(message);
+  if (link.out.size() == 1) Write(&link);
 }
-void TcpMesh::SayAll(Word word) {
+void TcpMesh::SayAll(Word word, int64_t about) {
   for (int64_t r = 0; r < size(); ++r) {
-    if (r != rank_) Say(r, word);
+    if (r != rank_) Say(r, word, about);
   }
 }
 
@@ -232,8 +240,16 @@ std::vector<int64_t> TcpMesh::Silent() {
   return silent;
 }
 
-bool TcpMesh::ClaimFailure() {
-  SayAll(kFailed);
+std::string TcpMesh::FirstCause() const {
+  const auto named = [&](int64_t r) { return fmt::format("rank {} on {}", r, host(r)); };
+  const std::string teller = named(lowest_failed_);
+  if (blamed_ == lowest_failed_) return teller + " has failed";
+  if (blamed_ == rank_) return teller + " has failed: it had no answer from this rank";
+  return fmt::format("{} has failed, as {} says", named(blamed_), teller);
+}
+
+bool TcpMesh::ClaimFailure(int64_t blamed) {
+  SayAll(kFailed, blamed + 1);
   DriveFor(kClaimTime, false);
   return lowest_failed_ < 0 || rank_ < lowest_failed_;
 }

@@ -18,6 +18,7 @@ struct TcpMessage {
   std::byte* bytes = nullptr;  // null in a receive: nobody wants it any more
   int64_t n = 0;
   uint64_t number = 0;
+  int64_t about = 0;  // of a word, which has no bytes: what it says
   bool done = false;
   std::vector<std::byte> own;  // where `bytes` would not last
 };
@@ -39,9 +40,10 @@ class TcpMesh {
   std::vector<int64_t> Silent();  // do not answer within a second
   int64_t Lost() const;           // a rank whose connection broke without farewell; -1: none
   bool peer_failed() const { return lowest_failed_ >= 0; }
-  int64_t failed() const { return lowest_failed_; }  // the lowest rank that says it has; -1: none
-  // Tells the others that this rank has failed. True: it is the one to report it.
-  bool ClaimFailure();
+  // What failed first, as the rank says that has told of it: "rank 1 on n1 has failed, as rank 0 on n0 says".
+  std::string FirstCause() const;
+  // Tells the others that this rank has failed, and of which rank (-1: of none but itself). True: it is the one to report it.
+  bool ClaimFailure(int64_t blamed);
   // Until the others have said farewell too, a few seconds at most. `patient` false: at once.
   void Leave(bool patient);
 
@@ -69,19 +71,19 @@ class TcpMesh {
   };
 
   Link& At(int64_t rank) { return links_[static_cast<std::size_t>(rank)]; }
-  void Say(int64_t peer, Word word);
-  void SayAll(Word word);
+  void Say(int64_t peer, Word word, int64_t about = 0);
+  void SayAll(Word word, int64_t about = 0);
   void DriveFor(std::chrono::milliseconds time, bool until_failure);
   void Write(Link* link);
   void Read(int64_t peer, Link* link);
   void Begin(int64_t peer, Link* link);
-  void Hear(int64_t peer, Link* link, uint64_t word);
+  void Hear(int64_t peer, Link* link, const Header& word);
   void Break(Link* link);
   [[noreturn]] void Mismatch(int64_t from, int64_t to, int64_t sent, int64_t expected);
 
   int64_t rank_;
   std::vector<Link> links_;
-  int64_t lowest_failed_ = -1;
+  int64_t lowest_failed_ = -1, blamed_ = -1;  // and of which rank that one has
 };
 
 }  // namespace orrery::comm

@@ -2,14 +2,12 @@
 // open, fstat, mmap; SIGBUS for pages that the file no longer has.
 #include "runtime/data/mapped_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <mutex>
@@ -71,19 +69,20 @@ MappedRange* AddRange(const std::byte* bytes, int64_t size) {
   return range;
 }
 
+// Links are followed: the caches of HuggingFace's hub consist of them.
+RegularFile Opened(const std::string& path) {
+  try {
+    return RegularFile(path, Links::kFollow);
+  } catch (const FileError& error) {
+    throw MappingError(fmt::format("cannot be read: {}", error.what()));
+  }
+}
+
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path) {
-  // A pipe would be waited for without O_NONBLOCK. Links are followed: the caches of HuggingFace's hub consist of them.
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file_ < 0) throw MappingError(fmt::format("cannot be read: {}", std::strerror(errno)));
-  try {
-    NoteInput(file_, path);
-    Map();
-  } catch (...) {
-    Close();
-    throw;
-  }
+MappedFile::MappedFile(const std::string& path) : file_(Opened(path)), size_(file_.size()) {
+  NoteInput(file_.descriptor(), path);
+  Map();
 }
 
 MappedFile::~MappedFile() { Close(); }
@@ -91,16 +90,12 @@ MappedFile::~MappedFile() { Close(); }
 void MappedFile::Close() {
   if (range_ != nullptr) range_->begin = range_->end = 0;
   if (bytes_ != nullptr) munmap(const_cast<std::byte*>(bytes_), static_cast<std::size_t>(size_));
-  close(file_);
 }
 
 void MappedFile::Map() {
-  struct stat about {};
-  if (fstat(file_, &about) != 0 || !S_ISREG(about.st_mode))
-    throw MappingError("is no regular file");
-  size_ = about.st_size;
   if (size_ == 0) return;
-  void* memory = mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_SHARED, file_, 0);
+  void* memory =
+      mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_SHARED, file_.descriptor(), 0);
   if (memory == MAP_FAILED)
     throw MappingError(fmt::format("cannot be mapped: {}", std::strerror(errno)));
   bytes_ = static_cast<const std::byte*>(memory);
@@ -113,7 +108,7 @@ bool MappedFile::torn() const {
 
 void MappedFile::CheckWhole() const {
   struct stat about {};
-  if (fstat(file_, &about) != 0 || about.st_size < size_ || torn())
+  if (fstat(file_.descriptor(), &about) != 0 || about.st_size < size_ || torn())
     throw MappingError(
         fmt::format("has become shorter while it was read, at byte {}", about.st_size));
 }

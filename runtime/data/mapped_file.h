@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "model/base/read_file.h"
+
 namespace orrery {
 
 // What is wrong with the file, without its name: "cannot be read: ...".
@@ -37,7 +39,7 @@ class MappedFile {
   void Map();
   void Close();
 
-  int file_ = -1;
+  RegularFile file_;
   const std::byte* bytes_ = nullptr;
   int64_t size_ = 0;
   MappedRange* range_ = nullptr;

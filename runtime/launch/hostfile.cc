@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -22,6 +21,7 @@
 #include "model/base/diagnostics.h"
 #include "model/base/input_files.h"
 #include "model/base/plain_text.h"
+#include "model/base/read_file.h"
 #include "model/hardware/cluster_file.h"
 #include "runtime/launch/remote.h"
 
@@ -30,6 +30,7 @@ namespace orrery::launch {
 namespace {
 
 constexpr int64_t kMostSlots = 4096;
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 constexpr std::size_t kLongestShown = 64;  // letters of a faulty word
 
 std::string Shown(const std::string& word) { return word.substr(0, kLongestShown); }
@@ -89,14 +90,14 @@ HostSlots ReadHost(const std::string& line, const Location& where, bool* said) {
 }
 
 SourcePtr ReadAll(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    throw InputError(fmt::format("cannot read the hostfile '{}'", path),
-                     "a file of lines NAME slots=N");
-  NoteInput(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::make_shared<Source>(Source{path, text.str()});
+  try {
+    const RegularFile file(path, Links::kFollow);
+    NoteInput(file.descriptor(), path);
+    return std::make_shared<Source>(Source{path, file.Text(kMostBytes)});
+  } catch (const FileError& error) {
+    throw InputError(fmt::format("cannot read the hostfile '{}': {}", path, error.what()),
+                     "a file of lines NAME slots=N, up to 16 MiB");
+  }
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include "runtime/launch/launchers.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "model/base/diagnostics.h"
@@ -83,6 +85,22 @@ std::string UnreadPlace() {
     }
   }
   return "";
+}
+
+std::string CountsApart(const LauncherRow& row, const std::vector<std::string>& hosts) {
+  const int64_t nodes = NumberOf(row.nodes);
+  if (nodes <= 0 || hosts.empty() || nodes == static_cast<int64_t>(hosts.size())) return "";
+  const char* list = row.hosts != nullptr ? row.hosts : row.hosts_file;
+  return fmt::format("{} is {}, and {} names {}: {}", row.nodes, nodes, list, hosts.size(),
+                     NamedHosts(hosts));
+}
+
+std::string NamedHosts(const std::vector<std::string>& hosts) {
+  constexpr std::size_t kMost = 8;
+  const auto shown = std::span(hosts).first(std::min(hosts.size(), kMost));
+  const std::size_t more = hosts.size() - shown.size();
+  return fmt::format("{}{}", fmt::join(shown, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 std::optional<int> PortIn(const char* name) {

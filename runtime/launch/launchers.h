@@ -50,6 +50,12 @@ int64_t NumberOf(const char* name);
 // Of a variable that says where this process stands, and holds no number: "NODE_RANK is 'abc'"; "": there is none.
 std::string UnreadPlace();
 
+// Hosts that its list names, and it counts another number of machines: "SLURM_STEP_NUM_NODES is 3, and SLURM_STEP_NODELIST
+// names 4: n1, n2, n3, n4"; "": they agree, or one of them is not set.
+std::string CountsApart(const LauncherRow& row, const std::vector<std::string>& hosts);
+// The first of them: "n1, n2 and 30 more".
+std::string NamedHosts(const std::vector<std::string>& hosts);
+
 // The port that a variable names, the next one where torchrun's agent keeps that for itself; nullopt: it is not set. Throws
 // InputError: no number of a port.
 std::optional<int> PortIn(const char* name);

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -78,7 +79,8 @@ class ErrorLines {
       return kStoppedCode;
     }
     if (!own_) Explain(code, signal);
-    return code <= 4 ? code : 1;
+    const bool of_ranks = std::ranges::none_of(rest_, IsOfDaemons);  // or of the agent
+    return of_ranks && code <= 4 ? code : 1;
   }
 
  private:
@@ -87,10 +89,19 @@ class ErrorLines {
       return Fail(fmt::format("mpirun was ended by signal {} ({}), and its ranks with it", signal,
                               strsignal(signal)));
     if (!killed_.empty()) return Fail(killed_);
+    // A page of what may be the matter follows; what its agent said stands in front.
+    if (const auto at = std::ranges::find_if(rest_, IsOfDaemons); at != rest_.end())
+      return Fail(fmt::format("{}: {}", kNoDaemons,
+                              at == rest_.begin()
+                                  ? "is mpirun's installation there, under the same path?"
+                                  : fmt::format("{}", fmt::join(rest_.begin(), at, "; "))));
     for (const std::string& line : rest_) Print(line);
     if (rest_.empty())
       return Fail(fmt::format("mpirun ended with exit code {}, and its ranks with it", code));
     WriteCause(rest_.front());
+  }
+  static bool IsOfDaemons(const std::string& line) {  // of Open MPI 4 and 5
+    return line.find("unable to reliably start one or more daemons") != std::string::npos;
   }
   void Fail(const std::string& why) const {
     WriteCause(why);
@@ -194,12 +205,15 @@ void ReadLines(int end, ErrorLines* lines) {
 
 }  // namespace
 
-std::string FindMpirun() {
+std::string FindMpirun() { return FindProgram("mpirun"); }
+
+std::string FindProgram(const std::string& name) {
+  if (name.find('/') != std::string::npos) return access(name.c_str(), X_OK) == 0 ? name : "";
   const char* path = std::getenv("PATH");
   std::string folders = path == nullptr ? "/usr/bin" : path;
   for (std::size_t begin = 0; begin <= folders.size();) {
     const std::size_t end = std::min(folders.find(':', begin), folders.size());
-    const std::string candidate = folders.substr(begin, end - begin) + "/mpirun";
+    const std::string candidate = folders.substr(begin, end - begin) + "/" + name;
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
     begin = end + 1;
   }

@@ -10,7 +10,9 @@
 
 namespace orrery::launch {
 
-std::string FindMpirun();  // the path; "" when there is none
+// The path of a program as a shell finds it; "": there is none.
+std::string FindProgram(const std::string& name);
+std::string FindMpirun();  // likewise
 
 // Set for ranks of RunMpirun: a request reaches them by way of it, so that its end is a failure.
 inline constexpr const char* kOwnMpirun = "ORRERY_OWN_MPIRUN";
@@ -21,6 +23,8 @@ void WriteEndNote(const std::string& text);  // where the variable is set
 // Names a file for whoever knows why ranks have failed: "rank 3 on n1: ended by signal 9 (Killed)". The first that says so counts.
 inline constexpr const char* kCauseFile = "ORRERY_CAUSE_FILE";
 void WriteCause(const std::string& text);  // where the variable is set
+// How the cause begins where mpirun has started no rank: it does not reach a host, as the rest says.
+inline constexpr const char* kNoDaemons = "mpirun cannot start its daemons on all hosts";
 // Set for the run of a supervisor, which passes requests on.
 inline constexpr const char* kSupervised = "ORRERY_SUPERVISED";
 // How such a rank names a request: which signal it was, RunMpirun knows and says.

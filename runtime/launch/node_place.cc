@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "model/base/diagnostics.h"
 #include "model/base/host_list.h"
 #include "runtime/comm/secret.h"
 #include "runtime/comm/tcp_socket.h"
@@ -70,6 +71,23 @@ int64_t IndexOfOwn(const std::vector<std::string>& hosts) {
   return -1;
 }
 
+// A batch script has the list alone: what starts it on each machine sets the number.
+std::string OfList(const std::string& name) {
+  for (const LauncherRow& row : Launchers()) {
+    const std::string list = Variable(row.hosts_file);
+    if (list.empty()) continue;
+    if (access(list.c_str(), R_OK) != 0)
+      return fmt::format("{} is '{}', which cannot be read", row.hosts_file, list);
+    NodePlace listed;
+    ReadNames(list, &listed);
+    const bool here = IndexOfOwn(listed.hosts) >= 0;
+    return fmt::format("{} ('{}') names {}, {}", row.hosts_file, list, NamedHosts(listed.hosts),
+                       here ? fmt::format("and {} does not say which this is", row.node_index)
+                            : fmt::format("and not this host, {}", name));
+  }
+  return "";
+}
+
 }  // namespace
 
 NodePlace FindNode() {
@@ -85,6 +103,8 @@ NodePlace FindNode() {
     place.first = std::max<int64_t>(NumberOf(row.first), 0);
     place.hosts = ExpandHosts(Variable(row.hosts));
     if (!list.empty() && access(list.c_str(), R_OK) == 0) ReadNames(list, &place);
+    if (const std::string apart = CountsApart(row, place.hosts); !apart.empty())
+      throw InputError(apart, fmt::format("unset {}", row.nodes));
     place.nodes = NumberOf(columns.nodes) > 0 ? NumberOf(columns.nodes)
                                               : static_cast<int64_t>(place.hosts.size());
     place.local = std::max<int64_t>(NumberOf(row.local_index), 0);
@@ -100,6 +120,7 @@ NodePlace FindNode() {
     place.port = PortOf(row);
     break;
   }
+  if (place.launched_by.empty()) place.of_list = OfList(place.name);
   return place;
 }
 

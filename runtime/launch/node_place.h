@@ -22,11 +22,14 @@ struct NodePlace {
   int port = 0;                        // of the main machine
   std::vector<std::string> hosts;      // expected, by index; may be empty
   std::vector<int64_t> slots_by_host;  // as `hosts`; may be empty
+  // Where a list of hosts is there and no variable says which of them this machine is: what it says of it; empty: none is.
+  std::string of_list;
 
   int64_t rank() const { return nodes > 0 ? (index - first + nodes) % nodes : index; }
 };
 
-// From the environment. Throws InputError: files that the environment names and that are no lists.
+// From the environment. Throws InputError: files that the environment names and that are no lists; a list of another number
+// of machines than are counted.
 NodePlace FindNode();
 // The same from a hostfile: its first line is the main machine; this machine is the line with its name
 // or one of its addresses, -1: none.

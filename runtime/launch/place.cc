@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "model/base/diagnostics.h"
 #include "model/base/host_list.h"
+#include "model/base/read_file.h"
 #include "runtime/comm/secret.h"
 #include "runtime/comm/tcp_socket.h"
 #include "runtime/launch/launchers.h"
@@ -133,8 +134,10 @@ Place FindOthers() {
   place.secret = secret;
   place.listen = Variable("ORRERY_LISTEN");
   place.address = AddressOfFirst(*row);
-  const auto hosts = static_cast<int64_t>(ExpandHosts(Variable(row->hosts)).size());
-  if (hosts > 0) place.on_host = std::max<int64_t>(1, place.size / hosts);
+  const std::vector<std::string> hosts = ExpandHosts(Variable(row->hosts));
+  if (const std::string apart = CountsApart(*row, hosts); !apart.empty()) throw InputError(apart);
+  if (!hosts.empty())
+    place.on_host = std::max<int64_t>(1, place.size / static_cast<int64_t>(hosts.size()));
   // Nodes of one job of AWS Batch are JOB#0, JOB#1, ...
   const std::string job = Variable(row->job);
   const auto port = PortIn(row->port);
@@ -159,22 +162,30 @@ Place FindOthers() {
   return place;
 }
 
+// Its first word. Links are followed: Kubernetes mounts secrets as such.
+std::string SecretIn(const std::string& path) {
+  constexpr std::size_t kMost = 4096;
+  try {
+    const RegularFile file(path, Links::kFollow);
+    if ((file.mode() & (S_IRWXG | S_IRWXO)) != 0)
+      throw InputError(fmt::format("ORRERY_SECRET_FILE: others may read '{}'", path),
+                       fmt::format("chmod 600 {}", path));
+    std::istringstream text(file.Text(kMost));
+    std::string secret;
+    text >> secret;
+    return secret;
+  } catch (const FileError& error) {
+    throw InputError(fmt::format("ORRERY_SECRET_FILE: '{}' cannot be read: {}", path, error.what()),
+                     "a file with the run's secret, the same on all nodes");
+  }
+}
+
 }  // namespace
 
 std::string FindSecret() {
   std::string secret = Variable("ORRERY_SECRET");
   if (const std::string path = Variable("ORRERY_SECRET_FILE"); secret.empty() && !path.empty()) {
-    struct stat about {};
-    std::ifstream file(path);
-    if (!file || stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) {
-      throw InputError(fmt::format("ORRERY_SECRET_FILE: '{}' cannot be read", path),
-                       "a file with the run's secret, the same on all nodes");
-    }
-    if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-      throw InputError(fmt::format("ORRERY_SECRET_FILE: others may read '{}'", path),
-                       fmt::format("chmod 600 {}", path));
-    }
-    file >> secret;
+    secret = SecretIn(path);
   } else if (secret.empty()) {
     return "";
   }

@@ -10,6 +10,7 @@
 #include "runtime/comm/secret.h"
 #include "runtime/comm/tcp_socket.h"
 #include "runtime/launch/launchers.h"
+#include "runtime/launch/mpirun.h"
 #include "runtime/launch/node_place.h"
 
 namespace orrery::launch {
@@ -44,11 +45,24 @@ std::string Quoted(const std::string& word) {
   return quoted + "'";
 }
 
-std::vector<std::string> OnHost(const std::string& host, const std::string& script) {
-  if (HostIsHere(host)) return {"/bin/sh", "-c", script};
+namespace {
+
+std::vector<std::string> AgentWords() {
   const std::string agent = Variable("OMPI_MCA_plm_rsh_agent");
   std::istringstream in(agent.empty() ? "ssh -o BatchMode=yes" : agent);
-  std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+}  // namespace
+
+std::string AgentProgram() {
+  const std::vector<std::string> words = AgentWords();
+  return words.empty() ? "" : FindProgram(words.front());
+}
+
+std::vector<std::string> OnHost(const std::string& host, const std::string& script) {
+  if (HostIsHere(host)) return {"/bin/sh", "-c", script};
+  std::vector<std::string> words = AgentWords();
   // The agent's far end hands it to the user's own shell, which may be of another kind.
   words.insert(words.end(), {host, "/bin/sh -c " + Quoted(script)});
   return words;

@@ -15,6 +15,9 @@ bool IsHostName(const std::string& host);
 // One word to a POSIX shell, whatever is in it.
 std::string Quoted(const std::string& word);
 
+// The path of the agent's program; "": there is none that could be started.
+std::string AgentProgram();
+
 // The words that have a shell on `host` do `script`; on this machine without an agent. `host`: IsHostName().
 std::vector<std::string> OnHost(const std::string& host, const std::string& script);
 

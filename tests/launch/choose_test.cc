@@ -28,6 +28,12 @@ TEST(Interfaces, TheOneToTheMainNodeComesFirst) {
   EXPECT_EQ(AddressOn(a, "eth1"), nullptr);
 }
 
+// "eth0, eth0": with an address of IPv4 and one of IPv6.
+TEST(Interfaces, AreNamedOnceHoweverManyAddressesTheyHave) {
+  EXPECT_THAT(InterfacesOf(NodeWith("eth0", {"eth0", "hsn0", "eth0"})),
+              ElementsAre("eth0", "hsn0"));
+}
+
 TEST(Interfaces, NamesMayDifferOnTheWayToTheMainNode) {
   const Node a = NodeWith("ens5", {"ens5", "eth0"}), b = NodeWith("eth0", {"eth0"});
   EXPECT_THAT(InterfacesToTry({&a, &b}), ElementsAre("", "eth0"));

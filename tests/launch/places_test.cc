@@ -118,6 +118,52 @@ TEST_F(Places, PbsListsAMachinePerSlot) {
   EXPECT_THAT(place.slots_by_host, ElementsAre(3, 2));
 }
 
+// Nothing was said of the file.
+TEST_F(Places, AListWithoutANumberSaysWhatItNames) {
+  const std::string list = File("n1\nn1\nn2\n");
+  NodePlace place = With({{"PBS_NODEFILE", list}, {"PBS_JOBID", "9.server"}});
+  EXPECT_EQ(place.launched_by, "");
+  EXPECT_EQ(place.of_list,
+            "PBS_NODEFILE ('" + list + "') names n1, n2, and not this host, " + place.name);
+  File("n1\n127.0.0.1\n");
+  EXPECT_THAT(FindNode().of_list,
+              HasSubstr("names n1, 127.0.0.1, and PBS_NODENUM does not say which this is"));
+  EXPECT_EQ(With({{"PBS_NODENUM", "1"}}).of_list, "");
+  unsetenv("PBS_NODENUM");
+  EXPECT_EQ(With({{"PBS_NODEFILE", "/no/such/file"}}).of_list,
+            "PBS_NODEFILE is '/no/such/file', which cannot be read");
+}
+
+// It was node 2 of 3, in a list of four.
+TEST_F(Places, AListOfAnotherNumberOfMachinesIsRefused) {
+  const auto why = [&](const Variables& variables) {
+    try {
+      With(variables);
+      return std::string();
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+  };
+  const Variables step = {
+      {"SLURM_PROCID", "2"},         {"SLURM_STEP_NUM_TASKS", "3"},     {"SLURM_NODEID", "2"},
+      {"SLURM_STEP_NUM_NODES", "3"}, {"SLURM_STEP_NODELIST", "n[1-4]"}, {"SLURM_JOB_ID", "7"}};
+  const std::string said =
+      "SLURM_STEP_NUM_NODES is 3, and SLURM_STEP_NODELIST names 4: n1, n2, n3, n4";
+  EXPECT_THAT(why(step), HasSubstr(said));
+  setenv("ORRERY_SECRET", "0123456789abcdef", 1);
+  set_.push_back("ORRERY_SECRET");
+  try {
+    FindPlace();
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(said));
+  }
+  TearDown();
+  set_.clear();
+  EXPECT_THAT(why({{"PBS_NODEFILE", File("n1\nn2\nn2\n")}, {"PBS_NODENUM", "1"}, {"NNODES", "3"}}),
+              HasSubstr("NNODES is 3, and PBS_NODEFILE names 2: n1, n2"));
+}
+
 // As documented for --port, under every launcher.
 TEST_F(Places, MasterPortGoesBeforeThePortOfTheJob) {
   const Variables srun = {

@@ -173,6 +173,8 @@ TEST(Launch, WhatCannotBeMeantIsRefused) {
       {{"--at-least", "3"}, node, "3"},
       {{"--show", "--nodes", "2", "--index", "7"}, {}, "index 7 is not below 2 nodes"},
       {{"--show"}, {{"NNODES", "2"}, {"NODE_RANK", "abc"}}, "NODE_RANK is 'abc'"},
+      {{}, {{"PBS_NODEFILE", hosts("n1\nn2\n")}}, "names n1, n2, and not this host, "},
+      {{"--nodes", "2"}, {{"PBS_NODEFILE", hosts("n1\nn2\n")}}, "names n1, n2, and not this"},
   };
   for (const Bad& c : bad) {
     SCOPED_TRACE(c.said);

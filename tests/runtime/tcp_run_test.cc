@@ -73,6 +73,22 @@ TEST(PlanRunOverTcp, AKilledRankEndsTheOthers) {
   EXPECT_THAT(said, HasSubstr("rank 1 on "));
   EXPECT_THAT(said, HasSubstr("has ended, or its connection is lost"));
   EXPECT_EQ(said.find("error"), said.rfind("error")) << said;  // one of them says it
+  EXPECT_THAT(said, HasSubstr(" ends because rank 1 on "));
+}
+
+// The third named the one that had found it out.
+TEST(PlanRunOverTcp, AllRanksNameTheOneThatFellSilent) {
+  const Outcome outcome = RunRanks(
+      3, "run --model linear-20-1 --steps 100000000 --dp 3 --global-batch 24 --timeout 1s",
+      "until grep -q step out.0 || ! kill -0 ${p[0]}; do sleep 0.05; done; kill -STOP ${p[1]}; "
+      "wait ${p[0]} ${p[2]}; kill -9 ${p[1]}");
+  EXPECT_THAT(outcome.out, HasSubstr("code 1 137\n"));
+  const std::string said[] = {Written("err.0"), Written("err.2")};
+  for (const std::string& one : said) EXPECT_THAT(one, HasSubstr("rank 1 on "));
+  const bool first = said[0].find("error") != std::string::npos;
+  EXPECT_THAT(said[first ? 0 : 1], HasSubstr("no answer from rank 1 on "));
+  EXPECT_THAT(said[first ? 1 : 0], HasSubstr(" ends because rank 1 on "));
+  EXPECT_THAT(outcome.out, HasSubstr(first ? "code 2 86\n" : "code 0 86\n"));
 }
 
 TEST(PlanRunOverTcp, AnAbsentRankIsAnErrorOfOneAndTheOthersReportIt) {
@@ -127,6 +143,8 @@ TEST(PlanRunOverTcp, VariablesThatCannotBeAreSaid) {
       {{{"ORRERY_SECRET", "guess"}}, "the secret of the run has 5 characters"},
       {{{"ORRERY_SECRET", ""}, {"ORRERY_SECRET_FILE", "/no/such/file"}},
        "ORRERY_SECRET_FILE: '/no/such/file' cannot be read"},
+      {{{"ORRERY_SECRET", ""}, {"ORRERY_SECRET_FILE", "/dev/zero"}},
+       "ORRERY_SECRET_FILE: '/dev/zero' cannot be read: it is no regular file"},
       {{{"MASTER_ADDR", ""}}, "the environment has RANK=0 and WORLD_SIZE=2 and no MASTER_ADDR"},
       {{{"WORLD_SIZE", "5"}}, "2 GPUs, but the cluster has 5"},
   };

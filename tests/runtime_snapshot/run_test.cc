@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,6 +110,29 @@ TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
   EXPECT_EQ(file.code, 2);
   EXPECT_THAT(file.err, HasSubstr("step-00000002' has the name of a snapshot and is no folder"));
   EXPECT_EQ(ReadWhole(folder / "other/step-00000002"), "mine");
+}
+
+// A folder of somebody else's: LATEST as a link to /dev/zero filled the memory, as a pipe it held the run for ever.
+TEST(PlanRunSnapshots, ALatestThatIsNoFileIsRefused) {
+  const Folder folder;
+  const std::string job = "run --model linear-20-1 --comm local --steps 4 ";
+  const std::string where = folder / "s", latest = where + "/LATEST";
+  ASSERT_EQ(Plan("run --model linear-20-1 --comm local --steps 2 --save " + where).code, 0);
+  fs::remove(latest);
+  fs::create_symlink("/dev/zero", latest);
+  for (const char* flags : {"--resume ", "--supervise --save "}) {
+    const Outcome outcome = Plan(job + flags + where);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr("LATEST': it is a symbolic link, which is not followed"));
+    EXPECT_THAT(outcome.err, HasSubstr("without LATEST the newest snapshot counts"));
+  }
+  fs::remove(latest);
+  ASSERT_EQ(mkfifo(latest.c_str(), 0600), 0);
+  const Outcome pipe = Plan(job + "--resume " + where);
+  EXPECT_EQ(pipe.code, 2) << pipe.out;
+  EXPECT_THAT(pipe.err, HasSubstr("LATEST': it is no regular file"));
+  fs::remove(latest);
+  EXPECT_EQ(Plan(job + "--resume " + where).code, 0);
 }
 
 // Two runs that begin together see an empty folder; the second waits for the lock of the first.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What snapshots next to training ask of the ranks.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,12 +12,14 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "runtime/comm/gather.h"
 #include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/train/snapshot/files.h"
+#include "runtime/train/snapshot/folder_lock.h"
 #include "runtime/train/snapshot/snapshot.h"
 #include "runtime/train/train_rank.h"
 #include "tests/runtime/single.h"
@@ -128,6 +132,61 @@ TEST(Saving, WritersGiveWayToRanks) {
   Train(folder / "s");
   EXPECT_EQ(most_urgent_flush.load(), kLowest);
   EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), own);
+}
+
+std::string WhyRefused(const std::function<void()>& read) {
+  try {
+    read();
+    return "";
+  } catch (const SnapshotError& error) {
+    return error.what();
+  }
+}
+
+// LATEST as a link to /dev/zero filled the memory, and as a pipe held the run for ever.
+TEST(Folders, OfSomebodyElseAreReadAsFilesOnly) {
+  namespace fs = std::filesystem;
+  const train::Folder folder;
+  const std::string step = folder / StepFolder(10);
+  fs::create_directory(step);
+  train::WriteBytes(step + "/" + kManifestName, "x");
+  const std::string latest = folder / kLatestName;
+  const auto last = [&] { LastSaved(folder / ""); };
+  EXPECT_EQ(LastSaved(folder / ""), 10);
+  fs::create_symlink("/dev/zero", latest);
+  EXPECT_EQ(WhyRefused(last), "cannot read '" + folder / "" + "/" + kLatestName +
+                                  "': it is a symbolic link, which is not followed");
+  EXPECT_NE(WhyRefused([&] { WithoutManifest(folder / ""); }), "");
+  fs::remove(latest);
+  ASSERT_EQ(mkfifo(latest.c_str(), 0600), 0);
+  EXPECT_THAT(WhyRefused(last), testing::HasSubstr("LATEST': it is no regular file"));
+  fs::remove(latest);
+  train::WriteBytes(latest, std::string(5000, 's'));
+  EXPECT_THAT(WhyRefused(last), testing::HasSubstr("larger than 4096 bytes"));
+  train::WriteBytes(latest, StepFolder(10) + "\n");
+  EXPECT_EQ(LastSaved(folder / ""), 10);
+  const std::string shard = step + "/rank-00000.shard";
+  fs::create_symlink("/proc/kcore", shard);
+  EXPECT_THAT(WhyRefused([&] { HashOfFile(shard); }), testing::HasSubstr("not followed"));
+  ASSERT_EQ(mkfifo((folder / ".lock").c_str(), 0600), 0);
+  EXPECT_THAT(WhyRefused([&] { const FolderLock lock(folder / ""); }),
+              testing::HasSubstr(".lock': it is no regular file"));
+}
+
+// What lies where a file is written aside is replaced: neither written to nor waited for.
+TEST(Folders, NothingIsWrittenThroughALinkInThem) {
+  namespace fs = std::filesystem;
+  const train::Folder folder;
+  train::WriteBytes(folder / "mine", "mine");
+  fs::create_symlink(folder / "mine", folder / "a.part");
+  ASSERT_EQ(mkfifo((folder / "b.part").c_str(), 0600), 0);
+  for (const char* name : {"a", "b"}) {
+    WholeFile file(folder / name);
+    file.Write("text", 4);
+    file.Commit();
+    EXPECT_EQ(ReadWhole(folder / name), "text");
+  }
+  EXPECT_EQ(ReadWhole(folder / "mine"), "mine");
 }
 
 // Its manifest was removed through the link, and the user's file without a word.

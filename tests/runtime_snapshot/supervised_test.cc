@@ -146,6 +146,7 @@ TEST(Supervised, WhatCannotBeMeantIsRefused) {
       {"--time-limit soon", "soon"},
       {"--time-limit 0s", "--time-limit is no time"},
       {"--hostfile /no/such/file", "cannot read the hostfile '/no/such/file'"},
+      {"--hostfile /dev/zero", "the hostfile '/dev/zero': it is no regular file"},
       {"--lr-end 1e-4", "--lr-end needs a schedule that falls"},
       {"--lr-schedule cosine --warmup 10 --steps 10", "the warm-up of 10 steps leaves none of 10"},
       {"--lr-schedule cosine --lr-end 1", "--lr-end is above --lr"},
@@ -248,6 +249,8 @@ class TwoHosts : public testing::Test {
     std::filesystem::permissions(folder_ / "agent", std::filesystem::perms::owner_all);
     setenv("OMPI_MCA_plm_rsh_agent", (folder_ / "agent").c_str(), 1);
     setenv("OMPI_MCA_plm", "rsh", 1);
+    // Two daemons of one job on one machine: Open MPI 4.1 (btl/vader) names shared memory by a rank's place below its daemon,
+    // so that rank 0 of each would write into the other's, and ranks end by SIGSEGV in MPI_Init or their first message.
     setenv("OMPI_MCA_btl", "self,tcp", 1);
   }
   void TearDown() override {
@@ -335,6 +338,47 @@ TEST_F(TwoHosts, AHostThatIsBackInTimeIsWaitedFor) {
   kill(run.child(), SIGTERM);
   EXPECT_EQ(run.End(), 85) << run.output();
   EXPECT_FALSE(run.Says("the planner picks the layout", 0)) << run.output();
+}
+
+// The agent fails, or it is the agent that is at fault: the only other host is left out once mpirun has tried it, too.
+TEST_F(TwoHosts, TheOnlyOtherHostIsLeftOutOnceMpirunHasNotReachedItEither) {
+  train::WriteBytes(folder_ / "lost", "");
+  Job run(folder_, Command());
+  ASSERT_TRUE(run.Await("saved ")) << run.output();
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("mpirun cannot start its daemons on all hosts: "));
+  EXPECT_THAT(run.output(),
+              HasSubstr("host far-away is lost: 'true' ended with exit code 255; mpirun has not "
+                        "reached it, either"));
+  EXPECT_THAT(run.output(), HasSubstr("2 of 4 ranks are left: the planner picks the layout"));
+  EXPECT_THAT(run.output(), Not(HasSubstr("restart 2 of 3")));
+  EXPECT_EQ(ReadText(folder_ / "s/hosts"), "localhost slots=2\n");
+}
+
+// Without an agent nothing is known of any host, and one rank here is not what was asked for.
+TEST_F(TwoHosts, AnAgentThatIsNotThereLosesNoHost) {
+  setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent", 1);
+  Job run(folder_, Command() + " --max-restarts 1");
+  EXPECT_EQ(run.End(), 1) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("the way to them may be at fault"));
+  EXPECT_THAT(run.output(), HasSubstr("cannot start /no/such/agent"));
+  EXPECT_THAT(run.output(), Not(HasSubstr("is lost")));
+}
+
+// It restarted onto that host until it gave up.
+TEST(Supervised, TheOnlyOtherHostIsLeftOutWhereItsNameDoesNotResolve) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  if (launch::FindProgram("ssh").empty()) GTEST_SKIP() << "no ssh";
+  const Folder folder;
+  train::WriteBytes(folder / "hosts", "localhost slots=2\nnohost.invalid slots=2\n");
+  Job run(folder, fmt::format("--model linear-20-1 --global-batch 24 --ranks 4 --best-layout "
+                              "--steps 20 --hostfile {} --supervise --save {}",
+                              folder / "hosts", folder / "s"));
+  EXPECT_EQ(run.End(), 0) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("its name does not resolve on this host"));
+  EXPECT_THAT(run.output(), HasSubstr("2 of 4 ranks are left: the planner picks the layout"));
+  EXPECT_THAT(run.output(), Not(HasSubstr("restart")));
 }
 
 using TwoHostsSlow = TwoHosts;

@@ -20,6 +20,14 @@ const NodeAddress* AddressOn(const Node& node, const std::string& interface) {
   return at == node.addresses.end() ? nullptr : &*at;
 }
 
+std::vector<std::string> InterfacesOf(const Node& node) {
+  std::vector<std::string> names;
+  for (const NodeAddress& at : node.addresses) {
+    if (std::ranges::find(names, at.interface) == names.end()) names.push_back(at.interface);
+  }
+  return names;
+}
+
 std::vector<std::string> InterfacesToTry(const std::vector<const Node*>& nodes) {
   std::vector<std::string> names = {""};
   if (nodes.empty()) return names;

@@ -95,6 +95,8 @@ void CompareNodes(const check::Bounds& bounds, std::vector<Node>* nodes,
 std::vector<std::size_t> ProbePartners(std::size_t i, std::size_t n);
 // The address of a node on an interface; "": the one that leads to the main node. Null: it has none.
 const NodeAddress* AddressOn(const Node& node, const std::string& interface);
+// Its interfaces, each once however many addresses it has.
+std::vector<std::string> InterfacesOf(const Node& node);
 // Interfaces to try, the one that leads to the main node ("") first, then those that all have.
 std::vector<std::string> InterfacesToTry(const std::vector<const Node*>& nodes);
 // From pairs (by place) that do not reach each other: the places to leave out, so that none is left;

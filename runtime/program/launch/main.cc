@@ -111,15 +111,20 @@ void CheckPlace(const cli::LaunchFlags& flags, const Settings& settings, Diagnos
   const NodePlace& place = settings.place;
   if (place.nodes <= 0 && flags.nodes.given) return;  // its own error says why
   if (place.nodes <= 0) {
-    diagnostics->Error(flags.nodes.where, "no launcher says how many nodes there are",
-                       "--nodes N, or --hosts FILE");
+    diagnostics->Error(flags.nodes.where,
+                       place.of_list.empty() ? "no launcher says how many nodes there are"
+                                             : "no launcher has started this: " + place.of_list,
+                       place.of_list.empty()
+                           ? "--nodes N, or --hosts FILE"
+                           : "pbsdsh -u starts it on each of them; or --nodes N, or --hosts FILE");
   } else if (place.index < 0) {
-    diagnostics->Error(flags.index.where,
-                       flags.hosts.given
-                           ? fmt::format("no line of '{}' is {} or one of its addresses",
-                                         flags.hosts.text, place.name)
-                           : "no launcher says which node this is",
-                       "--index N");
+    diagnostics->Error(
+        flags.index.where,
+        flags.hosts.given       ? fmt::format("no line of '{}' is {} or one of its addresses",
+                                              flags.hosts.text, place.name)
+        : place.of_list.empty() ? "no launcher says which node this is"
+                                : "no launcher says which node this is: " + place.of_list,
+        "--index N");
   } else if (place.main.empty() && place.rank() > 0) {
     diagnostics->Error(flags.main.where,
                        fmt::format("{} does not say where the main node is",

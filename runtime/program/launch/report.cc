@@ -117,6 +117,7 @@ std::string ShowText(const Settings& settings) {
       number(place.index), place.nodes > 0 ? std::to_string(place.nodes) : "unknown",
       place.index >= 0 && place.rank() == 0 ? ", the main one" : "",
       place.main.empty() ? "unknown" : place.main, place.port, place.slots);
+  if (!place.of_list.empty()) text += fmt::format("list       {}\n", place.of_list);
   if (!place.hosts.empty()) text += fmt::format("hosts      {}\n", fmt::join(place.hosts, ", "));
   std::vector<std::string> addresses;
   for (const InterfaceAddress& at : OwnAddresses())

@@ -245,8 +245,7 @@ void Caller::RequireInterface() {
     const bool other = !settings_.interface.empty();
     if (node.state != Node::State::kGood || AddressOn(node, settings_.interface) != nullptr)
       continue;
-    std::vector<std::string> has;
-    for (const NodeAddress& at : node.addresses) has.push_back(at.interface);
+    const std::vector<std::string> has = InterfacesOf(node);
     Mark(&node, Node::State::kBad,
          fmt::format("it has no {} that is up: {}",
                      other ? "interface " + settings_.interface : "interface to the main node",

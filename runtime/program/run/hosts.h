@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace orrery::cli {
 
 struct LostHost {
   std::string host, why;
+  bool silent = false;  // no answer in time
 };
 
 // Asks hosts in the way in which mpirun reaches them: its agent (OMPI_MCA_plm_rsh_agent, else ssh), then
@@ -42,6 +44,23 @@ class HostWatch {
   std::vector<std::string> back_before_;
   std::future<std::vector<LostHost>> asked_;
   std::chrono::steady_clock::time_point next_{};
+};
+
+// What is known where no other host answers: the way to them may be at fault, and not they.
+class AnyHost {
+ public:
+  // Asks `lost`, all hosts that are not this one, for a bare answer. True: one answers, so that the way is open.
+  bool Answers(const std::vector<LostHost>& lost);
+  // After Answers(): why a host that does not answer is lost, by something else than the way to it: it is silent for
+  // kLongestAnswer, its name does not resolve, or mpirun has not reached it either (`said`: what its last attempt failed of).
+  // "": nothing is known of it.
+  std::string Evidence(const std::string& host, const std::string& said);
+
+  static constexpr double kLongestAnswer = 20;  // seconds that a host has
+
+ private:
+  std::vector<LostHost> lost_;
+  std::set<std::string> unreached_;  // by mpirun
 };
 
 }  // namespace orrery::cli

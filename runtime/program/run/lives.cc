@@ -2,12 +2,17 @@
 // Steps as lines of JSON, and their sums.
 #include "runtime/program/run/lives.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "model/base/median.h"
+#include "model/base/read_file.h"
 #include "runtime/train/snapshot/files.h"
 
 namespace orrery::cli {
@@ -18,9 +23,22 @@ using Clock = std::chrono::steady_clock;
 
 Json StepOrNull(int64_t step) { return step < 0 ? Json() : Json(step); }
 
+// What ranks have written into the folder of the run, to which others may have added theirs: "" and a word for what is
+// no such file.
+std::string Written(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{4} << 30;  // 30 million steps
+  try {
+    return RegularFile(path, Links::kRefuse).Text(kMost);
+  } catch (const FileError& error) {
+    if (!error.missing)
+      fmt::print(stderr, "plan run: supervisor: cannot read '{}': {}\n", path, error.what());
+    return "";
+  }
+}
+
 // The last line may be torn: its rank was killed.
 void ReadSteps(const std::string& path, Json* heading, Json* steps) {
-  std::ifstream file(path);
+  std::istringstream file(Written(path));
   for (std::string line; std::getline(file, line);) {
     Json read = Json::parse(line, nullptr, false);
     if (read.is_discarded() || !read.is_object()) continue;
@@ -66,14 +84,12 @@ void LifeHook::AfterTraining(exec::Executor*) {
   if (file_.is_open()) file_.close();
 }
 
-Lives::Lives(const RunJob& job, std::string folder)
-    : job_(job), folder_(std::move(folder)), start_(Clock::now()) {
-  if (kept()) snapshot::MakeFolder(folder_);
+Lives::Lives(const RunJob& job, std::string folder, bool kept)
+    : job_(job), folder_(std::move(folder)), kept_(kept), start_(Clock::now()) {
+  snapshot::MakeFolder(folder_);
 }
 
-Lives::~Lives() {
-  if (kept()) RemoveFiles();
-}
+Lives::~Lives() { RemoveFiles(); }
 
 void Lives::RemoveFiles() const {
   std::error_code ignored;
@@ -84,8 +100,9 @@ void Lives::RemoveFiles() const {
 double Lives::Now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
 void Lives::Begin(int64_t behind) {
-  if (!kept()) return;
   RemoveFiles();
+  said_.clear();
+  if (!kept()) return;
   Life life;
   life.behind = behind;
   life.began_s = Now();
@@ -93,15 +110,15 @@ void Lives::Begin(int64_t behind) {
 }
 
 void Lives::End(const LifeEnd& end) {
+  const std::string said = Written(cause_file());
+  said_ = said.substr(0, said.find('\n'));
   if (!kept()) return;
   Life& life = lives_.back();
   life.seconds = Now() - life.began_s;
   life.end = end;
-  std::ifstream said(cause_file());
-  if (std::string why; end.failed && std::getline(said, why)) life.end.cause += ": " + why;
+  if (end.failed && !said_.empty()) life.end.cause += ": " + said_;
   ReadSteps(steps_file(), &life.heading, &life.steps);
-  std::ifstream file(record_file());
-  record_ = file ? Json::parse(file, nullptr, false) : Json();
+  record_ = Json::parse(Written(record_file()), nullptr, false);
   if (!record_.is_object()) record_ = Json();
 }
 

@@ -40,13 +40,15 @@ struct LifeEnd {
 
 class Lives {
  public:
-  // In `folder`, which is made; without one (""): nothing is kept.
-  Lives(const RunJob& job, std::string folder);
+  // In `folder`, which is made. Not kept: what ranks' launcher says of each end, and nothing else.
+  Lives(const RunJob& job, std::string folder, bool kept);
   ~Lives();  // removes its files
   Lives(const Lives&) = delete;
   Lives& operator=(const Lives&) = delete;
 
-  bool kept() const { return !folder_.empty(); }
+  bool kept() const { return kept_; }
+  // Why the last life's ranks failed, in their words or in those of what started them; "": nobody has said so.
+  const std::string& said() const { return said_; }
   bool any() const { return !lives_.empty(); }
   std::string steps_file() const { return folder_ + "/.life.steps"; }
   std::string record_file() const { return folder_ + "/.life.json"; }  // for --json of a life
@@ -70,7 +72,8 @@ class Lives {
   nlohmann::ordered_json Whole() const;
 
   const RunJob& job_;
-  std::string folder_;
+  std::string folder_, said_;
+  bool kept_;
   std::chrono::steady_clock::time_point start_;
   std::vector<Life> lives_;
   nlohmann::ordered_json record_;  // of the last; null: it left none

@@ -120,6 +120,15 @@ void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
   if (job->save.empty() && (job->save_every > 0 || job->steps > 0)) job->save = job->resume;
   if (job->save.empty() && job->save_every > 0)
     Fail(flags.save_every, "--save-every needs a folder", "--save DIR");
+  for (const auto& [flag, folder] :
+       {std::pair(&flags.resume, job->resume), {&flags.save, job->save}}) {
+    try {
+      if (!folder.empty()) snapshot::LastSaved(folder);
+    } catch (const snapshot::SnapshotError& error) {
+      Fail(flag->given ? *flag : flags.resume, error.what(),
+           "remove it: without LATEST the newest snapshot counts");
+    }
+  }
   if (!job->resume.empty() && snapshot::StepsIn(job->resume).empty()) {
     const std::string bare = snapshot::WithoutManifest(job->resume);
     Fail(flags.resume,

@@ -38,7 +38,6 @@ constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr auto kFirstPause = std::chrono::milliseconds(100);  // before a restart; doubles
 constexpr auto kLongestPause = std::chrono::seconds(30);
 constexpr auto kBetweenCalls = std::chrono::milliseconds(500);
-constexpr double kLongestAnswer = 20;  // seconds that a host has
 
 void Say(const std::string& text) {
   fmt::print(stderr, "plan run: supervisor: {}\n", text);
@@ -61,7 +60,7 @@ class Supervisor {
       : job_(job),
         words_(line.words().begin() + kFirstWord, line.words().end()),
         json_(flags.json),
-        lives_(job, flags.json.given ? job.save : "") {
+        lives_(job, job.save, flags.json.given) {
     Diagnostics diagnostics;
     most_ = ReadInteger(flags.max_restarts, 0, 1'000'000, &diagnostics).value_or(3);
     diagnostics.ThrowIfAny();
@@ -140,7 +139,9 @@ class Supervisor {
   }
 
   // Seconds that a host has to answer.
-  static double LimitOf(const RunJob& job) { return std::min(job.timeout_s, kLongestAnswer); }
+  static double LimitOf(const RunJob& job) {
+    return std::min(job.timeout_s, AnyHost::kLongestAnswer);
+  }
   static ExitCode Code(int code) { return static_cast<ExitCode>(code); }
 
   // Before the first attempt, or between two.
@@ -169,7 +170,7 @@ class Supervisor {
   std::vector<LostHost> RollCall(bool after_loss) const {
     const auto begin = Clock::now();
     std::vector<LostHost> lost = watch_->Lost(hosts_);
-    if (!after_loss || !reached_.value_or(false) || wait_s_ <= 0) return lost;
+    if (!after_loss || !reached_ || wait_s_ <= 0) return lost;
     const auto until = begin + std::chrono::duration<double>(wait_s_);
     while (!lost.empty() && Clock::now() < until && launch::SignalSeen() == 0) {
       std::this_thread::sleep_for(kBetweenCalls);
@@ -188,16 +189,8 @@ class Supervisor {
     away_.clear();
     returning_.reset();
     std::vector<LostHost> lost = RollCall(after_loss);
-    if (!reached_) {
-      // Without a way to them (mpirun may have one of its own) nothing is known of any host.
-      const auto away =
-          std::ranges::count_if(hosts_, [](const auto& h) { return !launch::HostIsHere(h.host); });
-      reached_ = static_cast<int64_t>(lost.size()) < away || away == 0;
-      if (!*reached_)
-        Say(fmt::format("no other host answers, so that lost ones are not looked for: {}: {}",
-                        lost.front().host, lost.front().why));
-    }
-    if (!*reached_) lost.clear();
+    if (!reached_) reached_ = Reached(lost);
+    if (!reached_) lost = LostByEvidence(std::move(lost));
     for (const LostHost& one : lost) {
       Say(fmt::format("host {} is lost: {}", one.host, one.why));
       std::ranges::copy_if(hosts_, std::back_inserter(away_),
@@ -211,6 +204,34 @@ class Supervisor {
     }
     launch::WriteHostfile(HostsLeft(), launch::HostfileText(hosts_));
     return true;
+  }
+
+  // Whether the way to other hosts is open: one of them answers at all.
+  bool Reached(std::vector<LostHost> lost) {
+    const auto here = [](const auto& one) { return launch::HostIsHere(one.host); };
+    const auto away = static_cast<int64_t>(hosts_.size()) - std::ranges::count_if(hosts_, here);
+    std::erase_if(lost, here);
+    return static_cast<int64_t>(lost.size()) < away || away == 0 || any_host_.Answers(lost);
+  }
+
+  // Where none does: those of which something else says that they are lost. The others are left to mpirun, which may have
+  // a way of its own.
+  std::vector<LostHost> LostByEvidence(std::vector<LostHost> lost) {
+    std::string unknown;
+    for (LostHost& one : lost) {
+      if (launch::HostIsHere(one.host)) continue;  // asked without a way
+      const std::string evidence = any_host_.Evidence(one.host, lives_.said());
+      if (evidence.empty() && unknown.empty()) unknown = fmt::format("{}: {}", one.host, one.why);
+      if (evidence.empty()) one.why.clear();
+      if (evidence != one.why) one.why += "; " + evidence;
+    }
+    std::erase_if(lost, [](const LostHost& one) { return one.why.empty(); });
+    if (!unknown.empty())
+      Say(
+          fmt::format("no other host answers, and the way to them may be at fault: mpirun tries "
+                      "those of which nothing else is known: {}",
+                      unknown));
+    return lost;
   }
 
   // The words without a flag and its value.
@@ -291,10 +312,8 @@ class Supervisor {
     // What the supervisor blocks stays blocked until the run watches for it: no request is lost between.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setenv(launch::kSupervised, "1", 1);
-    if (lives_.kept()) {
-      setenv(kStepsFile, lives_.steps_file().c_str(), 1);
-      setenv(launch::kCauseFile, lives_.cause_file().c_str(), 1);
-    }
+    setenv(launch::kCauseFile, lives_.cause_file().c_str(), 1);
+    if (lives_.kept()) setenv(kStepsFile, lives_.steps_file().c_str(), 1);
     if (const int nothing = JsonOnOutput() ? open("/dev/null", O_WRONLY) : -1; nothing >= 0)
       dup2(nothing, STDOUT_FILENO);
     std::vector<char*> arguments;
@@ -323,7 +342,7 @@ class Supervisor {
         kill(child, SIGKILL);
         stopped = Clock::time_point::max();
       }
-      if (watch_ && *reached_) {
+      if (watch_ && reached_) {
         const std::vector<LostHost> lost = watch_->Look(hosts_);
         for (const LostHost& one : lost)
           Say(fmt::format("host {} does not answer any more ({}): the run is killed", one.host,
@@ -372,7 +391,8 @@ class Supervisor {
   int64_t most_ = 3;
   std::vector<launch::HostSlots> hosts_;  // of this attempt
   std::optional<HostWatch> watch_;        // where ranks may be on several hosts
-  std::optional<bool> reached_;  // whether others answer at all; unknown before the first time
+  bool reached_ = false;                  // whether others have answered at all
+  AnyHost any_host_;                      // where they have not
 };
 
 }  // namespace

@@ -13,10 +13,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <new>
 #include <utility>
+
+#include "model/base/read_file.h"
 
 namespace orrery::snapshot {
 namespace {
@@ -30,42 +31,15 @@ std::string Hex(XXH128_hash_t hash) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-[[noreturn]] void CannotRead(const std::string& path) {
-  throw SnapshotError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+// What a snapshot is made of is read where it lies, whoever has made it.
+template <class Act>
+auto Reading(const std::string& path, Act act) {
+  try {
+    return act(RegularFile(path, Links::kRefuse));
+  } catch (const FileError& error) {
+    throw SnapshotError(fmt::format("cannot read '{}': {}", path, error.what()));
+  }
 }
-
-class Input {
- public:
-  explicit Input(const std::string& path)
-      : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (file_ < 0) CannotRead(path);
-    struct stat about {};
-    if (fstat(file_, &about) == 0 && S_ISREG(about.st_mode)) return;
-    close(file_);  // a pipe would block, a device never end
-    throw SnapshotError(fmt::format("'{}' is no file", path));
-  }
-  ~Input() { close(file_); }
-  Input(const Input&) = delete;
-  Input& operator=(const Input&) = delete;
-
-  // As much as there is, up to `bytes`.
-  std::size_t Read(std::byte* to, std::size_t bytes, int64_t at) const {
-    std::size_t done = 0;
-    while (done < bytes) {
-      const ssize_t n = pread(file_, to + done, bytes - done,
-                              static_cast<off_t>(at + static_cast<int64_t>(done)));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) CannotRead(path_);
-      if (n == 0) break;
-      done += static_cast<std::size_t>(n);
-    }
-    return done;
-  }
-
- private:
-  const std::string& path_;
-  int file_;
-};
 
 // Of a snapshot's folder by its name; -1: it is none.
 int64_t StepOf(const std::string& name) {
@@ -75,10 +49,15 @@ int64_t StepOf(const std::string& name) {
 }
 
 int64_t LatestOf(const std::string& folder) {  // -1: it names none
-  std::ifstream file(folder + "/" + kLatestName);
-  std::string name;
-  std::getline(file, name);
-  return StepOf(name);
+  constexpr std::size_t kMost = 4096;
+  const std::string path = folder + "/" + kLatestName;
+  try {
+    const std::string text = RegularFile(path, Links::kRefuse).Text(kMost);
+    return StepOf(text.substr(0, text.find('\n')));
+  } catch (const FileError& error) {
+    if (error.missing) return -1;
+    throw SnapshotError(fmt::format("cannot read '{}': {}", path, error.what()));
+  }
 }
 
 }  // namespace
@@ -100,7 +79,8 @@ WholeFile::WholeFile(std::string path)
     : path_(std::move(path)), part_(path_ + ".part"), hash_(XXH3_createState()) {
   XXH3_128bits_reset(hash_);
   buffer_.reserve(kBuffer);
-  file_ = open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  unlink(part_.c_str());  // of a run that was killed; or a link or a pipe, which is not written to
+  file_ = open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file_ >= 0) return;
   XXH3_freeState(hash_);
   Fail();
@@ -193,38 +173,31 @@ std::string WholeFile::Hash() const { return Hex(XXH3_128bits_digest(hash_)); }
 std::string HashOf(const std::string& text) { return Hex(XXH3_128bits(text.data(), text.size())); }
 
 std::string HashOfFile(const std::string& path) {
-  const Input file(path);
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
                                                                       XXH3_freeState);
   XXH3_128bits_reset(hash.get());
-  std::vector<std::byte> buffer(kBuffer);
-  int64_t at = 0;
-  for (;;) {
-    const std::size_t n = file.Read(buffer.data(), buffer.size(), at);
-    if (n == 0) return Hex(XXH3_128bits_digest(hash.get()));
-    XXH3_128bits_update(hash.get(), buffer.data(), n);
-    at += static_cast<int64_t>(n);
-  }
+  return Reading(path, [&](const RegularFile& file) {
+    std::vector<std::byte> buffer(kBuffer);
+    int64_t at = 0;
+    for (;;) {
+      const std::size_t n = file.Read(buffer.data(), buffer.size(), at);
+      if (n == 0) return Hex(XXH3_128bits_digest(hash.get()));
+      XXH3_128bits_update(hash.get(), buffer.data(), n);
+      at += static_cast<int64_t>(n);
+    }
+  });
 }
 
 std::string ReadWhole(const std::string& path) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;
-  const Input file(path);
-  std::string text;
-  std::vector<std::byte> buffer(kBuffer);
-  for (;;) {
-    const std::size_t n =
-        file.Read(buffer.data(), buffer.size(), static_cast<int64_t>(text.size()));
-    if (n == 0) return text;
-    if (text.size() + n > kMost)
-      throw SnapshotError(fmt::format("'{}' is larger than any manifest: 1 GiB", path));
-    text.append(reinterpret_cast<const char*>(buffer.data()), n);
-  }
+  constexpr std::size_t kMost = std::size_t{1} << 30;  // more than any manifest
+  return Reading(path, [](const RegularFile& file) { return file.Text(kMost); });
 }
 
 void ReadPart(const std::string& path, int64_t at, std::vector<std::byte>* out) {
-  const Input file(path);
-  if (file.Read(out->data(), out->size(), at) == out->size()) return;
+  const std::size_t n = Reading(path, [&](const RegularFile& file) {
+    return file.Read(out->data(), out->size(), static_cast<off_t>(at));
+  });
+  if (n == out->size()) return;
   throw SnapshotError(fmt::format("'{}' ends within the bytes from {} on", path, at));
 }
 

@@ -70,9 +70,10 @@ class WholeFile {
   XXH3_state_t* hash_;
 };
 
-std::string HashOf(const std::string& text);      // likewise
-std::string HashOfFile(const std::string& path);  // throws SnapshotError
-std::string ReadWhole(const std::string& path);   // throws SnapshotError
+std::string HashOf(const std::string& text);  // likewise
+// Regular files; a link is not followed (one to a whole step's folder is). They throw SnapshotError.
+std::string HashOfFile(const std::string& path);
+std::string ReadWhole(const std::string& path);
 // Bytes [at, at + out.size()) of a file; throws SnapshotError.
 void ReadPart(const std::string& path, int64_t at, std::vector<std::byte>* out);
 
@@ -84,10 +85,11 @@ inline constexpr char kManifestName[] = "manifest";
 inline constexpr char kLatestName[] = "LATEST";
 std::string StepFolder(int64_t step);
 std::vector<int64_t> StepsIn(const std::string& folder);  // that have a manifest, newest first
-// The step that was saved last: LATEST's, if it has a manifest, else the newest; -1: none.
+// The step that was saved last: LATEST's, if it has a manifest, else the newest; -1: none. Throws SnapshotError where
+// LATEST is no regular file or a link: no run has written it.
 int64_t LastSaved(const std::string& folder);
 // The folder that LATEST names, if it is there and has lost its manifest; else "". A run writes LATEST last: somebody has
-// deleted the manifest since.
+// deleted the manifest since. Throws as LastSaved().
 std::string WithoutManifest(const std::string& folder);
 // What has the name of a snapshot and is no folder, in which one could be written; "": nothing.
 std::string StepFileIn(const std::string& folder);

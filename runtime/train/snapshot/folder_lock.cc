@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "model/base/read_file.h"
 #include "runtime/comm/secret.h"
 #include "runtime/train/snapshot/files.h"
 #include "runtime/train/snapshot/manifest_check.h"
@@ -36,9 +37,15 @@ bool Lock(int file) {
 FolderLock::FolderLock(const std::string& folder) {
   MakeFolder(folder);
   const std::string path = folder + "/.lock";
-  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   if (file_ < 0)
     throw SnapshotError(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
+  try {
+    CheckRegular(file_);
+  } catch (const FileError& error) {
+    close(file_);
+    throw SnapshotError(fmt::format("cannot write '{}': {}", path, error.what()));
+  }
   if (!Lock(file_)) {
     const bool taken = errno == EWOULDBLOCK;
     const std::string why = std::strerror(errno);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 
+#include "model/base/read_file.h"
 #include "model/plan/ir/packed.h"
 #include "runtime/exec/index.h"
 #include "runtime/half.h"
@@ -28,6 +29,7 @@ using exec::At;
 using snapshot::PlainText;
 
 constexpr std::size_t kMostShards = 10'000;
+constexpr std::size_t kMostIndexBytes = std::size_t{1} << 30;
 constexpr std::size_t kMostOfAKind = 4;  // named in an error
 
 std::string FileIn(const fs::path& folder) {
@@ -77,17 +79,17 @@ void Checkpoint::Add(const SafetensorsFile& file) {
 void Checkpoint::ReadIndex(const std::string& path) {
   std::map<std::string, std::string> where;  // tensor: file
   std::error_code error;
-  if (!fs::is_regular_file(path, error))
-    throw WeightsError(fmt::format("{}: is no regular file", path));
   try {
-    const auto json = nlohmann::json::parse(snapshot::ReadWhole(path));
+    // The caches of HuggingFace's hub consist of links.
+    const auto json =
+        nlohmann::json::parse(RegularFile(path, Links::kFollow).Text(kMostIndexBytes));
     const nlohmann::json& map = json.at("weight_map");
     if (!map.is_object() || map.empty())
       throw WeightsError(
           fmt::format("{}: is no index of safetensors files: its weight_map is empty", path));
     for (const auto& [name, file] : map.items()) where.emplace(name, file.get<std::string>());
-  } catch (const snapshot::SnapshotError& cause) {
-    throw WeightsError(cause.what());
+  } catch (const FileError& cause) {
+    throw WeightsError(fmt::format("{}: cannot be read: {}", path, cause.what()));
   } catch (const nlohmann::json::parse_error& cause) {
     throw WeightsError(fmt::format("{}: is no JSON from its byte {} on", path, cause.byte));
   } catch (const nlohmann::json::exception&) {

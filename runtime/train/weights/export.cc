@@ -159,6 +159,14 @@ struct File {
   }
 };
 
+std::string TextOf(const std::string& path) {
+  try {
+    return snapshot::ReadWhole(path);
+  } catch (const snapshot::SnapshotError& error) {
+    throw InputError(error.what(), "another folder, or remove it");
+  }
+}
+
 void WriteText(const std::string& path, const std::string& text) {
   snapshot::WholeFile file(path);
   file.Write(text.data(), text.size());
@@ -216,7 +224,7 @@ void CheckExport(const ExportOptions& options, const ir::Plan& plan) {
                        "another folder, or remove it");
   }
   const std::string config = options.folder + "/" + kConfigFile;
-  if (fs::exists(config, error) && snapshot::ReadWhole(config) != options.config)
+  if (fs::exists(config, error) && TextOf(config) != options.config)
     throw InputError(fmt::format("'{}' holds another {} already", options.folder, kConfigFile),
                      "another folder, or remove it");
 }
