@@ -86,9 +86,9 @@ std::string ReadModuleList(const SettingIndex& settings, const RecomputeKeys& ke
     const std::optional<Recompute> one = ReadRecompute(word);
     constexpr unsigned kModules = kRecomputeCoreAttention | kRecomputeNorms | kRecomputeMlp;
     if (!one || word == "selective" || (one->modules & ~kModules) != 0) {
-      throw InputError({{list->where, fmt::format("{}: there is no module '{}'", list->key, word),
-                         fmt::format("core_attn, layernorm, mlp; whole layers: {} full",
-                                     keys.granularity)}});
+      throw InputError(
+          {{list->where, fmt::format("{}: there is no module '{}'", list->key, word),
+            fmt::format("core_attn, layernorm, mlp; whole layers: {} full", keys.granularity)}});
     }
     recompute.modules |= one->modules;
   }

@@ -100,8 +100,9 @@ TEST(SameJob, AnotherPlanIsRefusedWithTheLine) {
 
 TEST(SameJob, ArgumentsOfAnotherLayoutAreRefusedWithTheirLine) {
   const std::string refused = Refused(Prediction(2), kDump + LogStep(1));
-  EXPECT_THAT(refused, AllOf(HasSubstr("train.log:19:1"), HasSubstr("the log has tp 4, zero 1, dp 2"),
-                             HasSubstr("plan.json tp 2, zero 0, dp 4"), HasSubstr("plan predict --from")));
+  EXPECT_THAT(refused,
+              AllOf(HasSubstr("train.log:19:1"), HasSubstr("the log has tp 4, zero 1, dp 2"),
+                    HasSubstr("plan.json tp 2, zero 0, dp 4"), HasSubstr("plan predict --from")));
   // Whatever the script says of itself: arguments behind it win.
   EXPECT_THAT(Refused(Prediction(2), fmt::format("Orrery plan {}\n{}{}", kOwn, kDump, LogStep(1))),
               HasSubstr("another job"));
