@@ -137,8 +137,7 @@ TEST(Presets, DropoutIsTheFrameworksOwnExceptForGatedModels) {
 }
 
 TEST(Presets, PipelineFrameworksScatterWhatTheySend) {
-  EXPECT_FALSE(FindFramework("megatron").Complete({}, Precision::kBf16).scatter_gather);
-  EXPECT_TRUE(FindFramework("megatron@2021").Complete({}, Precision::kBf16).scatter_gather);
+  EXPECT_TRUE(FindFramework("megatron").Complete({}, Precision::kBf16).scatter_gather);
   EXPECT_TRUE(FindFramework("deepspeed").Complete({}, Precision::kBf16).scatter_gather);
   EXPECT_FALSE(FindFramework("orrery").Complete({}, Precision::kBf16).scatter_gather);
 }
