@@ -27,6 +27,7 @@ constexpr std::string_view kElsewhere[] = {"layout", "placement",    "nodes",   
                                            "model",  "global_batch", "lora_alpha", "dp_outer"};
 // Programs pad vocabularies and count tied weights in different ways: more than that is another model.
 constexpr double kMostOtherParameters = 0.05;
+constexpr double kMostOtherTokens = 0.1;
 
 template <std::size_t n>
 bool Has(const std::string_view (&names)[n], const std::string& name) {
@@ -157,7 +158,13 @@ std::vector<measured::StepSample> PlannedJob::StepsOfBatch(const measured::Train
   int line = 0;  // that says another batch
   for (const measured::StepSample& step : log.steps) {
     if (std::ranges::find(told->runs, step.line) != told->runs.end()) continue;
-    const auto samples = step.samples ? step.samples : facts.global_batch;
+    auto samples = step.samples ? step.samples : facts.global_batch;
+    // This project's programs print no batch, but the tokens of their steps by rate and time, to three digits each.
+    if (log.format == measured::LogFormat::kRunText && !samples && step.seconds &&
+        step.tokens_per_s && size_.tokens > 0) {
+      const double batches = *step.seconds * *step.tokens_per_s / size_.tokens;
+      if (std::abs(batches - 1) > kMostOtherTokens) samples = std::round(size_.samples * batches);
+    }
     if (size_.samples <= 0 || !samples || *samples == size_.samples) {
       own.push_back(step);
       continue;

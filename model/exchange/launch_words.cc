@@ -246,9 +246,19 @@ class LaunchReader {
     CheckFilters();
     for (Hostfile& use : says_.hostfiles)
       use.agents = says_.torch || says_.accelerate || (says_.deepspeed && use.tasks > 0);
-    // The agents that a launcher starts are no ranks.
-    if (says_.torch || says_.accelerate || says_.deepspeed)
-      std::erase_if(says_.settings, [](const Setting& setting) { return setting.key == "RANKS"; });
+    // The agents that a launcher starts are no ranks: each starts those of its node.
+    const bool agents = says_.torch || says_.accelerate || says_.deepspeed;
+    if (agents && crowd_)
+      throw InputError(
+          {{crowd_->where,
+            fmt::format("{} tasks on a node, and each starts the ranks of the node", crowd_->value),
+            "one task on a node, or the program without its launcher"}});
+    if (agents)
+      std::erase_if(says_.settings, [](const Setting& setting) {
+        return setting.key == "RANKS" || setting.key == "TASKS";
+      });
+    for (Setting& setting : says_.settings)
+      if (setting.key == "TASKS") setting.key = "WORLD";
     const auto has = [&](const char* key) {
       return std::ranges::find(says_.settings, key, &Setting::key) != says_.settings.end();
     };
@@ -376,6 +386,7 @@ class LaunchReader {
     int64_t all = 0, each = 0;
     (void)Counted(tasks_, &all);
     (void)Counted(each_, &each);
+    if (each > 1) crowd_ = each_;
     if (each > 1 || (each == 1 && !slurm)) Add("RANKS", std::to_string(each), *each_);
     const auto nodes = std::ranges::find(says_.settings, "NNODES", &Setting::key);
     if (all == 0) {
@@ -393,11 +404,12 @@ class LaunchReader {
       if (each == 0 && all % count == 0 && all > count)
         Add("RANKS", std::to_string(all / count), *tasks_);
     } else if (all > 1) {
-      Add("WORLD", std::to_string(all), *tasks_);
+      Add("TASKS", std::to_string(all), *tasks_);
     }
   }
 
   LaunchSays says_;
+  std::optional<Option> crowd_;  // several tasks on a node
   std::optional<Option> tasks_, each_, hostfile_, filter_, of_set_, gpus_of_set_;
   bool excludes_ = false, spread_ = false, all_tasks_ = false;
 };

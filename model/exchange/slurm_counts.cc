@@ -44,6 +44,7 @@ void JobCounts::AddNodes(const std::string& count, const Location& where) {
 
 void SlurmCounts::Take(const Setting& setting, JobCounts* counts) {
   if (setting.key == "nodes" || setting.key == "N") {
+    nodes_ = setting;
     counts->AddNodes(setting.value, setting.where);
   } else if (setting.key == "nodelist" || setting.key == "w") {
     hosts_ = setting;
@@ -57,7 +58,10 @@ void SlurmCounts::Take(const Setting& setting, JobCounts* counts) {
   } else if (setting.key == "gpus-per-node" || setting.key == "gres") {
     std::string type;
     const std::string count = GpusIn(setting.value, setting.key == "gres", &type);
-    if (!count.empty()) counts->Add("GPUS_PER_NODE", count, setting.where);
+    if (!count.empty()) {
+      each_gpus_ = Setting{"", count, setting.where, ""};
+      counts->Add("GPUS_PER_NODE", count, setting.where);
+    }
     if (!type.empty())
       counts->document->notes.push_back(
           fmt::format("{} requests {} GPUs", Place(setting.where), type));
@@ -89,7 +93,14 @@ void SlurmCounts::CountHosts(JobCounts* counts) const {
     counts->AddNodes(known ? std::to_string(hosts) : hosts_->value, hosts_->where);
   } else if (gpus_) {
     const std::string count = gpus_->value.substr(gpus_->value.rfind(':') + 1);
-    if (IsWhole(count)) counts->Add("WORLD", count, gpus_->where);
+    int64_t all = 0, each = 0;
+    const bool divides = each_gpus_ && ParseInteger(count, &all) == NumberFault::kNone &&
+                         ParseInteger(each_gpus_->value, &each) == NumberFault::kNone && each > 0 &&
+                         all % each == 0;
+    if (divides)
+      counts->AddNodes(std::to_string(all / each), gpus_->where);
+    else if (IsWhole(count))
+      counts->Add("WORLD", count, gpus_->where);
   }
 }
 
@@ -188,7 +199,17 @@ void SlurmCounts::CheckGpus(const JobCounts& counts) const {
                       each, Place(nodes->where), Place(gpus->where)),
           "keep one of them"}});
   };
-  int64_t all = 0, per_task = 0, tasks = 1;
+  int64_t all = 0, per_task = 0, tasks = 1, own_nodes = 0, own_each = 0;
+  if (gpus_ && nodes_ && each_gpus_ &&  // whatever the command takes of them
+      ParseInteger(gpus_->value.substr(gpus_->value.rfind(':') + 1), &all) == NumberFault::kNone &&
+      ParseInteger(nodes_->value, &own_nodes) == NumberFault::kNone &&
+      ParseInteger(each_gpus_->value, &own_each) == NumberFault::kNone &&
+      all != own_nodes * own_each)
+    throw InputError({{gpus_->where,
+                       fmt::format("{} GPUs here, and {} node{} of {} ({}, {})", all, own_nodes,
+                                   own_nodes == 1 ? "" : "s", own_each, Place(nodes_->where),
+                                   Place(each_gpus_->where)),
+                       "keep one of them"}});
   if (gpus_ &&
       ParseInteger(gpus_->value.substr(gpus_->value.rfind(':') + 1), &all) == NumberFault::kNone)
     hold(all, *gpus_);

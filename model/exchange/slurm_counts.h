@@ -43,7 +43,9 @@ class SlurmCounts {
   std::optional<Setting> tasks_;         // on each node: ranks
   std::optional<Setting> hosts_, gpus_;  // of the job: a list, all GPUs
   std::optional<Setting> per_task_;      // GPUs
-  std::optional<Setting> all_, each_;    // tasks of the job, and on each node if it is one
+  std::optional<Setting> nodes_,
+      each_gpus_;                      // nodes, and GPUs of each, where a directive says them
+  std::optional<Setting> all_, each_;  // tasks of the job, and on each node if it is one
 };
 
 }  // namespace orrery::exchange

@@ -135,6 +135,23 @@ TEST(SameJob, OtherGpusAreRefused) {
               AllOf(HasSubstr("train.log:1:1"), HasSubstr("32 GPUs, the plan of 16")));
 }
 
+// Exported programs print no batch, but it follows from their two figures.
+TEST(SameJob, AnotherBatchFollowsFromTokensAndTime) {
+  std::string predicted = Prediction();
+  predicted.replace(predicted.find("\"step_time_s\""), 0, "\"tokens_per_s\": 131072, ");
+  const auto log = [](int tokens) {
+    std::string text;
+    for (int step : {1, 2, 3})
+      text += fmt::format("step {} loss 8.1 step_time 0.5000 s tokens/s {} peak 20.00 GiB\n", step,
+                          tokens);
+    return text;
+  };
+  EXPECT_EQ(Refused(predicted, log(131072)), "taken");
+  EXPECT_EQ(Refused(predicted, log(129000)), "taken");
+  EXPECT_THAT(Refused(predicted, log(65536)),
+              HasSubstr("the log's global batch is 32, that of the plan 64"));
+}
+
 TEST(SameJob, RunsBehindOneAnotherAreNamed) {
   const Comparison c = LogBeside(Prediction(), LogStep(1) + LogStep(2) + LogStep(1) + LogStep(2));
   EXPECT_THAT(c.told.runs, ElementsAre(3));

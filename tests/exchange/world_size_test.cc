@@ -124,6 +124,25 @@ TEST(WorldSize, MoreRanksThanGpusAreRefused) {
                   "#SBATCH --gpus-per-node=8\n",
                   "srun python "),
               HasSubstr("32 GPUs here, and 2 nodes of 8"));
+  EXPECT_THAT(job("#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n",
+                  "srun --ntasks-per-node=8 torchrun --nnodes 2 --nproc-per-node 8 "),
+              HasSubstr("8 tasks on a node, and each starts the ranks of the node"));
+  EXPECT_THAT(job("#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n#SBATCH --gpus=16\n",
+                  "srun torchrun --nnodes 2 --nproc-per-node 4 "),
+              HasSubstr("16 GPUs here, and 2 nodes of 4 (job.sh:2, job.sh:3)"));
+  // All GPUs of the job and those of a node say the number of nodes.
+  const Imported divided = Read({{"job.sh",
+                                  "#!/bin/bash\n#SBATCH --gpus=16\n#SBATCH --gpus-per-node=8\nsrun "
+                                  "--ntasks-per-node=8 python " +
+                                      train}});
+  EXPECT_EQ(Text(divided, "nodes") + " x " + Text(divided, "gpus_per_node"), "2 x 8");
+  // Tasks that are agents are no ranks.
+  for (const char* tasks : {"srun --ntasks=2 ", "srun -n 2 ", "mpirun -np 2 "}) {
+    const Imported agents = Read(
+        {{"job.sh", "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n" +
+                        std::string(tasks) + "torchrun --nnodes 2 --nproc-per-node 8 " + train}});
+    EXPECT_EQ(Text(agents, "nodes") + " x " + Text(agents, "gpus_per_node"), "2 x 8") << tasks;
+  }
   // A command may leave some idle.
   const Imported fewer = Read({{"job.sh",
                                 "#SBATCH --nodes=2\n#SBATCH --gpus=16\nsrun torchrun "

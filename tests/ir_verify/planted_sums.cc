@@ -43,6 +43,23 @@ void LoseBackwardPass(Plan& plan) {
     calls.erase(lost);
   });
 }
+void LoseBackwardPasses(Plan& plan) {
+  Program& program = plan.programs[0];
+  EditCalls(program, [&](std::vector<Call>& calls) {
+    ASSERT_GT(std::erase_if(calls,
+                            [&](const Call& call) {
+                              return program.blocks[static_cast<size_t>(call.block)].name == "B0";
+                            }),
+              0u);
+  });
+}
+void RepeatPasses(Plan& plan) {
+  EditCalls(plan.programs[0], [](std::vector<Call>& calls) {
+    std::vector<Call> twice;
+    for (const Call& call : calls) twice.insert(twice.end(), {call, call});
+    calls = twice;
+  });
+}
 void LosePredicate(Plan& plan) {
   ASSERT_GT(Change(plan, Is(OpKind::kAllReduce), [](Op& op) { op.when = 0; }), 0);
 }
@@ -119,6 +136,8 @@ std::vector<PlantedFault> SumFaults() {
        LoseBackwardPass,
        {F::kCoverage},
        {}},
+      {"all backward passes dropped", Degrees(1, 1, 2), LoseBackwardPasses, {F::kCoverage}, {}},
+      {"every pass twice", Degrees(1, 1, 2), RepeatPasses, {F::kCoverage}, {}},
       {"predicated reduction runs on every call",
        ReducedInBackward(),
        LosePredicate,

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "model/engine/event/compute_clock.h"
-#include "model/engine/event/critical_path.h"
 #include "model/engine/event/memory_track.h"
 #include "model/engine/event/task_ops.h"
 #include "model/plan/ir/text_words.h"
@@ -109,18 +108,18 @@ class TraceWriter {
 
   const ir::Op& OpOf(const ir::Instance& at) const { return ops_[stage_].OpOf(at); }
 
-  // Share of a task's time in which the device waits for the host.
-  double HostGap(int32_t id, const sim::Task& task, const sim::TaskSpan& span) const {
+  // Share of a task's time in which the device does not work at it: the host is late, or messages slow it or stop it, whose time
+  // that is in the breakdown.
+  double Gap(int32_t id, const sim::Task& task, const sim::TaskSpan& span) const {
     const double took = span.end - span.start;
     const double factor =
         perturbation_ == nullptr ? 1 : sim::ComputeFactor(*perturbation_, rank_, id);
-    const double late = sim::HostShare(task, span, factor) * (span.earliest - span.start);
-    return took > 0 ? std::clamp(late / took, 0.0, 1.0) : 0;
+    return took > 0 ? std::clamp(1 - task.seconds * factor / took, 0.0, 1.0) : 0;
   }
 
   void WriteCompute(int32_t id, const sim::Task& task, const sim::TaskSpan& span) {
     const std::span<const ir::Instance> instances = ops_[stage_].Of(id);
-    const double gap = HostGap(id, task, span);
+    const double gap = Gap(id, task, span);
     double from = span.start;
     for (std::size_t i = 0; i < instances.size(); ++i) {
       const double to = ops_[stage_].End(id, span, i);

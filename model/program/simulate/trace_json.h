@@ -35,7 +35,7 @@ struct TraceSource {
 };
 
 // Ops that the executor joined into one task share its time in proportion to their device times. A kernel lasts as long as the
-// device works at it, slowed by messages or not: where the host is late, it stands behind a gap. "ProfilerStep#1" lasts for the
+// device works at it at full speed, as in the breakdown: where the host is late or messages slow it, it stands behind a gap. "ProfilerStep#1" lasts for the
 // whole step, fixed costs included.
 void WriteTrace(const TraceSource& source, std::ostream* out);
 // The same, compressed; false when `out` has failed.
