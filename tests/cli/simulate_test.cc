@@ -67,6 +67,8 @@ TEST(SimulateCommand, WithoutContentionBothEnginesAreWithoutIt) {
   const json result = json::parse(outcome.out);
   const double step = result["step_time_s"], closed = result["closed_form_step_time_s"];
   EXPECT_NEAR(closed, step, 0.01 * step);  // 7 % apart before
+  EXPECT_EQ(result["closed_form"]["step_time_s"], closed);
+  EXPECT_EQ(result["closed_form"]["breakdown"]["contention_s"], 0.0);
 }
 
 TEST(SimulateCommand, RanksTimesAddUpToTheStep) {

@@ -196,8 +196,12 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   json["ops"] = result.ops;
   json["tasks"] = result.tasks;
   json["wall_s"] = simulation.wall;
-  json["closed_form"] = simulation.candidate.simulated ? nlohmann::ordered_json()
-                                                       : CandidateJson(simulation.candidate);
+  json["closed_form"] = nullptr;
+  if (!simulation.candidate.simulated) {
+    Prediction closed = simulation.candidate;
+    if (!simulation.contention) closed.SetTime(WithoutContention(closed.time));
+    json["closed_form"] = CandidateJson(closed);
+  }
   return json;
 }
 
