@@ -169,7 +169,8 @@ std::vector<measured::StepSample> PlannedJob::StepsOfBatch(const measured::Train
       own.push_back(step);
       continue;
     }
-    if (told->other_batch++ == 0) line = step.samples ? step.line : facts.batch_line;
+    if (told->other_batch++ == 0)
+      line = step.samples || facts.batch_line == 0 ? step.line : facts.batch_line;
     told->batch = *samples;
   }
   if (own.empty() && told->other_batch > 0)

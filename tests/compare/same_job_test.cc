@@ -149,7 +149,7 @@ TEST(SameJob, AnotherBatchFollowsFromTokensAndTime) {
   EXPECT_EQ(Refused(predicted, log(131072)), "taken");
   EXPECT_EQ(Refused(predicted, log(129000)), "taken");
   EXPECT_THAT(Refused(predicted, log(65536)),
-              HasSubstr("the log's global batch is 32, that of the plan 64"));
+              HasSubstr("train.log:1:1: error: the log's global batch is 32, that of the plan 64"));
 }
 
 TEST(SameJob, RunsBehindOneAnotherAreNamed) {
