@@ -76,8 +76,8 @@ struct Comparison {
   const Term* Culprit() const;
 };
 
-// Throws InputError: `predicted` is not this project's, different plans (both digests are named),
-// no step time on one side.
+// Throws InputError: `predicted` is no prediction of this project's, different plans (both digests are named), a log of another
+// job (PlannedJob), no step time on one side.
 Comparison Compare(const measured::TrainingLog& predicted, measured::TrainingLog measured);
 
 }  // namespace orrery::compare

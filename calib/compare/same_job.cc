@@ -27,6 +27,7 @@ constexpr std::string_view kElsewhere[] = {"layout", "placement",    "nodes",   
                                            "model",  "global_batch", "lora_alpha", "dp_outer"};
 // Programs pad vocabularies and count tied weights in different ways: more than that is another model.
 constexpr double kMostOtherParameters = 0.05;
+// Tokens of a step follow from two figures of three digits each: more is another batch.
 constexpr double kMostOtherTokens = 0.1;
 
 template <std::size_t n>
@@ -79,8 +80,8 @@ void PlannedJob::CheckDigests(const SourcePtr& log, const measured::LogFacts& fa
     throw InputError(
         {{{log, line, 1},
           fmt::format("another plan: the log is of plan {}, {} of plan {}", digest, name_, digest_),
-          "a prediction of the same job and layout: of exported scripts the plan.json beside "
-          "them"}});
+          "give the prediction of this job; for an exported script it is the plan.json beside "
+          "it"}});
   }
 }
 
@@ -159,7 +160,7 @@ std::vector<measured::StepSample> PlannedJob::StepsOfBatch(const measured::Train
   for (const measured::StepSample& step : log.steps) {
     if (std::ranges::find(told->runs, step.line) != told->runs.end()) continue;
     auto samples = step.samples ? step.samples : facts.global_batch;
-    // This project's programs print no batch, but the tokens of their steps by rate and time, to three digits each.
+    // This project's programs print no batch, but the tokens of their steps by rate and time.
     if (log.format == measured::LogFormat::kRunText && !samples && step.seconds &&
         step.tokens_per_s && size_.tokens > 0) {
       const double batches = *step.seconds * *step.tokens_per_s / size_.tokens;

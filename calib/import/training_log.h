@@ -117,7 +117,7 @@ enum class LogFormat {
   kTorchtitan,
   kTrainer,  // of HuggingFace
   kNanotron,
-  kRunText,  // what plan run prints
+  kRunText,  // what plan run and exported PyTorch programs print
   kNccl,     // nccl-tests; read with ReadNcclLog
 };
 std::span<const std::pair<const char*, LogFormat>> LogFormatNames();  // in the order of the enum
@@ -167,7 +167,7 @@ TrainingLog ReadTorchtitan(const SourcePtr& source);
 TrainingLog ReadTrainer(const SourcePtr& source);
 TrainingLog ReadNanotron(const SourcePtr& source);
 TrainingLog ReadRunText(const SourcePtr& source);
-bool IsRunLine(std::string_view line);  // a step of plan run
+bool IsRunLine(std::string_view line);  // a step of one of these
 TrainingLog ReadTrace(const SourcePtr& source);
 TrainingLog ReadRecord(const SourcePtr& source);
 

@@ -201,8 +201,8 @@ std::string OtherModulesNote(const SettingIndex& settings, bool bridge) {
                         other->refused ? ", without which Megatron refuses it" : "");
   }
   return note.empty() ? ""
-                      : fmt::format("{}: {}: left out, as the model has no such layers: {}",
-                                    Place(list->where), list->key, note);
+                      : fmt::format("{}: {}: the model has no layers for {}", Place(list->where),
+                                    list->key, note);
 }
 
 }  // namespace orrery::exchange

@@ -193,8 +193,9 @@ std::string SlurmOption(std::string_view name, bool dashes) {
 Settings SlurmOptions(const Words& words, Settings* unknown) {
   Settings options = OptionsOf(words);
   for (Setting& option : options) {
+    const std::string whole = "--" + option.key;
     const bool dashes = std::ranges::any_of(
-        words, [&](const Word& word) { return word.text.starts_with("--" + option.key); });
+        words, [&](const Word& word) { return word.text.substr(0, word.text.find('=')) == whole; });
     std::string name = SlurmOption(option.key, dashes);
     if (!name.empty()) {
       option.key = std::move(name);

@@ -104,20 +104,27 @@ void SlurmCounts::CountHosts(JobCounts* counts) const {
   }
 }
 
+// Directives against each other: a step of the command may be on fewer nodes.
+void SlurmCounts::CheckTasks() const {
+  int64_t tasks = 0, on = 0, most = 0;
+  if (!all_ || !each_ || !nodes_ || ParseInteger(nodes_->value, &on) != NumberFault::kNone ||
+      ParseInteger(all_->value, &tasks) != NumberFault::kNone ||
+      ParseInteger(each_->value, &most) != NumberFault::kNone || tasks == on * most)
+    return;
+  throw InputError({{all_->where,
+                     fmt::format("{} tasks here, and {} on each of {} nodes ({}, {})", tasks, most,
+                                 on, Place(each_->where), Place(nodes_->where)),
+                     "Slurm takes the second for the most: keep one of them"}});
+}
+
 // Slurm's tasks of the whole job, where no line has a number of nodes: with those of a node, or as ranks on its GPUs.
 void SlurmCounts::CountTasks(JobCounts* counts) const {
   if (!all_ || Has(counts->document->settings, {"WORLD", "num_machines"})) return;
   if (const auto machines = std::ranges::find(counts->document->settings, "NNODES", &Setting::key);
       machines != counts->document->settings.end()) {
+    CheckTasks();
     // Ranks, where there are more than one on a node: how many of its GPUs have one.
-    int64_t tasks = 0, on = 0, most = 0;
-    if (each_ && ParseInteger(machines->value, &on) == NumberFault::kNone &&
-        ParseInteger(all_->value, &tasks) == NumberFault::kNone &&
-        ParseInteger(each_->value, &most) == NumberFault::kNone && tasks != on * most)
-      throw InputError({{all_->where,
-                         fmt::format("{} tasks here, and {} on each of {} nodes ({}, {})", tasks,
-                                     most, on, Place(each_->where), Place(machines->where)),
-                         "Slurm takes the second for the most: keep one of them"}});
+    int64_t tasks = 0, on = 0;
     if (counts->spread && !counts->agents && !per_task_ && !each_ &&
         ParseInteger(machines->value, &on) == NumberFault::kNone &&
         ParseInteger(all_->value, &tasks) == NumberFault::kNone && tasks > on)
@@ -180,17 +187,27 @@ void SlurmCounts::CountGpus(JobCounts* counts) const {
                 per_task_ ? per_task_->where : all_->where);
 }
 
-// What --gpus and --gpus-per-task ask for, against the GPUs of nodes in other lines. A command may take fewer.
+// What --gpus and --gpus-per-task ask for, against the GPUs of nodes: those that directives say, else those that the command
+// takes, which may be fewer.
 void SlurmCounts::CheckGpus(const JobCounts& counts) const {
   const Settings& settings = counts.document->settings;
-  const auto gpus = std::ranges::find(settings, "GPUS_PER_NODE", &Setting::key);
-  const auto nodes = std::ranges::find(settings, "NNODES", &Setting::key);
+  const auto counted = [&](const std::optional<Setting>& own, const char* key) {
+    int64_t number = 0;
+    if (own && ParseInteger(own->value, &number) == NumberFault::kNone) return &*own;
+    const auto at = std::ranges::find(settings, key, &Setting::key);
+    return at == settings.end() ? nullptr : &*at;
+  };
+  const Setting *nodes = counted(nodes_, "NNODES"), *gpus = counted(each_gpus_, "GPUS_PER_NODE");
   int64_t each = 0, on = 0;
-  if (gpus == settings.end() || nodes == settings.end() ||
+  if (gpus == nullptr || nodes == nullptr ||
       ParseInteger(gpus->value, &each) != NumberFault::kNone ||
       ParseInteger(nodes->value, &on) != NumberFault::kNone)
     return;
-  const bool command = static_cast<std::size_t>(gpus - settings.begin()) < counts.of_command;
+  const auto of_command = [&](const Setting* one) {
+    return std::ranges::any_of(std::span(settings).first(counts.of_command),
+                               [&](const Setting& setting) { return &setting == one; });
+  };
+  const bool command = of_command(nodes) || of_command(gpus);
   const auto hold = [&](int64_t asked, const Setting& by) {
     if (asked == each * on || (command && asked > each * on)) return;
     throw InputError(
@@ -199,17 +216,7 @@ void SlurmCounts::CheckGpus(const JobCounts& counts) const {
                       each, Place(nodes->where), Place(gpus->where)),
           "keep one of them"}});
   };
-  int64_t all = 0, per_task = 0, tasks = 1, own_nodes = 0, own_each = 0;
-  if (gpus_ && nodes_ && each_gpus_ &&  // whatever the command takes of them
-      ParseInteger(gpus_->value.substr(gpus_->value.rfind(':') + 1), &all) == NumberFault::kNone &&
-      ParseInteger(nodes_->value, &own_nodes) == NumberFault::kNone &&
-      ParseInteger(each_gpus_->value, &own_each) == NumberFault::kNone &&
-      all != own_nodes * own_each)
-    throw InputError({{gpus_->where,
-                       fmt::format("{} GPUs here, and {} node{} of {} ({}, {})", all, own_nodes,
-                                   own_nodes == 1 ? "" : "s", own_each, Place(nodes_->where),
-                                   Place(each_gpus_->where)),
-                       "keep one of them"}});
+  int64_t all = 0, per_task = 0, tasks = 1;
   if (gpus_ &&
       ParseInteger(gpus_->value.substr(gpus_->value.rfind(':') + 1), &all) == NumberFault::kNone)
     hold(all, *gpus_);

@@ -37,15 +37,15 @@ class SlurmCounts {
   void CountHosts(JobCounts* counts) const;
   void CountTasks(JobCounts* counts) const;
   void CountGpus(JobCounts* counts) const;
+  void CheckTasks() const;
   void CheckGpus(const JobCounts& counts) const;
   void TakeTasks(JobCounts* counts) const;
 
-  std::optional<Setting> tasks_;         // on each node: ranks
-  std::optional<Setting> hosts_, gpus_;  // of the job: a list, all GPUs
-  std::optional<Setting> per_task_;      // GPUs
-  std::optional<Setting> nodes_,
-      each_gpus_;                      // nodes, and GPUs of each, where a directive says them
-  std::optional<Setting> all_, each_;  // tasks of the job, and on each node if it is one
+  std::optional<Setting> tasks_;              // on each node: ranks
+  std::optional<Setting> hosts_, gpus_;       // of the job: a list, all GPUs
+  std::optional<Setting> per_task_;           // GPUs
+  std::optional<Setting> nodes_, each_gpus_;  // that directives say: nodes, and GPUs of each
+  std::optional<Setting> all_, each_;         // tasks of the job, and on each node if it is one
 };
 
 }  // namespace orrery::exchange

@@ -11,6 +11,7 @@
 #include "calib/compare/governing.h"
 #include "calib/program/compare/compare_report.h"
 #include "model/framework/profile.h"
+#include "tests/compare/testing.h"
 
 namespace orrery::compare {
 namespace {
@@ -21,10 +22,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-SourcePtr Named(const std::string& name, const std::string& text) {
-  return std::make_shared<Source>(Source{name, text});
-}
 
 struct Play {
   const char* op;
@@ -57,23 +54,9 @@ std::string Trace(const std::string& digest, const std::string& op = "",
   return "{" + named + "\"traceEvents\": [" + events + "]}";
 }
 
-Comparison Beside(const std::string& predicted, const std::string& measured) {
-  return Compare(measured::ReadTrainingLog(Named("predicted.json", predicted)),
-                 measured::ReadTrainingLog(Named("measured.json", measured)));
-}
-
 std::string Unfolded(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return text;
-}
-
-std::string ErrorOf(const std::string& predicted, const std::string& measured) {
-  try {
-    Beside(predicted, measured);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Compare, EqualStepsDifferInNothing) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "calib/program/compare/compare_report.h"
+#include "tests/compare/testing.h"
 
 namespace orrery::compare {
 namespace {
@@ -20,10 +21,6 @@ using testing::IsEmpty;
 
 constexpr const char* kOwn = "0123456789abcdef0123456789abcdef";
 constexpr const char* kOther = "ffff456789abcdef0123456789abcdef";
-
-SourcePtr SourceOf(const char* name, std::string text) {
-  return std::make_shared<const Source>(Source{name, std::move(text)});
-}
 
 std::string Prediction(int tp = 2, const char* zero = "0", double parameters = 8030261248.0) {
   return fmt::format(R"({{"schema": "orrery.predict/1", "digest": "{}",
@@ -64,52 +61,39 @@ std::string LogStep(int number) {
       " iteration {:8}/ 100 | elapsed time per iteration (ms): 500.0 | lm loss: 2 |\n", number);
 }
 
-Comparison LogBeside(const std::string& predicted, const std::string& log) {
-  return Compare(measured::ReadTrainingLog(SourceOf("plan.json", predicted)),
-                 measured::ReadTrainingLog(SourceOf("train.log", log)));
-}
-
-std::string Refused(const std::string& predicted, const std::string& log) {
-  try {
-    LogBeside(predicted, log);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "taken";
-}
-
 TEST(SameJob, ALogNamesItsPlan) {
   const std::string log = fmt::format("0: Orrery plan {}\n{}{}", kOwn, LogStep(1), LogStep(2));
-  const Comparison c = LogBeside(Prediction(), log);
+  const Comparison c = Beside(Prediction(), log);
   EXPECT_FALSE(c.OnTrust());
   EXPECT_EQ(c.digest, kOwn);
   EXPECT_THAT(ComparisonText(c), HasSubstr(fmt::format("plan       {}\n", kOwn)));
   // What no script prints names none.
-  EXPECT_TRUE(LogBeside(Prediction(), "Orrery plan 0123\n" + LogStep(1)).OnTrust());
+  EXPECT_TRUE(Beside(Prediction(), "Orrery plan 0123\n" + LogStep(1)).OnTrust());
 }
 
 TEST(SameJob, AnotherPlanIsRefusedWithTheLine) {
   const std::string log = fmt::format("+ NCCL\nOrrery plan {}\n{}", kOther, LogStep(1));
-  EXPECT_THAT(Refused(Prediction(), log),
-              AllOf(HasSubstr("train.log:2:1"), HasSubstr(kOther), HasSubstr(kOwn)));
+  EXPECT_THAT(ErrorOf(Prediction(), log),
+              AllOf(HasSubstr("measured.json:2:1"), HasSubstr(kOther), HasSubstr(kOwn)));
   // A second run in the same file, of another plan.
-  EXPECT_THAT(Refused(Prediction(), fmt::format("Orrery plan {}\n{}Orrery plan {}\n{}", kOwn,
+  EXPECT_THAT(ErrorOf(Prediction(), fmt::format("Orrery plan {}\n{}Orrery plan {}\n{}", kOwn,
                                                 LogStep(1), kOther, LogStep(1))),
-              HasSubstr("train.log:3:1"));
+              HasSubstr("measured.json:3:1"));
 }
 
 TEST(SameJob, ArgumentsOfAnotherLayoutAreRefusedWithTheirLine) {
-  const std::string refused = Refused(Prediction(2), kDump + LogStep(1));
-  EXPECT_THAT(refused,
-              AllOf(HasSubstr("train.log:19:1"), HasSubstr("the log has tp 4, zero 1, dp 2"),
-                    HasSubstr("plan.json tp 2, zero 0, dp 4"), HasSubstr("plan predict --from")));
+  const std::string refused = ErrorOf(Prediction(2), kDump + LogStep(1));
+  EXPECT_THAT(
+      refused,
+      AllOf(HasSubstr("measured.json:19:1"), HasSubstr("the log has tp 4, zero 1, dp 2"),
+            HasSubstr("predicted.json tp 2, zero 0, dp 4"), HasSubstr("plan predict --from")));
   // Whatever the script says of itself: arguments behind it win.
-  EXPECT_THAT(Refused(Prediction(2), fmt::format("Orrery plan {}\n{}{}", kOwn, kDump, LogStep(1))),
+  EXPECT_THAT(ErrorOf(Prediction(2), fmt::format("Orrery plan {}\n{}{}", kOwn, kDump, LogStep(1))),
               HasSubstr("another job"));
 }
 
 TEST(SameJob, TheSameArgumentsNeedNoTrust) {
-  const Comparison c = LogBeside(Prediction(4, "1"), kDump + LogStep(1));
+  const Comparison c = Beside(Prediction(4, "1"), kDump + LogStep(1));
   EXPECT_FALSE(c.OnTrust());
   EXPECT_THAT(c.told.same, ElementsAre("dp", "micro_batch", "pp", "seq_len", "tp", "zero"));
   EXPECT_THAT(c.told.other, IsEmpty());
@@ -119,20 +103,20 @@ TEST(SameJob, TheSameArgumentsNeedNoTrust) {
 TEST(SameJob, OtherSettingsAreNamed) {
   std::string half = Prediction(4, "1");
   half.replace(half.find("bf16"), 4, "fp16");
-  const Comparison c = LogBeside(half, kDump + LogStep(1));
+  const Comparison c = Beside(half, kDump + LogStep(1));
   EXPECT_THAT(Words(c.told), Contains("the log says precision bf16 (line 2), the plan fp16"));
   EXPECT_THAT(ComparisonText(c), HasSubstr("note       the log says precision bf16 (line 2)"));
-  EXPECT_THAT(Refused(Prediction(4, "0"), kDump + LogStep(1)), HasSubstr("the log has zero 1"));
+  EXPECT_THAT(ErrorOf(Prediction(4, "0"), kDump + LogStep(1)), HasSubstr("the log has zero 1"));
 }
 
 TEST(SameJob, AnotherModelIsRefused) {
-  EXPECT_THAT(Refused(Prediction(4, "1", 7e10), kDump + LogStep(1)),
+  EXPECT_THAT(ErrorOf(Prediction(4, "1", 7e10), kDump + LogStep(1)),
               AllOf(HasSubstr("another model"), HasSubstr("8.03e+09"), HasSubstr("7e+10")));
 }
 
 TEST(SameJob, OtherGpusAreRefused) {
-  EXPECT_THAT(Refused(Prediction(), "using world size: 32\n" + LogStep(1)),
-              AllOf(HasSubstr("train.log:1:1"), HasSubstr("32 GPUs, the plan of 16")));
+  EXPECT_THAT(ErrorOf(Prediction(), "using world size: 32\n" + LogStep(1)),
+              AllOf(HasSubstr("measured.json:1:1"), HasSubstr("32 GPUs, the plan of 16")));
 }
 
 // Exported programs print no batch, but it follows from their two figures.
@@ -146,27 +130,28 @@ TEST(SameJob, AnotherBatchFollowsFromTokensAndTime) {
                           tokens);
     return text;
   };
-  EXPECT_EQ(Refused(predicted, log(131072)), "taken");
-  EXPECT_EQ(Refused(predicted, log(129000)), "taken");
-  EXPECT_THAT(Refused(predicted, log(65536)),
-              HasSubstr("train.log:1:1: error: the log's global batch is 32, that of the plan 64"));
+  EXPECT_EQ(ErrorOf(predicted, log(131072)), "");
+  EXPECT_EQ(ErrorOf(predicted, log(129000)), "");
+  EXPECT_THAT(
+      ErrorOf(predicted, log(65536)),
+      HasSubstr("measured.json:1:1: error: the log's global batch is 32, that of the plan 64"));
 }
 
 TEST(SameJob, RunsBehindOneAnotherAreNamed) {
-  const Comparison c = LogBeside(Prediction(), LogStep(1) + LogStep(2) + LogStep(1) + LogStep(2));
+  const Comparison c = Beside(Prediction(), LogStep(1) + LogStep(2) + LogStep(1) + LogStep(2));
   EXPECT_THAT(c.told.runs, ElementsAre(3));
   EXPECT_THAT(Words(c.told), Contains("another run begins at line 3: 2 runs are taken as one"));
   // One that goes on behind its snapshot; its first step warms up as that of the first run.
   const std::string resumed =
       fmt::format("{}{}Orrery plan {}\n{}{}", LogStep(1), LogStep(2), kOwn, LogStep(3), LogStep(4));
-  EXPECT_THAT(LogBeside(Prediction(), resumed).told.runs, ElementsAre(4));
-  EXPECT_EQ(LogBeside(Prediction(), resumed).measured_steps, 3u);
+  EXPECT_THAT(Beside(Prediction(), resumed).told.runs, ElementsAre(4));
+  EXPECT_EQ(Beside(Prediction(), resumed).measured_steps, 3u);
 }
 
 TEST(SameJob, ArgumentsThatCannotBeReadSayWhy) {
   std::string cut = kDump;
   cut.resize(cut.find("------------------ end"));
-  EXPECT_THAT(Words(LogBeside(Prediction(), cut + LogStep(1)).told),
+  EXPECT_THAT(Words(Beside(Prediction(), cut + LogStep(1)).told),
               Contains(HasSubstr("own arguments are not compared")));
 }
 

@@ -78,12 +78,12 @@ TEST(Megatron, ModulesOfOtherLayersAreNamed) {
   const Imported some = read("core_attn moe_act mla_up_proj moe");
   EXPECT_EQ(some.values.at("recompute").text, "selective");  // core_attn alone
   EXPECT_THAT(some.notes,
-              Contains("x.sh:2: recompute-modules: left out, as the model has no such layers: "
+              Contains("x.sh:2: recompute-modules: the model has no layers for "
                        "moe_act (of layers with experts, without which Megatron refuses it), "
                        "mla_up_proj (of layers with latent attention, without which Megatron "
                        "refuses it), moe (of layers with experts)"));
   EXPECT_EQ(read("moe shared_experts").values.at("recompute").text, "none");
-  EXPECT_THAT(read("core_attn layernorm mlp").notes, Not(Contains(HasSubstr("left out"))));
+  EXPECT_THAT(read("core_attn layernorm mlp").notes, Not(Contains(HasSubstr("no layers for"))));
   EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules core_atn"),
               HasSubstr("there is no module 'core_atn'"));
   EXPECT_THAT(Refused("--recompute-granularity selective --recompute-modules mlp full"),

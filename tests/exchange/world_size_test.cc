@@ -136,6 +136,13 @@ TEST(WorldSize, MoreRanksThanGpusAreRefused) {
                                   "--ntasks-per-node=8 python " +
                                       train}});
   EXPECT_EQ(Text(divided, "nodes") + " x " + Text(divided, "gpus_per_node"), "2 x 8");
+  // A step on part of the job's nodes contradicts nothing.
+  const Imported step =
+      Read({{"job.sh",
+             "#!/bin/bash\n#SBATCH -N 4\n#SBATCH --ntasks-per-node=8\n#SBATCH --ntasks=32\n"
+             "#SBATCH --gpus-per-node=8\n#SBATCH --gpus=32\nsrun -N 2 --ntasks=16 python " +
+                 train}});
+  EXPECT_EQ(Text(step, "nodes") + " x " + Text(step, "gpus_per_node"), "2 x 8");
   // Tasks that are agents are no ranks.
   for (const char* tasks : {"srun --ntasks=2 ", "srun -n 2 ", "mpirun -np 2 "}) {
     const Imported agents = Read(
@@ -170,6 +177,10 @@ TEST(WorldSize, OptionsThatSlurmAndPbsDoNotHaveAreNamed) {
     EXPECT_THAT(slurm, Not(Contains(HasSubstr(known))));
   EXPECT_THAT(notes("#PBS -l select=2:ngpus=8 -Z hello -q gpu\nmpiexec -ppn 1"),
               Contains("job.sh:2: PBS has no option -Z"));
+  // A letter is no long option that begins with it.
+  const std::vector<std::string> letters =
+      notes("#SBATCH -n 2 --nodes=2 --gpus-per-node=8 -t 1:00 --time-min=5\nsrun");
+  EXPECT_THAT(letters, Not(Contains(HasSubstr("has no option"))));
   // As getopt_long takes them.
   const Imported begun = Read({{"job.sh",
                                 "#SBATCH --nodes=3\n#SBATCH --gpus-per-n=4\nsrun python "
