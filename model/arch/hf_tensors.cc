@@ -230,6 +230,20 @@ std::vector<std::string> HfTensorFamilies() {
   return names;
 }
 
+std::string HfFamilyLike(const ModelSpec& model) {
+  for (const std::string& name : HfTensorFamilies()) {
+    if (!HfConfigText(name, model).empty()) return name;
+  }
+  return "";
+}
+
+std::string PeftTargets(const std::string& family) {
+  Diagnostics diagnostics;
+  const std::string targets = HfFamily::Load(family, &diagnostics).Text("peft_targets");
+  diagnostics.ThrowIfAny();
+  return targets;
+}
+
 HfTensors HfFamily::Tensors() const {
   HfTensors table;
   table.family = name_;

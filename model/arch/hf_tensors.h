@@ -40,6 +40,11 @@ struct HfTensors {
   std::vector<std::string> notes;    // what a reader of such tensors should know
 };
 
+// The first family whose config.json can say this very model; "": none can. For models that do not come from one.
+std::string HfFamilyLike(const ModelSpec& model);
+// Of a family of HfFamilyNames(). Throws InputError: its file is wrong.
+// The modules to which PEFT gives adapters by itself, with commas; "": it wants them named.
+std::string PeftTargets(const std::string& family);
 // Of a family of HfFamilyNames(). Throws InputError: its file is wrong.
 HfTensors TensorsOf(const std::string& family);
 // Families whose tensors are known: base families first, then those that extend them, sorted.

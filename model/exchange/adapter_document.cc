@@ -109,9 +109,7 @@ std::string AdaptedModules(const YamlTree& root) {
       "a list of modules, such as [\"q_proj\", \"v_proj\"], or \"all-linear\"";
   const YamlTree* targets = AdapterMember(root, "target_modules");
   if (targets == nullptr || SaysNothing(*targets))
-    RefuseAdapters(targets != nullptr ? targets->where : root.where,
-                   "no target_modules: PEFT has a choice of its own for each class of models",
-                   kHint);
+    return "peft";  // its choice for the class of models
   if (targets->kind == YamlTree::Kind::kScalar &&
       targets->text.find_first_of("\\*|()[].^$+?") != std::string::npos)
     RefuseAdapters(targets->where,
@@ -206,7 +204,8 @@ Document ReadAdapters(const SourcePtr& source, const YamlTree& root) {
   else
     add("field.lora_alpha", "8", rank->where);  // PEFT's
   const YamlTree* targets = AdapterMember(root, "target_modules");
-  add("field.lora_targets", AdaptedModules(root), targets->where);
+  add("field.lora_targets", AdaptedModules(root),
+      targets != nullptr ? targets->where : rank->where);
   if (const YamlTree* base = AdapterMember(root, "base_model_name_or_path");
       base != nullptr && !SaysNothing(*base)) {
     const std::string model = CatalogueModel(base->text);

@@ -83,8 +83,8 @@ std::optional<Value> TargetsOfAdapters(const SettingIndex& settings) {
   if (!keys) return std::nullopt;
   const Setting* targets = settings.Find(keys->targets);
   const bool factory = keys->default_scale > 0;
-  if (targets == nullptr)
-    return factory ? From(keys->on, "all-linear") : std::nullopt;  // PEFT's own for its class
+  if (targets == nullptr || Off(targets->value))
+    return From(keys->on, factory ? "all-linear" : "peft");  // PEFT's own for the class of models
   if (factory && targets->value == "all") return From(targets, "all-linear");
   return From(targets, fmt::format("{}", fmt::join(WordsOf(targets->value), ",")));
 }

@@ -73,8 +73,22 @@ TEST(AdapterConfig, NamesWhatIsNotPricedAndRefusesWhatIsTrainedBesides) {
   other.replace(other.find("LORA"), 4, "IA3");
   EXPECT_THAT(AdapterError(other), HasSubstr("adapters of the kind IA3 are not modelled"));
   EXPECT_THAT(AdapterError(Adapters("", "m", "\".*_proj\"")), HasSubstr("is a pattern of names"));
-  EXPECT_THAT(AdapterError(Adapters("", "m", "null")), HasSubstr("no target_modules"));
   EXPECT_THAT(AdapterError(Adapters("", "m", "[[\"q_proj\"]]")), HasSubstr("no list of names"));
+}
+
+// All four maps were taken, or the file refused.
+TEST(AdapterConfig, WithoutModulesTakesThoseOfPeft) {
+  const std::vector<std::string> words = {"--topology", "dgx-h100",       "--nodes",
+                                          "1",          "--global-batch", "32"};
+  const auto targets = [&](const std::string& model) {
+    return Predict({{"adapter_config.json", Adapters("", model.c_str(), "null")}}, words)
+        .job.request.work.lora.targets;
+  };
+  EXPECT_EQ(targets("meta-llama/Llama-2-7b-hf"), kLoraQ | kLoraV);
+  EXPECT_EQ(targets("gpt2-medium"), kLoraQkv);
+  EXPECT_THAT(ErrorOf([&] { targets("t5-small"); }),
+              AllOf(HasSubstr("adapter_config.json:"),
+                    HasSubstr("which maps PEFT adapts by itself is not known")));
 }
 
 TEST(AdapterConfig, AsksForAModelThatNobodyKnows) {
@@ -111,7 +125,7 @@ TEST(AdapterFlags, OfTrlAndLlamaFactoryAreRead) {
   const Imported plain = Read({{"sft.sh", trl}});
   EXPECT_EQ(Text(plain, "lora"), "16");
   EXPECT_EQ(Text(plain, "lora_alpha"), "32");
-  EXPECT_EQ(Text(plain, "lora_targets"), "");
+  EXPECT_EQ(Text(plain, "lora_targets"), "peft");
   const Imported said = Read({{"sft.sh", trl + "--lora_r 64 --lora_alpha 16 --lora_dropout 0.05 "
                                                "--lora_target_modules q_proj v_proj "
                                                "--load_in_4bit"}});

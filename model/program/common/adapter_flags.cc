@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "model/arch/hf_tensors.h"
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/program/common/names.h"
@@ -46,12 +47,27 @@ LoraBase ReadBase(const Flag& flag, const Workload& work) {
                      fmt::format("int8, nf4, fp8, or {}, which --precision says", kept)}});
 }
 
+std::string TargetsOfPeft(const LoadedModel& model) {
+  const std::string family = model.hf_family.empty() ? HfFamilyLike(model.spec) : model.hf_family;
+  const std::string targets = family.empty() ? "" : PeftTargets(family);
+  if (targets.empty())
+    throw InputError({{{},
+                       fmt::format("which maps PEFT adapts by itself is not known for {}",
+                                   family.empty() ? model.spec.name : "models of type " + family),
+                       "--lora-targets q_proj,v_proj, or those that the program names"}});
+  return targets;
+}
+
 }  // namespace
 
-bool SetTargets(const JobFlags& flags, const SearchRequest& request, Lora* lora) {
+bool SetTargets(const JobFlags& flags, const LoadedModel& model, const SearchRequest& request,
+                Lora* lora) {
   if (flags.lora_targets.given) {
-    AtFlag(flags.lora_targets,
-           [&] { lora->targets = ReadLoraTargets(flags.lora_targets.text, request.model.gated); });
+    AtFlag(flags.lora_targets, [&] {
+      const std::string& said = flags.lora_targets.text;
+      lora->targets =
+          ReadLoraTargets(said == "peft" ? TargetsOfPeft(model) : said, request.model.gated);
+    });
   }
   if (flags.lora_base.given) lora->base = ReadBase(flags.lora_base, request.work);
   return flags.lora_targets.given;

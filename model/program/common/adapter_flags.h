@@ -11,7 +11,8 @@ namespace orrery::cli {
 Lora ReadLora(const JobFlags& flags, Diagnostics* diagnostics);
 
 // Needs the model, whose gate is a map of its own in HuggingFace's names, and the precision. False: --lora-targets is not
-// given. Throws InputError for unknown maps, and for a type of the frozen weights other than the precision.
-bool SetTargets(const JobFlags& flags, const SearchRequest& request, Lora* lora);
+// given; peft: what PEFT takes for the family. Throws InputError for unknown maps, and for a type of the frozen weights other than the precision.
+bool SetTargets(const JobFlags& flags, const LoadedModel& model, const SearchRequest& request,
+                Lora* lora);
 
 }  // namespace orrery::cli

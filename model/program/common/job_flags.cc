@@ -79,8 +79,8 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(
       &lora_targets, "--lora-targets", "LIST",
       "maps that take them: linear_qkv, linear_proj, linear_fc1, linear_fc2, by these or "
-      "HuggingFace's names (q_proj,v_proj; all-linear), whose parts of a map have adapters "
-      "of their own (default: all four)");
+      "HuggingFace's names (q_proj,v_proj; all-linear; peft: its choice for the model), whose "
+      "parts of a map have adapters of their own (default: all four)");
   flags->Value(
       &lora_base, "--lora-base", "TYPE",
       "what the frozen weights of linear maps are kept in: int8, nf4 (QLoRA), fp8 (default: "

@@ -65,21 +65,14 @@ weights::ExportOptions ExportOptionsOf(const Flag& flag, const RunJob& job) {
   options.model = job.model.spec;
   const std::string family = !job.model.hf_family.empty() ? job.model.hf_family
                              : job.given != nullptr       ? job.given->table().family
-                                                          : "";
-  if (!family.empty()) {
-    options.table = TensorsOf(family);
-    options.config = job.model.hf_config != nullptr ? job.model.hf_config->text
-                                                    : HfConfigText(family, job.model.spec);
-    return options;
-  }
-  for (const std::string& name : HfTensorFamilies()) {
-    options.config = HfConfigText(name, job.model.spec);
-    if (options.config.empty()) continue;
-    options.table = TensorsOf(name);
-    return options;
-  }
-  throw InputError(fmt::format("no family of HuggingFace models is like {}", job.model.spec.name),
-                   "--model with a config.json");
+                                                          : HfFamilyLike(job.model.spec);
+  if (family.empty())
+    throw InputError(fmt::format("no family of HuggingFace models is like {}", job.model.spec.name),
+                     "--model with a config.json");
+  options.table = TensorsOf(family);
+  options.config = job.model.hf_config != nullptr ? job.model.hf_config->text
+                                                  : HfConfigText(family, job.model.spec);
+  return options;
 }
 
 }  // namespace
