@@ -242,20 +242,34 @@ std::string MaskedNote(const Prediction& candidate) {
       Percent(candidate.MaskedMfu()));
 }
 
+// Tables of runs in 8 and 4 bits count against one peak or the other: NVIDIA's against that of the recipe, Megatron-LM's
+// scripts and papers on them against bf16's.
+std::string RecipeNote(const Job& job, const Prediction& candidate) {
+  const Workload& work = job.request.work;
+  if (work.fp8 == Fp8::kOff) return "";
+  const GpuProfile& gpu = job.profiles.gpu;
+  const ProductType product = FormOf(work.fp8).product;
+  const FlopsPerSecond peak = gpu.Peak(product, work.precision);
+  if (peak.value <= 0) return "";
+  const double share = candidate.mfu * gpu.Peak(work.precision).value / peak.value;
+  return fmt::format("; {} of {} in {}", Percent(share), Format(peak),
+                     NameIn(kProductNames, product));
+}
+
 std::string MfuFormula(const Job& job, const Prediction& candidate) {
   std::string number = fmt::format("{:.2e}", candidate.model_flops);
   number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
   const int64_t gpus = candidate.strategy.ranks();
   const std::string precision = Name(job.request.work.precision);
-  const std::string masked = MaskedNote(candidate);
+  const std::string beside = RecipeNote(job, candidate) + MaskedNote(candidate);
   if (!job.request.topology.gpu_peak.empty()) {
     return fmt::format("{} = {} model FLOP / ({} x {} in {} of {} GPUs){}", Percent(candidate.mfu),
                        number, Format(Seconds(candidate.time.total)),
-                       Format(FlopsPerSecond(candidate.peak_flops)), precision, gpus, masked);
+                       Format(FlopsPerSecond(candidate.peak_flops)), precision, gpus, beside);
   }
   return fmt::format("{} = {} model FLOP / ({} x {} GPU{} x {} in {}){}", Percent(candidate.mfu),
                      number, Format(Seconds(candidate.time.total)), gpus, gpus == 1 ? "" : "s",
-                     Format(job.profiles.gpu.Peak(job.request.work.precision)), precision, masked);
+                     Format(job.profiles.gpu.Peak(job.request.work.precision)), precision, beside);
 }
 
 std::string PeakSource(const Job& job) {
