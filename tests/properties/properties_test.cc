@@ -3,6 +3,7 @@
 // ORRERY_RANDOM_JOBS sets their number, ORRERY_MUTATION_SEED the seed, ORRERY_RANDOM_JOB runs one of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "bench/engines/random_jobs.h"
 #include "model/engine/event/simulation.h"
+#include "model/twin/explain.h"
 #include "model/twin/predict.h"
 #include "model/twin/search.h"
 #include "model/twin/step_predictor.h"
@@ -258,7 +260,7 @@ TEST(Properties, TwiceTheMemoryIsNeverSlower) {
       request.memory_limit = Bytes(share * capacity);
       SearchResult result;
       try {
-        result = Search(request, drawn.profiles);
+        result = SearchOnly(request, drawn.profiles);
       } catch (const InputError&) {
         return false;
       }
