@@ -150,10 +150,17 @@ class Collector {
       sources->push_back(found);
       return Sort(ReadDocument(found));
     }
-    out_.notes.push_back(
-        fmt::format("{}: the program's own settings are in Python and not read: what no flag says "
-                    "is a default",
-                    Place(file.where)));
+    if (file.said.empty())
+      out_.notes.push_back(fmt::format(
+          "{}: the program's own settings are in Python and not read: what no flag says "
+          "is a default",
+          Place(file.where)));
+    else
+      out_.notes.push_back(fmt::format(
+          "{}: {} is no program that is known here: neither its arguments ({}) nor its settings in "
+          "Python are read. What no flag of this command says is a default: --framework, --zero, "
+          "--tp, --pp, --micro-batch, --global-batch",
+          Place(file.where), file.value, file.said));
   }
 
   // It may be any: what prepares a job holds none.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the training command of a script, and what its launcher says of nodes and GPUs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -72,7 +73,12 @@ class ScriptReader {
     // Their layout stands in the program, which is not run.
     if (program_ && !Has(document_.files, {"script"}))
       document_.files.push_back(
-          {"program", program_->text, program_->where, program_->unresolved, true});
+          {"program", program_->text, program_->where, program_->unresolved, true, arguments_});
+    if (!program_ && !document_.target && document_.files.empty())
+      document_.notes.push_back(
+          fmt::format("{}: no training command that is known here: what the job asks for is read "
+                      "alone, layout and batch are defaults",
+                      document_.source->name));
     return std::move(document_);
   }
 
@@ -138,7 +144,10 @@ class ScriptReader {
                       Place((*best)[program].where), others));
     document_.target = TargetOf(most);
     Launch(std::span(*best).subspan(0, program));
-    if (!document_.target) program_ = (*best)[program];
+    if (!document_.target) {
+      program_ = (*best)[program];
+      arguments_ = ArgumentWords(most);
+    }
     if (document_.target)
       document_.kind = fmt::format("a script with settings of {}", InfoOf(*document_.target).name);
     for (const Word& word : lost) Lost(word, true);
@@ -154,6 +163,16 @@ class ScriptReader {
       document_.settings.push_back(std::move(setting));
     }
     NameFiles();
+  }
+
+  // What is said to a program that is not known, for people.
+  static std::string ArgumentWords(const Settings& settings) {
+    constexpr std::size_t kMost = 16;
+    std::vector<std::string> words;
+    for (const Setting& setting : std::span(settings).first(std::min(settings.size(), kMost)))
+      words.push_back(setting.key + (setting.value.empty() ? "" : " " + setting.value));
+    if (settings.size() > kMost) words.push_back(fmt::format("{} more", settings.size() - kMost));
+    return fmt::format("{}", fmt::join(words, ", "));
   }
 
   // A variable that surely holds words, nobody knows which. What a branch alone sets may be empty.
@@ -365,6 +384,7 @@ class ScriptReader {
   ShellScript script_;
   std::size_t command_ = 0;      // the place of the training command
   std::optional<Word> program_;  // that it starts, of no known target
+  std::string arguments_;        // of that program
   Document document_;
   JobCounts counts_{&document_};
   SlurmCounts slurm_;

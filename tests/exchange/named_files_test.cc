@@ -307,8 +307,18 @@ TEST(Report, AWordLikeAKnownOneIsNamed) {
 }
 
 TEST(Report, ProgramsOfTheirOwnAndOtherBucketsAreNamed) {
-  EXPECT_THAT(Read("x.sh", "torchrun --nproc-per-node 8 --nnodes 2 train.py --steps 3\n").notes,
+  EXPECT_THAT(Read("x.sh", "torchrun --nproc-per-node 8 --nnodes 2 train.py\n").notes,
               Contains(HasSubstr("x.sh:1: the program's own settings are in Python and not read")));
+  // Its arguments were passed over.
+  EXPECT_THAT(Read("x.sh",
+                   "torchrun --nproc-per-node 8 --nnodes 2 train.py --strategy=full --tp 2 "
+                   "fsdp.offload=true\n")
+                  .notes,
+              Contains(AllOf(HasSubstr("x.sh:1: train.py is no program that is known here"),
+                             HasSubstr("(fsdp.offload true, strategy full, tp 2)"))));
+  EXPECT_THAT(
+      Read("x.sh", "#SBATCH --nodes=2 --gpus-per-node=8\nsrun litgpt pretrain --a 1\n").notes,
+      Contains(HasSubstr("x.sh: no training command that is known here")));
   const auto notes = [](const char* elements) {
     return Read("ds.json", std::string("{\"zero_optimization\": {\"stage\": 1,\n"
                                        "\"reduce_bucket_size\": ") +
