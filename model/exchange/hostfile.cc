@@ -96,6 +96,26 @@ std::vector<NodeSpec> NodeSpecsOf(const Setting& filter) {
   return specs;
 }
 
+// "a:8,b:8"; a host that is named again has the slots of both (Open MPI).
+Hosts ListedHosts(const Setting& list) {
+  Hosts listed{{}, list.where};
+  for (const std::string& part : SplitAt(list.value, ',')) {
+    const std::size_t colon = part.find(':');
+    const std::string name = part.substr(0, colon);
+    int64_t slots = 0;
+    if (name.empty() || colon == std::string::npos ||
+        ParseInteger(part.substr(colon + 1), &slots) != NumberFault::kNone || slots < 1)
+      throw InputError(
+          {{list.where, fmt::format("'{}' is no host and its slots", part), "such as node0:8"}});
+    const auto known = std::ranges::find(listed.all, name, &Host::name);
+    if (known == listed.all.end())
+      listed.all.push_back({name, slots});
+    else
+      known->slots += slots;
+  }
+  return listed;
+}
+
 // Hosts that no file names: those of the filter, or this machine.
 Hosts NamedHosts(const Hostfile& use) {
   Hosts named{{}, use.filter.where};
@@ -193,18 +213,19 @@ std::pair<int64_t, int64_t> ShareOut(const Hostfile& use, int64_t all, int64_t s
 
 Settings NodesOf(const Hostfile& use, const OpenNamed& open, int64_t gpus, Settings* unknown,
                  std::vector<std::string>* notes) {
-  const bool opens = open && use.file.unresolved.empty() && !use.file.value.empty();
+  const bool listed = use.file.key == "hosts" && use.file.unresolved.empty();
+  const bool opens = open && !listed && use.file.unresolved.empty() && !use.file.value.empty();
   const SourcePtr source = opens ? open(use.file) : nullptr;
   if (!use.filter.unresolved.empty()) {
     unknown->push_back(use.filter);
     return {};
   }
-  if (source == nullptr && !NamesHosts(use)) {
+  if (source == nullptr && !listed && !NamesHosts(use)) {
     unknown->push_back(use.file);
     unknown->back().unresolved = NoHostfile(use);
     return {};
   }
-  Hosts hosts = source ? ReadHosts(source) : NamedHosts(use);
+  Hosts hosts = listed ? ListedHosts(use.file) : source ? ReadHosts(source) : NamedHosts(use);
   const Setting& named = use.filters() ? use.filter : use.file;
   if (use.filters()) {
     for (Host& host : hosts.all)
@@ -216,7 +237,10 @@ Settings NodesOf(const Hostfile& use, const OpenNamed& open, int64_t gpus, Setti
   const int64_t slots = hosts.slots();
   notes->push_back(fmt::format("{}: {} host{}{}", Place(hosts.where), all, all == 1 ? "" : "s",
                                slots > 0 ? fmt::format(" of {} slots", slots) : ""));
-  const auto [nodes, each] = ShareOut(use, all, slots, source ? source->name : "the filter");
+  const auto [nodes, each] = ShareOut(use, all, slots,
+                                      listed   ? "the list"
+                                      : source ? source->name
+                                               : "the filter");
   Settings made{{"NNODES", std::to_string(nodes), named.where, "", true}};
   if (each > 0 && !use.agents)
     made.push_back({"GPUS_PER_NODE", std::to_string(each), named.where, "", true});

@@ -12,7 +12,7 @@ namespace orrery::exchange {
 
 // How a command uses one.
 struct Hostfile {
-  Setting file;
+  Setting file;                 // or "a:8,b:8" under the key "hosts"
   int64_t tasks = 0, each = 0;  // processes of the job and of a node; 0: not said
   bool spread = false;          // one host after the other, not slot by slot
   bool agents = false;          // processes start the ranks of a node

@@ -151,7 +151,7 @@ std::string Dashed(std::string key) {
   return key;
 }
 
-// Hosts of "a:8,b:8" and the slots of each; 0: not said, or not the same.
+// Hosts of "a:8,b:8" and the slots of the last; 0: one of them says none.
 std::pair<int64_t, int64_t> HostsOf(const std::string& list) {
   int64_t hosts = 0, slots = -1;
   for (std::size_t begin = 0; begin < list.size();) {
@@ -161,7 +161,7 @@ std::pair<int64_t, int64_t> HostsOf(const std::string& list) {
     int64_t own = 0;
     if (const std::size_t colon = host.find(':'); colon != std::string::npos)
       (void)ParseInteger(host.substr(colon + 1), &own);
-    slots = slots < 0 || slots == own ? own : 0;
+    slots = slots == 0 ? 0 : own;
     ++hosts;
   }
   return {hosts, std::max<int64_t>(0, slots)};
@@ -199,6 +199,7 @@ class LaunchReader {
     tasks_.reset();
     each_.reset();
     hostfile_.reset();
+    listed_.reset();
     filter_.reset();
     of_set_.reset();
     gpus_of_set_.reset();
@@ -221,13 +222,15 @@ class LaunchReader {
     if (kind == Kind::kJsrun) CountSets();
     if (kind == Kind::kMpirun || kind == Kind::kSrun || kind == Kind::kJsrun)
       Tasks(kind == Kind::kSrun);
-    if (hostfile_ || filter_) says_.hostfiles.push_back(Using());
+    if (hostfile_ || listed_ || filter_) says_.hostfiles.push_back(Using());
   }
 
   Hostfile Using() const {
     Hostfile use;
     if (hostfile_)
       use.file = {"hostfile", hostfile_->value, hostfile_->where, hostfile_->unresolved, true};
+    else if (listed_)
+      use.file = {"hosts", listed_->value, listed_->where, listed_->unresolved, true};
     if (filter_) {
       use.excludes = excludes_;
       use.filter = {filter_->key, filter_->value, filter_->where, filter_->unresolved, true};
@@ -302,8 +305,11 @@ class LaunchReader {
     if (key == "HOSTS") {
       const auto [hosts, slots] = HostsOf(option.value);
       if (option.unresolved.empty() && hosts == 0) return;
+      if (slots > 0) {  // counted as those of a hostfile
+        listed_ = option;
+        return;
+      }
       Add("NNODES", std::to_string(hosts), option);
-      if (slots > 0) each_ = Option{"", std::to_string(slots), option.where, ""};
       return;
     }
     spread_ |= key == "BY_NODE" || (key == "MAP" && option.value == "node");
@@ -410,7 +416,7 @@ class LaunchReader {
 
   LaunchSays says_;
   std::optional<Option> crowd_;  // several tasks on a node
-  std::optional<Option> tasks_, each_, hostfile_, filter_, of_set_, gpus_of_set_;
+  std::optional<Option> tasks_, each_, hostfile_, listed_, filter_, of_set_, gpus_of_set_;
   bool excludes_ = false, spread_ = false, all_tasks_ = false;
 };
 

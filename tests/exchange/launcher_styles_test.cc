@@ -34,6 +34,12 @@ TEST(ImportLaunchers, MpirunCountsRanks) {
   EXPECT_EQ(nodes("mpirun -np 16 -N 8 -x PATH"), "2x8");
   EXPECT_EQ(nodes("mpirun -np 16 --map-by ppr:4:node --bind-to none"), "4x4");
   EXPECT_EQ(nodes("mpirun -H a:8,b:8 -np 16 --allow-run-as-root"), "2x8");
+  // Slot by slot, as Open MPI fills them; -np was passed over.
+  EXPECT_EQ(nodes("mpirun -np 8 -H a:8,b:8"), "1x8");
+  EXPECT_EQ(nodes("mpirun -np 8 -H a:8,b:8 --map-by node"), "2x4");
+  EXPECT_EQ(nodes("mpirun -np 2 -H a:1,b:1 torchrun --nnodes 2 --nproc-per-node 8"), "2x8");
+  EXPECT_THAT(Error({{"x.sh", std::string("mpirun -np 12 -H a:8,b:8 python ") + kGpt}}),
+              AllOf(HasSubstr("x.sh:1:"), HasSubstr("12 processes are not shared out evenly")));
   EXPECT_EQ(nodes("mpiexec -n 32 -ppn 8"), "4x8");
   const Imported all = Read({{"x.sh", std::string("mpirun -np 8 python ") + kGpt}});
   EXPECT_EQ(Text(all, "dp"), "8");
