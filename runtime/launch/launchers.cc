@@ -29,6 +29,10 @@ constexpr LauncherRow kRows[] = {
      .local_index = "SLURM_LOCALID", .hosts = "SLURM_STEP_NODELIST", .job = "SLURM_JOB_ID",
      .node_index = "SLURM_NODEID", .nodes = "SLURM_STEP_NUM_NODES", .slots = "SLURM_GPUS_ON_NODE",
      .node_name = "SLURMD_NODENAME"},
+    // Of a PyTorchJob (kubeflow/trainer, pkg/controller.v1/pytorch/envvar.go): RANK there is the pod's, and WORLD_SIZE counts the
+    // ranks that torchrun is to start in all pods.
+    {.name = "PyTorchJob", .meets = Meets::kNode, .address = "MASTER_ADDR", .node_index = "PET_NODE_RANK",
+     .nodes = "PET_NNODES", .slots = "PET_NPROC_PER_NODE"},
     // Whatever sets these four: PBS with pbsdsh, ssh, a script of one's own.
     {.name = "torchrun", .meets = Meets::kTcp, .index = "RANK", .size = "WORLD_SIZE",
      .local_index = "LOCAL_RANK", .local_size = "LOCAL_WORLD_SIZE", .address = "MASTER_ADDR",

@@ -90,14 +90,16 @@ std::string OfList(const std::string& name) {
 
 }  // namespace
 
-NodePlace FindNode() {
+NodePlace FindNode(bool counted) {
   NodePlace place;
   place.name = comm::OwnHost();
   for (const LauncherRow& row : Launchers()) {
     if (row.index != nullptr && NumberOf(row.index) < 0) continue;
     const Columns columns = ColumnsOf(row);
     const std::string list = Variable(row.hosts_file);
-    if (NumberOf(columns.index) < 0 || (NumberOf(columns.nodes) <= 0 && list.empty())) continue;
+    const bool count =
+        NumberOf(columns.nodes) > 0 || !list.empty() || (counted && row.meets == Meets::kNode);
+    if (NumberOf(columns.index) < 0 || !count) continue;
     place.launched_by = row.name;
     place.index = NumberOf(columns.index);
     place.first = std::max<int64_t>(NumberOf(row.first), 0);

@@ -29,8 +29,8 @@ struct NodePlace {
 };
 
 // From the environment. Throws InputError: files that the environment names and that are no lists; a list of another number
-// of machines than are counted.
-NodePlace FindNode();
+// of machines than are counted. `counted`: the caller knows how many there are.
+NodePlace FindNode(bool counted = false);
 // The same from a hostfile: its first line is the main machine; this machine is the line with its name
 // or one of its addresses, -1: none.
 NodePlace NodeOfHosts(const std::vector<HostSlots>& hosts);

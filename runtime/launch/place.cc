@@ -87,10 +87,20 @@ void RefuseHalf() {
                    "set MASTER_ADDR and MASTER_PORT, or unset RANK to start ranks here");
 }
 
+// A PyTorchJob counts ranks, and starts pods.
+void RefusePods() {
+  const int64_t pods = NumberOf("PET_NNODES"), each = NumberOf("PET_NPROC_PER_NODE");
+  if (pods < 1 || each < 2 || !Variable("LOCAL_RANK").empty() || NumberOf("RANK") < 0) return;
+  throw InputError(
+      fmt::format("a PyTorchJob starts {} pods for {} ranks each, and this is a pod", pods, each),
+      "plan launch -- plan run ..., or torchrun with plan run, starts the ranks of each");
+}
+
 Place FindTcp() {
   Place place;
   place.address = Variable("MASTER_ADDR");
   if (place.address.empty()) RefuseHalf();
+  RefusePods();
   if (place.address.empty() || (Variable("RANK").empty() && Variable("WORLD_SIZE").empty()))
     return {};
   Diagnostics diagnostics;

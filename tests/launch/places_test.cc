@@ -48,6 +48,31 @@ TEST_F(Places, Nowhere) {
   EXPECT_EQ(FindNode().index, -1);
 }
 
+// It was taken for rank 1 of 32, each on a machine of its own.
+TEST_F(Places, APodOfAPyTorchJobIsANode) {
+  const NodePlace pod = With({{"RANK", "1"},
+                              {"WORLD_SIZE", "32"},
+                              {"MASTER_ADDR", "job-master-0"},
+                              {"MASTER_PORT", "23456"},
+                              {"PET_NODE_RANK", "1"},
+                              {"PET_NNODES", "4"},
+                              {"PET_NPROC_PER_NODE", "8"}});
+  EXPECT_EQ(pod.launched_by, "PyTorchJob");
+  EXPECT_EQ(pod.index, 1);
+  EXPECT_EQ(pod.nodes, 4);
+  EXPECT_EQ(pod.slots, 8);
+  EXPECT_EQ(pod.main, "job-master-0");
+  EXPECT_EQ(pod.port, 23456);
+  EXPECT_THAT([] { FindPlace(); },
+              testing::ThrowsMessage<InputError>(HasSubstr("starts 4 pods for 8 ranks each")));
+}
+
+TEST_F(Places, AnIndexIsEnoughWhereTheNodesAreCounted) {
+  EXPECT_EQ(With({{"JOB_COMPLETION_INDEX", "1"}}).launched_by, "");
+  EXPECT_EQ(FindNode(true).launched_by, "Kubernetes");
+  EXPECT_EQ(FindNode(true).index, 1);
+}
+
 TEST_F(Places, AVariableThatIsNoNumberIsNamed) {
   EXPECT_EQ(UnreadPlace(), "");
   EXPECT_EQ(With({{"NODE_RANK", "abc"}, {"NNODES", "2"}}).index, -1);

@@ -73,7 +73,7 @@ void ReadPlace(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* d
       place = NodeOfHosts(hosts);
     });
   } else {
-    place = FindNode();
+    place = FindNode(flags.nodes.given);
   }
   if (const auto n = cli::ReadInteger(flags.nodes, 1, kMostNodes, diagnostics)) place.nodes = *n;
   if (const auto n = cli::ReadInteger(flags.index, 0, kMostNodes - 1, diagnostics)) {
