@@ -185,13 +185,22 @@ RopeKind ReadRopeKind(const Node& map, std::string* name) {
   return kind(name->c_str());
 }
 
+// By name: whoever compares a config.json's maps has asked for each of their keys.
 void RejectUnknownRopeKeys(const Node& map) {
-  for (const char* known :
-       {"rope_type", "type", "factor", "original_max_position_embeddings", "attention_factor",
-        "beta_fast", "beta_slow", "short_factor", "long_factor", "low_freq_factor",
-        "high_freq_factor", "mscale", "mscale_all_dim", "truncate"})
-    (void)map.Has(known);
-  map.RejectUnknownKeys();
+  static const std::vector<std::string> kKnown = {
+      "rope_type",        "type",
+      "factor",           "original_max_position_embeddings",
+      "attention_factor", "beta_fast",
+      "beta_slow",        "short_factor",
+      "long_factor",      "low_freq_factor",
+      "high_freq_factor", "mscale",
+      "mscale_all_dim",   "truncate",
+      "rope_theta",       "partial_rotary_factor"};
+  for (const std::string& key : map.Keys()) {
+    if (map.Has(key) && std::ranges::find(kKnown, key) == kKnown.end())
+      map.ErrorAt(key, fmt::format("'{}' of rotary positions is not known here", key),
+                  SuggestName(key, kKnown));
+  }
 }
 
 void ReadRopeMap(const Fields& fields, const Node& map, ModelSpec* spec) {

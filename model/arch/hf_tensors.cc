@@ -244,6 +244,34 @@ std::string PeftTargets(const std::string& family) {
   return targets;
 }
 
+LoraModules AdapterModules(const std::string& family, bool gated) {
+  struct Map {
+    const char* row;
+    unsigned whole;
+    std::vector<unsigned> parts;
+  };
+  const Map maps[] = {{"l*.qkv.w", kLoraQkv, {kLoraQ, kLoraK, kLoraV}},
+                      {"l*.o.w", kLoraProj, {}},
+                      {"l*.fc1.w", kLoraFc1, {kLoraGate, kLoraUp}},
+                      {"l*.fc2.w", kLoraFc2, {}}};
+  LoraModules modules;
+  const HfTensors table = TensorsOf(family);
+  for (const Map& map : maps) {
+    auto row = table.rows.find(map.row);
+    if (gated && map.whole == kLoraFc1 && table.rows.contains("l*.fc1-gated.w"))
+      row = table.rows.find("l*.fc1-gated.w");
+    if (row == table.rows.end()) continue;
+    const std::vector<std::string>& names = row->second.names;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string module = names[i].substr(0, names[i].rfind('.'));
+      LoraTargets& targets = modules.targets[module.substr(module.rfind('.') + 1)];
+      const unsigned target = names.size() == map.parts.size() ? map.parts[i] : map.whole;
+      targets = static_cast<LoraTargets>(targets | target);
+    }
+  }
+  return modules;
+}
+
 HfTensors HfFamily::Tensors() const {
   HfTensors table;
   table.family = name_;

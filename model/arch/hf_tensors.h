@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model/arch/lora.h"
 #include "model/arch/model_spec.h"
 
 namespace orrery {
@@ -45,6 +46,8 @@ std::string HfFamilyLike(const ModelSpec& model);
 // Of a family of HfFamilyNames(). Throws InputError: its file is wrong.
 // The modules to which PEFT gives adapters by itself, with commas; "": it wants them named.
 std::string PeftTargets(const std::string& family);
+// The linear maps of a layer by the names of their modules; none: they are not known.
+LoraModules AdapterModules(const std::string& family, bool gated);
 // Of a family of HfFamilyNames(). Throws InputError: its file is wrong.
 HfTensors TensorsOf(const std::string& family);
 // Families whose tensors are known: base families first, then those that extend them, sorted.

@@ -3,8 +3,10 @@
 #include "model/arch/lora.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "model/base/diagnostics.h"
 
@@ -53,10 +55,23 @@ unsigned Find(const Rows& rows, std::string_view word) {
   return row == std::end(rows) ? 0 : unsigned{row->second};
 }
 
-unsigned TargetsOf(std::string_view word, bool gated) {
-  if (word == "all-linear")
-    return gated ? kLoraPartsOfQkv | kLoraProj | kLoraPartsOfFc1 | kLoraFc2 : unsigned{kLoraAll};
-  unsigned found = Find(kLoraTargetNames, word) | Find(kModules, word);
+// Of Meta's Llamas, which have none of HuggingFace's.
+bool IsMetas(std::string_view word) {
+  return word == "output_proj" || (word.size() == 2 && word.front() == 'w');
+}
+
+unsigned AllLinear(bool gated, const LoraModules& modules) {
+  unsigned all = 0;
+  for (const auto& [name, targets] : modules.targets) all |= targets;
+  if (all != 0) return all;
+  return gated ? kLoraPartsOfQkv | kLoraProj | kLoraPartsOfFc1 | kLoraFc2 : unsigned{kLoraAll};
+}
+
+unsigned TargetsOf(std::string_view word, bool gated, const LoraModules& modules) {
+  if (word == "all-linear") return AllLinear(gated, modules);
+  if (const auto own = modules.targets.find(word); own != modules.targets.end()) return own->second;
+  const bool others = modules.type.empty() || IsMetas(word);
+  unsigned found = Find(kLoraTargetNames, word) | (others ? Find(kModules, word) : 0);
   if (gated) return found;
   if (word == "up_proj") return kLoraFc1;
   return (found & kLoraPartsOfFc1) != 0 ? 0 : found;
@@ -73,13 +88,22 @@ void RefuseBoth(unsigned targets, LoraTarget whole, LoraTarget parts) {
 
 }  // namespace
 
-LoraTargets ReadLoraTargets(std::string_view list, bool gated) {
+LoraTargets ReadLoraTargets(std::string_view list, bool gated, const LoraModules& modules) {
   unsigned targets = 0;
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find_first_of(",;", begin), list.size());
     const std::string_view word = list.substr(begin, end - begin);
     begin = end + 1;
-    const unsigned found = TargetsOf(word, gated);
+    const unsigned found = TargetsOf(word, gated, modules);
+    if (found == 0 && !modules.type.empty()) {
+      std::vector<std::string_view> names;
+      for (const auto& [name, target] : modules.targets) names.push_back(name);
+      throw InputError(
+          {{{},
+            fmt::format("models of type {} have no module '{}'", modules.type, word),
+            fmt::format("{}; linear_qkv, linear_proj, linear_fc1, linear_fc2; or all-linear",
+                        fmt::join(names, ", "))}});
+    }
     if (found == 0) {
       throw InputError(
           {{{},

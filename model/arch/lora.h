@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,10 +61,17 @@ struct Lora {
   bool operator==(const Lora&) const = default;
 };
 
+// What modules of a class of HuggingFace's models are: "qkv_proj" the whole product, "q_proj" a part of it (hf_tensors.h).
+struct LoraModules {
+  std::map<std::string, LoraTargets, std::less<>> targets;  // none: any class
+  std::string
+      type;  // of models whose modules these are; "": only like those, other names count too
+};
+
 // Reads a list of target modules, between commas or semicolons: Megatron's names, those of HuggingFace's models (q_proj, ...,
 // query_key_value, c_attn) or all-linear. Modules that are parts of one product here take adapters of their own. all-linear:
-// every map, of a gated model as those of a Llama. Throws InputError without a place.
-LoraTargets ReadLoraTargets(std::string_view list, bool gated);
+// all of `modules`; of any class every map, of a gated model as those of a Llama. Throws InputError without a place.
+LoraTargets ReadLoraTargets(std::string_view list, bool gated, const LoraModules& modules = {});
 std::string LoraTargetWords(LoraTargets targets);  // Megatron's names, with commas
 
 }  // namespace orrery

@@ -96,6 +96,11 @@ TEST(HfConfig, RefusesRotaryPositionsThatContradictEachOther) {
     return std::regex_replace(qwen, std::regex("\"rope_scaling\": null"), scaling);
   };
   ASSERT_NE(with("x"), qwen);
+  // What it says and nobody knows: the factor of a typing error was lost.
+  EXPECT_THAT(ReadError(with(R"("rope_scaling": {"rope_type": "yarn", "factr": 4.0})")),
+              HasSubstr("'factr' of rotary positions is not known here"));
+  EXPECT_THAT(ReadError(with(R"("rope_scaling": {"rope_type": "default", "mrope_section": [16]})")),
+              HasSubstr("'mrope_section' of rotary positions"));
   const std::string linear = R"({"rope_type": "linear", "factor": 8})";
   EXPECT_THAT(
       ReadError(with(R"("rope_scaling": {"type": "linear", "rope_type": "yarn", "factor": 8})")),

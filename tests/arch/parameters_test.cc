@@ -2,9 +2,11 @@
 // Parameter counts and FLOPs against the closed forms that papers print.
 #include "model/arch/parameters.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "model/arch/catalogue.h"
+#include "model/arch/hf_tensors.h"
 #include "model/base/diagnostics.h"
 
 namespace orrery {
@@ -82,6 +84,31 @@ TEST(Adapters, TargetsHaveMegatronsAndHuggingFacesNames) {
   for (const LoraTargets targets : {kLoraAll, kLoraPartsOfQkv, kLoraPartsOfFc1})
     EXPECT_EQ(ReadLoraTargets(LoraTargetWords(targets), true), targets);
   EXPECT_EQ(LoraTargetWords(kLoraAll), "linear_qkv,linear_proj,linear_fc1,linear_fc2");
+}
+
+// all-linear took every gated model for a Llama, and all others for a GPT-2; names of any class were taken.
+TEST(Adapters, ModulesAreThoseOfTheModelsClass) {
+  const auto all = [](const char* family, bool gated) {
+    return ReadLoraTargets("all-linear", gated, AdapterModules(family, gated));
+  };
+  EXPECT_EQ(all("llama", true), kLoraPartsOfQkv | kLoraProj | kLoraPartsOfFc1 | kLoraFc2);
+  EXPECT_EQ(all("phi3", true), kLoraAll);
+  EXPECT_EQ(all("gpt2", false), kLoraAll);
+  EXPECT_EQ(all("falcon", false), kLoraAll);
+  for (const char* family : {"opt", "gptj", "phi", "starcoder2", "nemotron"})
+    EXPECT_EQ(all(family, false), kLoraPartsOfQkv | kLoraProj | kLoraFc1 | kLoraFc2) << family;
+  EXPECT_EQ(ReadLoraTargets("c_proj", false, AdapterModules("gpt2", false)), kLoraProj | kLoraFc2);
+  EXPECT_EQ(ReadLoraTargets("c_proj", false, AdapterModules("starcoder2", false)), kLoraFc2);
+  LoraModules llama = AdapterModules("llama", true);
+  EXPECT_EQ(ReadLoraTargets("c_attn", true, llama), kLoraQkv);  // only like a Llama
+  llama.type = "llama";
+  EXPECT_EQ(ReadLoraTargets("q_proj,wv,linear_proj", true, llama), kLoraQ | kLoraV | kLoraProj);
+  try {
+    (void)ReadLoraTargets("q_proj,c_attn", true, llama);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("models of type llama have no module 'c_attn'"));
+  }
 }
 
 // Narayanan et al. 2021, equation 3 without recomputation (72 for their 96), per sequence.

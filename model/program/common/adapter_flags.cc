@@ -47,8 +47,19 @@ LoraBase ReadBase(const Flag& flag, const Workload& work) {
                      fmt::format("int8, nf4, fp8, or {}, which --precision says", kept)}});
 }
 
+std::string FamilyOf(const LoadedModel& model) {
+  return model.hf_family.empty() ? HfFamilyLike(model.spec) : model.hf_family;
+}
+
+LoraModules ModulesOf(const LoadedModel& model) {
+  const std::string family = FamilyOf(model);
+  LoraModules modules = family.empty() ? LoraModules{} : AdapterModules(family, model.spec.gated);
+  if (!modules.targets.empty()) modules.type = model.hf_family;
+  return modules;
+}
+
 std::string TargetsOfPeft(const LoadedModel& model) {
-  const std::string family = model.hf_family.empty() ? HfFamilyLike(model.spec) : model.hf_family;
+  const std::string family = FamilyOf(model);
   const std::string targets = family.empty() ? "" : PeftTargets(family);
   if (targets.empty())
     throw InputError({{{},
@@ -65,8 +76,8 @@ bool SetTargets(const JobFlags& flags, const LoadedModel& model, const SearchReq
   if (flags.lora_targets.given) {
     AtFlag(flags.lora_targets, [&] {
       const std::string& said = flags.lora_targets.text;
-      lora->targets =
-          ReadLoraTargets(said == "peft" ? TargetsOfPeft(model) : said, request.model.gated);
+      lora->targets = ReadLoraTargets(said == "peft" ? TargetsOfPeft(model) : said,
+                                      request.model.gated, ModulesOf(model));
     });
   }
   if (flags.lora_base.given) lora->base = ReadBase(flags.lora_base, request.work);

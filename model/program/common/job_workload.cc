@@ -54,7 +54,8 @@ void JobMaker::SetWorkload() {
     Own("optimizer adamw", "--optimizer");
   }
   request_.flash_attention = attention_.value_or(InHalf(request_.work.precision));
-  if (Lora& lora = request_.work.lora; lora.on() && !SetTargets(flags_, job_.model, request_, &lora))
+  if (Lora& lora = request_.work.lora;
+      lora.on() && !SetTargets(flags_, job_.model, request_, &lora))
     Own("adapters of all linear maps", "--lora-targets");
 }
 

@@ -146,6 +146,8 @@ constexpr OtherSchedule kOtherSchedules[] = {
     {"zero-bubble-h1", "is called zero-bubble here", "--schedule zero-bubble"},
     {"zb-v", "is called zero-bubble-v here", "--schedule zero-bubble-v"},
     {"zbv", "is called zero-bubble-v here", "--schedule zero-bubble-v"},
+    {"interleaved1f1b", "is called interleaved here", "--schedule interleaved"},  // torchtitan's
+    {"zbvzerobubble", "is called zero-bubble-v here", "--schedule zero-bubble-v"},
     {"zb-h2", kNoOverlapOfSteps, "--schedule zero-bubble-v: less bubble than zero-bubble"},
     {"zero-bubble-h2", kNoOverlapOfSteps, "--schedule zero-bubble-v: less bubble than zero-bubble"},
     {"dualpipe", "is not lowered: every stage would hold two parts of the model",
@@ -294,7 +296,8 @@ FixedAxes LayoutFlags::Read(const FabricSpec* fabric) const {
           fmt::format("the layout names {} chunks, which pp {}{} does not make up; they fit {}",
                       chunks, *axes.pp, axes.vpp ? fmt::format(" x vpp {}", *axes.vpp) : "",
                       FittingStages(chunks)),
-          "one number of layers per chunk, in the order chunk x stages + stage");
+          "one number of layers per chunk, in the order chunk x stages + stage; 2x9: two chunks of "
+          "nine layers");
     }
   }
   for (const Flag* flag : {&cp_method, &cp_inner, &zigzag}) {
