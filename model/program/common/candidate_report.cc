@@ -320,6 +320,17 @@ std::string PredictionText(const Job& job, const PredictReport& prediction) {
     text += fmt::format("\nPeak memory of a GPU: {}, {}\n", MemoryOfCapacity(*candidate.memory),
                         FitWords(*candidate.memory));
     if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
+    if (!candidate.memory->fits && job.plan.empty()) {
+      const Strategy& s = candidate.strategy;
+      const std::string cp = s.cp > 1 ? fmt::format(" --cp {}", s.cp) : "";
+      text += fmt::format(
+          "  {}\n",
+          Fold(fmt::format("`plan` with the same job and --tp {} --pp {}{} --dp {} searches "
+                           "what fits of these degrees: micro-batch, schedule, chunks and "
+                           "recomputation",
+                           s.tp, s.pp, cp, s.dp),
+               2));
+    }
     text += fmt::format("  {}\n",
                         Fold(FitBasis(*candidate.memory, FrameworkWords(job.request.framework),
                                       job.profiles.framework.memory_nearly_full),
