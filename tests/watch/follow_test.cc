@@ -170,6 +170,22 @@ TEST_F(Follow, ALogOfTheSameLengthIsTheNewFile) {
   EXPECT_EQ(End(), 4);
 }
 
+// Half of a number is another number: a line counts when it has ended.
+TEST_F(Follow, ALineThatIsBeingWrittenIsNotReadYet) {
+  std::ofstream(log()) << Lines(10, 4, 1.5);
+  Start();
+  ASSERT_TRUE(Comes("out", "\"since_step\":11"));
+  const std::string next = Lines(15, 0, 1.5);  // of 3 s
+  const std::size_t cut = next.find("3000.0") + 1;
+  std::ofstream(log(), std::ios::app) << next.substr(0, cut);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  std::ofstream(log(), std::ios::app) << next.substr(cut) << Lines(16, 3, 1.5);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_EQ(End(), 4);
+  EXPECT_EQ(Read("out").find("was_outside"), std::string::npos) << Read("out");
+  EXPECT_THAT(Read("out"), HasSubstr("\"steps\":9"));
+}
+
 TEST_F(Follow, ALogThatIsAwayForAWhileIsWaitedFor) {
   std::ofstream(log()) << Lines(10, 4, 1.5);
   Start();

@@ -95,6 +95,7 @@ class Watcher {
     std::signal(SIGTERM, End);
     auto grown = std::chrono::steady_clock::now();
     Seen seen;
+    bool ended = false;
     if (!Exists()) fmt::print(stderr, "{} is not there yet: waiting for it\n", flags_.log.text);
     while (g_ended == 0) {
       const std::optional<Seen> now = LookAt(flags_.log.text);
@@ -107,13 +108,16 @@ class Watcher {
         }
         seen = *now;
         grown = std::chrono::steady_clock::now();
-        any_ = Look() || any_;
+        any_ = Look(false) || any_;
       }
       if (settings_.stop && outside_) break;
       const std::chrono::duration<double> quiet = std::chrono::steady_clock::now() - grown;
-      if (settings_.idle > 0 && quiet.count() > settings_.idle) break;
+      ended = settings_.idle > 0 && quiet.count() > settings_.idle;
+      if (ended) break;
       std::this_thread::sleep_for(kLook);
     }
+    // The last line of a program that has ended may lack its end.
+    if (ended && Exists()) any_ = Look(true) || any_;
     if (!any_) {
       const std::string what = fmt::format("{}: no step of it could be timed{}", flags_.log.text,
                                            Exists() ? "" : ": it never came");
@@ -161,12 +165,21 @@ class Watcher {
     fmt::print(stderr, "no step so far: {}\n", why);
   }
 
-  // False: nothing to judge yet.
-  bool Look() {
+  // What is being written: half a number is another number.
+  static SourcePtr WithoutOpenLine(const SourcePtr& source) {
+    const std::size_t end = source->text.find_last_of("\r\n");
+    if (end + 1 == source->text.size() || source->text.starts_with('{')) return source;
+    return std::make_shared<const Source>(
+        Source{source->name, source->text.substr(0, end == std::string::npos ? 0 : end + 1)});
+  }
+
+  // False: nothing to judge yet. `whole`: nobody writes it any more.
+  bool Look(bool whole) {
     measured::TrainingLog log;
     SourcePtr source;
     try {
       source = measured::ReadLogSource(flags_.log.text);
+      if (!whole) source = WithoutOpenLine(source);
     } catch (const InputError&) {
       if (!any_) throw;  // it is no text
       return false;      // it is being replaced
