@@ -326,11 +326,9 @@ void CheckPlans(const TrainingLog& predicted, TrainingLog* log, Comparison* c) {
   c->foreign = !measured.own;
   if (c->foreign) {
     const PlannedJob job(predicted.source, predicted.digest, predicted.size);
-    const bool text = measured.format != measured::LogFormat::kTrace;  // no program's words
-    const measured::LogFacts facts =
-        text ? measured::ReadLogFacts(*measured.source) : measured::LogFacts();
-    c->told = job.Check(measured, facts);
-    measured.steps = job.StepsOfBatch(measured, facts, &c->told);
+    std::vector<StepSample> steps;
+    c->told = job.Check(measured, &steps);
+    measured.steps = std::move(steps);
     c->digest = c->told.digest;
     return;
   }
