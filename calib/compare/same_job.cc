@@ -140,18 +140,18 @@ void PlannedJob::FindArguments(const SourcePtr& text, Found* found, ToldJob* tol
 }
 
 // Of lines that stand without the arguments, too.
-void PlannedJob::FindDegrees(const measured::LoggedRun& run, Found* found) const {
-  for (const auto& [field, degree] : run.facts.degrees) {
+void PlannedJob::FindLayout(const measured::LoggedRun& run, Found* found) const {
+  for (const auto& [field, said] : run.facts.layout) {
     const auto planned = values_.find(field);
     const bool known =
         std::ranges::find(found->same, field) != found->same.end() ||
         std::ranges::find(found->layout, field, &Difference::field) != found->layout.end();
     if (planned == values_.end() || known) continue;
-    const std::string logged = std::to_string(degree.first);
+    const std::string logged = std::to_string(said.first);
     if (exchange::SameValue(logged, planned->second.text))
       found->same.push_back(field);
     else
-      found->layout.push_back({field, planned->second.text, logged, {run.text, degree.second, 1}});
+      found->layout.push_back({field, planned->second.text, logged, {run.text, said.second, 1}});
   }
   if (found->layout.empty()) return;
   // The number of replicas follows from the others: its line is the last to look at.
@@ -185,10 +185,11 @@ void PlannedJob::FindBatch(const measured::TrainingLog& log, const measured::Log
                            Found* found) const {
   for (std::size_t i = run.first; i < run.end; ++i) {
     const measured::StepSample& step = log.steps[i];
+    const bool own_line = step.samples || run.facts.batch_line == 0;
     if (const auto other = OtherBatch(log, step, run.facts))
       return found->words.push_back(
                  fmt::format("the log's global batch is {:.0f} (line {}), that of the plan {:.0f}",
-                             *other, step.line, size_.samples)),
+                             *other, own_line ? step.line : run.facts.batch_line, size_.samples)),
              void();
   }
   const bool said = run.first < run.end && size_.samples > 0 &&
@@ -225,7 +226,7 @@ void PlannedJob::CheckRun(const measured::TrainingLog& log, const measured::Logg
   Found found;
   FindGpus(run.facts, &found);
   FindArguments(run.text, &found, told);
-  FindDegrees(run, &found);
+  FindLayout(run, &found);
   if (found.model) found.errors.push_back(*found.model);
   FindBatch(log, run, &found);
   CheckDigests(run.text, run.facts, found, others);

@@ -53,7 +53,7 @@ class PlannedJob {
                 const std::string& others, ToldJob* told) const;
   void FindGpus(const measured::LogFacts& facts, Found* found) const;
   void FindArguments(const SourcePtr& text, Found* found, ToldJob* told) const;
-  void FindDegrees(const measured::LoggedRun& run, Found* found) const;
+  void FindLayout(const measured::LoggedRun& run, Found* found) const;
   void FindBatch(const measured::TrainingLog& log, const measured::LoggedRun& run,
                  Found* found) const;
   void CheckDigests(const SourcePtr& text, const measured::LogFacts& facts, const Found& found,

@@ -188,6 +188,9 @@ class FactsReader {
     FillVersion(text, "Megatron-Core version", "Megatron-Core ", &facts_.framework);
     FillVersion(text, "megatron-core==", "Megatron-Core ", &facts_.framework);
     FillVersion(text, "NVIDIA Release", "NVIDIA container ", &facts_.framework);
+    if (!facts_.starts.empty() && facts_.starts.back().line + 1 == line_ &&
+        facts_.starts.back().kind == LogStart::Kind::kPlan)
+      ReadHeading(text);
     ReadPlan(text);
     LineCursor vocab(text);
     if (vocab.Behind("> padded vocab") && vocab.Behind("(new size:")) {
@@ -238,7 +241,33 @@ class FactsReader {
   }
 
   void SayDegree(const char* field, int64_t degree) {
-    if (degree > 0) facts_.degrees.try_emplace(field, degree, line_);
+    if (degree > 0) facts_.layout.try_emplace(field, degree, line_);
+  }
+
+  // Below its plan, of `plan run`: "2 ranks on node1 over mpi: tp 2, pp 4 1f1b, ZeRO 1, micro-batch 1 of 8, fp32".
+  void ReadHeading(std::string_view text) {
+    LineCursor cursor(text);
+    const auto ranks = cursor.Whole();
+    if (!ranks || (!cursor.Literal("ranks on ") && !cursor.Literal("rank on "))) return;
+    if (!facts_.world_size) SayWorld(ranks);
+    if (!cursor.Behind(" over ") || !cursor.Behind(": ")) return;
+    constexpr std::pair<std::string_view, const char*> kWords[] = {
+        {"tp ", "tp"}, {"pp ", "pp"}, {"cp ", "cp"}, {"micro-batch ", "micro_batch"}};
+    for (const std::string_view part : SplitAt(cursor.Rest(), ',')) {
+      for (const auto& [word, field] : kWords) {
+        LineCursor value(part);
+        if (!value.Literal(word)) continue;
+        SayDegree(field, value.Whole().value_or(0));
+        if (facts_.global_batch || !value.Literal("of")) continue;
+        facts_.global_batch = value.Number();
+        facts_.batch_line = line_;
+      }
+      LineCursor zero(part);
+      if (!zero.Literal("ZeRO ")) continue;
+      if (const auto stage = zero.Whole()) facts_.layout.try_emplace("zero", *stage, line_);
+    }
+    for (const char* field : {"tp", "pp", "cp"}) SayDegree(field, 1);  // not said: one
+    facts_.layout.try_emplace("zero", 0, line_);
   }
 
   // Behind "using world size: 16, data-parallel size: 4, "; encoders have degrees of their own.

@@ -32,8 +32,8 @@ struct LogFacts {
   std::vector<std::string> devices;    // "NVIDIA A100-SXM4-80GB", each once
   std::optional<double> device_bytes;  // "15.78 GiB total capacity", "16160MiB" of nvidia-smi
   std::optional<double> peak_flops;    // of a GPU, as the program takes it for its MFU
-  // "tp", "pp", "cp": of Megatron's line of its world and torchtitan's of its mesh, with the line.
-  std::map<std::string, std::pair<int64_t, int>> degrees;
+  // Fields of a layout with their lines: of Megatron's line of its world, torchtitan's of its mesh, the heading of `plan run`.
+  std::map<std::string, std::pair<int64_t, int>> layout;
   std::optional<int64_t> world_size;
   int world_line = 0;                  // that says so
   std::optional<double> global_batch;  // where a line or an argument says one for the whole run

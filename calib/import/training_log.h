@@ -141,7 +141,7 @@ struct TrainingLog {
   std::string digest;                                 // of the plan; "": not said
   std::string precision, optimizer;                   // of the job: "bf16", "adam"; "": likewise
   std::optional<std::pair<double, double>> interval;  // seconds of a step, of predictions
-  StepSize size;                                      // likewise
+  StepSize size;                                      // likewise, and of plan run
   std::vector<StepSample> steps;
   std::vector<TermSample> terms;
   std::vector<SpanSample> spans;

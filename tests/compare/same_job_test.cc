@@ -283,6 +283,27 @@ TEST(SameJob, DegreesOfALineAreHeldAgainstThePlan) {
   }
 }
 
+TEST(SameJob, TheHeadingOfARunSaysItsLayout) {
+  const auto log = [](const char* layout) {
+    return fmt::format(
+        "gpt2-micro: 53.0 M parameters, 163 G FLOP a step\nOrrery plan {}\n"
+        "16 ranks on vm over mpi: {}\n"
+        "step    1/6  loss 10.9777     grad norm 3.332        0.50 s      131 k tokens/s  MFU 31.2 "
+        "%  mem 1021 MiB  ETA 69.9 s\n",
+        kOther, layout);
+  };
+  EXPECT_THAT(
+      ErrorOf(Prediction(), log("tp 4 with sequence, pp 2 1f1b, dp 2, micro-batch 1 of 32")),
+      AllOf(HasSubstr("the log's global batch is 32 (line 3)"),
+            HasSubstr("the log says micro_batch 1 (line 3), the plan 2"),
+            HasSubstr("the log says tp 4 (line 3), the plan 2")));
+  EXPECT_THAT(
+      ErrorOf(Prediction(), log("tp 2, pp 2 1f1b, dp 4, ZeRO 1, micro-batch 2 of 64, bf16")),
+      HasSubstr("of plan 0123456789abcdef0123456789abcdef; the log says zero 1 (line 3)"));
+  EXPECT_THAT(ErrorOf(Prediction(), log("tp 2, pp 2 1f1b, dp 4, micro-batch 2 of 64, bf16")),
+              HasSubstr("nothing else that the log shows differs"));
+}
+
 TEST(SameJob, AnotherDigestSaysWhatElseDiffers) {
   const std::string plan = fmt::format("Orrery plan {}\n", kOther);
   EXPECT_THAT(ErrorOf(Prediction(2), plan + kDump + LogStep(1)),
