@@ -15,13 +15,14 @@
 #include "model/exchange/document.h"
 #include "model/exchange/import.h"
 #include "model/exchange/import_steps.h"
+#include "model/exchange/mapping.h"
 
 namespace orrery::compare {
 namespace {
 
 // Of these, another value is another plan: other ranks hold other parts, or a step does other work.
-constexpr std::string_view kLayout[] = {"tp",  "pp",          "cp",      "ep",   "dp",
-                                        "vpp", "micro_batch", "seq_len", "lora", "zero"};
+constexpr std::string_view kLayout[] = {"tp",          "pp",      "cp",   "dp",  "vpp",
+                                        "micro_batch", "seq_len", "lora", "zero"};
 // Written differently by every program, or held against the log elsewhere.
 constexpr std::string_view kElsewhere[] = {"layout", "placement",    "nodes",      "gpus_per_node",
                                            "model",  "global_batch", "lora_alpha", "dp_outer"};
@@ -35,8 +36,29 @@ bool Has(const std::string_view (&names)[n], const std::string& name) {
   return std::ranges::find(names, name) != std::end(names);
 }
 
+// "micro-batch": a field by the name of its flag, else by its own.
+std::string WordOf(const std::string& field) {
+  const auto fields = exchange::Fields();
+  const auto at = std::ranges::find(fields, field, &exchange::Field::name);
+  const std::string_view flag = at == fields.end() ? "" : at->flag;
+  if (flag.starts_with("--")) return std::string(flag.substr(2));
+  std::string word = field;
+  std::ranges::replace(word, '_', ' ');
+  return word;
+}
+
 bool HoldsArguments(const std::string& text) {
   return exchange::HasArgumentDump(text) || exchange::HasLoggedSettings(text);
+}
+
+std::string RunsText(const std::vector<int>& lines) {
+  constexpr std::size_t kMost = 8;
+  const std::size_t shown = std::min(lines.size(), kMost);
+  return fmt::format(
+      "another run begins at line{} {}{}: {} runs are taken as one", lines.size() > 1 ? "s" : "",
+      fmt::join(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < lines.size() ? fmt::format(" and {} more", lines.size() - shown) : "",
+      lines.size() + 1);
 }
 
 // This project's programs and nanotron print no batch of sequences, but the tokens of their steps by rate and time.
@@ -51,11 +73,17 @@ std::string PredictIt(const SourcePtr& log) {
 }
 
 std::string WordsOf(const Difference& one) {
-  return fmt::format("the log says {} {} (line {}), the plan {}", one.field, one.logged,
+  return fmt::format("the log says {} {} (line {}), the plan {}", WordOf(one.field), one.logged,
                      one.where.line, one.planned);
 }
 
 }  // namespace
+
+std::string WordsOf(const std::vector<std::string>& fields) {
+  std::vector<std::string> words;
+  for (const std::string& field : fields) words.push_back(WordOf(field));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
 
 std::vector<std::string> Words(const ToldJob& told) {
   std::vector<std::string> words;
@@ -63,12 +91,12 @@ std::vector<std::string> Words(const ToldJob& told) {
   if (!told.unread.empty())
     words.push_back(fmt::format("the log's own arguments are not compared: {}", told.unread));
   if (told.other_batch > 0)
-    words.push_back(fmt::format("{} step{} not counted: the global batch is {:.0f} there",
-                                told.other_batch, told.other_batch == 1 ? " is" : "s are",
-                                told.batch));
-  if (!told.runs.empty())
-    words.push_back(fmt::format("another run begins at line {}: {} runs are taken as one",
-                                fmt::join(told.runs, ", "), told.runs.size() + 1));
+    words.push_back(fmt::format(
+        "{} step{} not counted: the global batch is {}{:.0f} there", told.other_batch,
+        told.other_batch == 1 ? " is" : "s are",
+        told.batch == told.least_batch ? "" : fmt::format("{:.0f} to ", told.least_batch),
+        told.batch));
+  if (!told.runs.empty()) words.push_back(RunsText(told.runs));
   return words;
 }
 
@@ -83,6 +111,7 @@ PlannedJob::PlannedJob(const SourcePtr& prediction, std::string digest,
     parameters_ = (*model)["parameters"].get<double>();
   try {
     values_ = exchange::Import({prediction}, std::nullopt).values;
+    if (values_.contains("tp")) values_.try_emplace("cp", exchange::Value{"1", {}, ""});
   } catch (const InputError&) {
     // A record may hold a step time alone. Nothing is compared then.
   }
@@ -129,12 +158,19 @@ void PlannedJob::FindArguments(const SourcePtr& text, Found* found, ToldJob* tol
     (Has(kLayout, field) ? found->layout : found->other)
         .push_back({field, planned->second.text, value.text, value.where});
   }
+  // Releases without context parallelism do not print that they have none.
+  const auto tp = said.values.find("tp"), own = said.values.find("cp");
+  const auto cp = values_.find("cp");
+  const bool silent = own == said.values.end() || own->second.where.line <= 0;
+  if (tp != said.values.end() && tp->second.where.line > 0 && silent && cp != values_.end() &&
+      cp->second.text != "1")
+    found->layout.push_back({"cp", cp->second.text, "1", tp->second.where});
   if (!said.model || parameters_ <= 0) return;
-  const double own = static_cast<double>(CountParameters(said.model->spec).total);
-  if (std::abs(own / parameters_ - 1) <= kMostOtherParameters)
+  const double count = static_cast<double>(CountParameters(said.model->spec).total);
+  if (std::abs(count / parameters_ - 1) <= kMostOtherParameters)
     return found->same.emplace_back("model"), void();
   found->words.push_back(
-      fmt::format("another model: the log's has {:.3g} parameters, that of {} {:.3g}", own, name_,
+      fmt::format("another model: the log's has {:.3g} parameters, that of {} {:.3g}", count, name_,
                   parameters_));
   found->model = Diagnostic{{nullptr, 1, 1}, found->words.back(), PredictIt(text)};
 }
@@ -157,16 +193,18 @@ void PlannedJob::FindLayout(const measured::LoggedRun& run, Found* found) const 
   // The number of replicas follows from the others: its line is the last to look at.
   std::stable_partition(found->layout.begin(), found->layout.end(),
                         [](const Difference& one) { return one.field != "dp"; });
-  std::string logged, planned;
+  std::string logged, planned, flags;
   for (const Difference& one : found->layout) {
     const char* comma = logged.empty() ? "" : ", ";
-    logged += fmt::format("{}{} {}", comma, one.field, one.logged);
-    planned += fmt::format("{}{} {}", comma, one.field, one.planned);
+    logged += fmt::format("{}{} {}", comma, WordOf(one.field), one.logged);
+    planned += fmt::format("{}{} {}", comma, WordOf(one.field), one.planned);
+    if (one.field != "dp") flags += fmt::format(" --{} {}", WordOf(one.field), one.logged);
   }
   found->errors.push_back(
       {found->layout[0].where,
        fmt::format("another job: the log has {}, {} {}", logged, name_, planned),
-       HoldsArguments(run.text->text) ? PredictIt(run.text) : "a prediction of this layout"});
+       HoldsArguments(run.text->text) ? PredictIt(run.text)
+                                      : "a prediction of this layout:" + flags});
 }
 
 std::optional<double> PlannedJob::OtherBatch(const measured::TrainingLog& log,
@@ -205,11 +243,11 @@ void PlannedJob::CheckDigests(const SourcePtr& text, const measured::LogFacts& f
     std::vector<std::string> words = found.words;
     for (const auto* list : {&found.layout, &found.other})
       for (const Difference& one : *list) words.push_back(WordsOf(one));
-    const std::string more = !words.empty() ? fmt::format("{}", fmt::join(words, "; "))
-                             : found.same.empty()
-                                 ? "the log shows nothing else of its job"
-                                 : fmt::format("nothing else that the log shows differs ({})",
-                                               fmt::join(found.same, ", "));
+    const std::string more =
+        !words.empty() ? fmt::format("{}", fmt::join(words, "; "))
+        : found.same.empty()
+            ? "the log shows nothing else of its job"
+            : fmt::format("nothing else that the log shows differs ({})", WordsOf(found.same));
     throw InputError(
         {{{text, line, 1},
           fmt::format("another plan: the log is of plan {}, {} of plan {}; {}", digest, name_,
@@ -278,7 +316,8 @@ ToldJob PlannedJob::Check(const measured::TrainingLog& log,
       }
       if (told.other_batch++ == 0)
         line = step.samples || run.facts.batch_line == 0 ? step.line : run.facts.batch_line;
-      told.batch = *other;
+      told.least_batch = told.other_batch == 1 ? *other : std::min(told.least_batch, *other);
+      told.batch = std::max(told.batch, *other);
     }
   }
   if (steps->empty() && told.other_batch > 0)

@@ -30,7 +30,8 @@ struct ToldJob {
   std::string unread;             // why the arguments that the log holds tell nothing; "": they do
   std::vector<int> runs;          // lines of the first steps of later runs in the same log
   std::size_t other_batch = 0;    // steps of another global batch than the plan's
-  double batch = 0;               // of the last of those
+  double batch = 0;               // the largest of those
+  double least_batch = 0;
 
   bool OnTrust() const { return digest.empty() && same.empty(); }
 };
@@ -69,6 +70,8 @@ class PlannedJob {
   exchange::Values values_;  // of its layout and work, by field
 };
 
+// "micro-batch, tp" of fields' names.
+std::string WordsOf(const std::vector<std::string>& fields);
 // "the log says zero 1 (line 12), the plan 0", and the like, a sentence each. Empty: nothing to say.
 std::vector<std::string> Words(const ToldJob& told);
 

@@ -97,7 +97,7 @@ TEST(SameJob, TheSameArgumentsNeedNoTrust) {
   EXPECT_FALSE(c.OnTrust());
   EXPECT_THAT(c.told.same, ElementsAre("dp", "micro_batch", "pp", "seq_len", "tp", "zero"));
   EXPECT_THAT(c.told.other, IsEmpty());
-  EXPECT_THAT(ComparisonText(c), HasSubstr("its dp, micro_batch, pp, seq_len, tp, zero are"));
+  EXPECT_THAT(ComparisonText(c), HasSubstr("its dp, micro-batch, pp, seq-len, tp, zero are"));
 }
 
 TEST(SameJob, OtherSettingsAreNamed) {
@@ -161,6 +161,12 @@ TEST(SameJob, RunsBehindOneAnotherAreNamed) {
       fmt::format("{}{}Orrery plan {}\n{}{}", LogStep(1), LogStep(2), kOwn, LogStep(3), LogStep(4));
   EXPECT_THAT(Beside(Prediction(), resumed).told.runs, ElementsAre(4));
   EXPECT_EQ(Beside(Prediction(), resumed).measured_steps, 3u);
+  std::string many;
+  for (int run = 0; run < 20; ++run) many += LogStep(1) + LogStep(2);
+  EXPECT_THAT(
+      Words(Beside(Prediction(), many).told),
+      Contains("another run begins at lines 3, 5, 7, 9, 11, 13, 15, 17 and 11 more: 20 runs "
+               "are taken as one"));
 }
 
 // As the config.py of DeepSpeed prints itself; lines of its JSON may be missing.
@@ -188,7 +194,7 @@ TEST(SameJob, WhatDeepSpeedPrintsOfItselfIsHeldAgainstThePlan) {
               AllOf(HasSubstr("measured.json:8:1"), HasSubstr("the log has zero 2, "),
                     HasSubstr("predicted.json zero 0")));
   EXPECT_THAT(ErrorOf(Prediction(2, "2"), Dots("2", 8, 4)),
-              AllOf(HasSubstr("measured.json:5:1"), HasSubstr("micro_batch 8")));
+              AllOf(HasSubstr("measured.json:5:1"), HasSubstr("micro-batch 8")));
   // Its world size is that of replicas: pipelines and tensor parallelism are not in it.
   EXPECT_THAT(ErrorOf(Prediction(2, "2"), Dots("2", 2, 16)), HasSubstr("the log has dp 16"));
   const Comparison c = Beside(Prediction(2, "2"), Dots("2", 2, 4));
@@ -207,7 +213,7 @@ TEST(SameJob, DotsOfDeepSpeedSayWhatItsFileLeavesOpen) {
       "    \"train_micro_batch_size_per_gpu\": \"auto\", \n"
       "    \"zero_optimization\": {\n        \"stage\": 2\n    }\n}\n";
   EXPECT_THAT(ErrorOf(Prediction(2, "2"), json + Dots("2", 8, 4)),
-              AllOf(HasSubstr("the log has micro_batch 8"), HasSubstr("measured.json:11:1")));
+              AllOf(HasSubstr("the log has micro-batch 8"), HasSubstr("measured.json:11:1")));
 }
 
 std::string World(int gpus) {
@@ -255,7 +261,15 @@ TEST(SameJob, DegreesOfALineAreHeldAgainstThePlan) {
   EXPECT_THAT(c.told.same, ElementsAre("pp", "tp"));
   EXPECT_THAT(ErrorOf(Prediction(4), World(16) + LogStep(1)),
               AllOf(HasSubstr("measured.json:1:1"), HasSubstr("the log has tp 2"),
-                    HasSubstr("predicted.json tp 4")));
+                    HasSubstr("predicted.json tp 4"),
+                    HasSubstr("hint: a prediction of this layout: --tp 2\n")));
+  // A plan without context parallelism does not say that it has none, nor do old releases.
+  std::string context = World(16);
+  context.replace(context.find("tensor"), 0, "context-parallel size: 2, ");
+  EXPECT_THAT(ErrorOf(Prediction(), context + LogStep(1)), HasSubstr("the log has cp 2"));
+  std::string planned = Prediction(4, "1");
+  planned.replace(planned.find("\"tp\""), 0, "\"cp\": 2, ");
+  EXPECT_THAT(ErrorOf(planned, kDump + LogStep(1)), HasSubstr("the log has cp 1"));
   const auto titan = [](const char* mesh) {
     return fmt::format(
         "[rank0]:[titan] 2026-02-01 09:59:00,000 - root - INFO - Building {}\n"
@@ -270,7 +284,7 @@ TEST(SameJob, DegreesOfALineAreHeldAgainstThePlan) {
       {"device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=2, ep=1, etp=1",
        ""},
       {"device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=2, tp=1, ep=8, etp=1",
-       "the log has pp 1, tp 1"},
+       "the log has cp 2, pp 1, tp 1"},
       {"device mesh with parallelism: pp=2, dp_replicate=2, dp_shard=4, cp=1, tp=2, ep=1, etp=1",
        "32 GPUs, the plan of 16"}};
   for (const auto& [mesh, error] : rows) {
@@ -295,7 +309,7 @@ TEST(SameJob, TheHeadingOfARunSaysItsLayout) {
   EXPECT_THAT(
       ErrorOf(Prediction(), log("tp 4 with sequence, pp 2 1f1b, dp 2, micro-batch 1 of 32")),
       AllOf(HasSubstr("the log's global batch is 32 (line 3)"),
-            HasSubstr("the log says micro_batch 1 (line 3), the plan 2"),
+            HasSubstr("the log says micro-batch 1 (line 3), the plan 2"),
             HasSubstr("the log says tp 4 (line 3), the plan 2")));
   EXPECT_THAT(
       ErrorOf(Prediction(), log("tp 2, pp 2 1f1b, dp 4, ZeRO 1, micro-batch 2 of 64, bf16")),
@@ -311,8 +325,8 @@ TEST(SameJob, AnotherDigestSaysWhatElseDiffers) {
                     HasSubstr("the log says tp 4 (line 20), the plan 2"),
                     HasSubstr("the log says zero 1 (line 22), the plan 0")));
   EXPECT_THAT(ErrorOf(Prediction(4, "1"), plan + kDump + LogStep(1)),
-              HasSubstr("nothing else that the log shows differs (GPUs, dp, micro_batch, pp, "
-                        "seq_len, tp, zero, model, global batch)"));
+              HasSubstr("nothing else that the log shows differs (GPUs, dp, micro-batch, pp, "
+                        "seq-len, tp, zero, model, global batch)"));
   EXPECT_THAT(ErrorOf(Prediction(), plan + World(32) + LogStep(1)),
               HasSubstr("; the log is of 32 GPUs (line 2), the plan of 16"));
   EXPECT_THAT(ErrorOf(Prediction(), plan + LogStep(1)),

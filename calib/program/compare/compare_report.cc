@@ -177,7 +177,7 @@ std::string ComparisonText(const Comparison& c) {
       c.OnTrust() ? "plan       not named in the measured log: assumed to be the same\n"
       : c.digest.empty()
           ? fmt::format("plan       not named in the measured log; its {} are those predicted\n",
-                        fmt::join(c.told.same, ", "))
+                        WordsOf(c.told.same))
           : fmt::format("plan       {}\n", c.digest);
   for (const std::string& words : Words(c.told))
     text += report::Fold("note       " + words, 11) + "\n";
