@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <string_view>
 
 #include "model/base/any_file.h"
 #include "model/base/input_files.h"
@@ -57,7 +58,10 @@ SourcePtr ReadSource(const std::string& path, std::size_t max_bytes) {
   while ((read = file.Read(chunk, sizeof chunk)) > 0) {
     const auto got = static_cast<std::size_t>(read);
     if (std::memchr(chunk, 0, got)) {
-      throw InputError(fmt::format("'{}' is not a text file: it holds NUL bytes", path));
+      const bool gzip =
+          source->text.empty() && std::string_view(chunk, got).starts_with("\x1f\x8b");
+      throw InputError(fmt::format("'{}' is not a text file: it holds NUL bytes", path),
+                       gzip ? "gzip -dc in front: it is compressed" : "");
     }
     if (source->text.size() + got > max_bytes) {
       throw InputError(

@@ -49,6 +49,17 @@ TEST_F(AnyFileTest, APipeIsReadToItsEndHoweverLateItIsWrittenInto) {
   EXPECT_TRUE(text.starts_with("first x"));
 }
 
+TEST_F(AnyFileTest, ACompressedPipeSaysHowToReadIt) {
+  std::thread writer([&] { std::ofstream(pipe_) << std::string("\x1f\x8b\x08\0\0", 5); });
+  try {
+    (void)ReadSource(pipe_);
+    ADD_FAILURE() << "it was read";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("gzip -dc"));
+  }
+  writer.join();
+}
+
 TEST_F(AnyFileTest, AWriterWithoutWordsIsAnEmptyFile) {
   std::thread writer([&] { std::ofstream out(pipe_); });
   EXPECT_EQ(ReadSource(pipe_)->text, "");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,6 +185,19 @@ TEST_F(Follow, ALineThatIsBeingWrittenIsNotReadYet) {
   EXPECT_EQ(End(), 4);
   EXPECT_EQ(Read("out").find("was_outside"), std::string::npos) << Read("out");
   EXPECT_THAT(Read("out"), HasSubstr("\"steps\":9"));
+}
+
+// What was read of it would be gone for the next look: it waited for ever.
+TEST_F(Follow, APipeIsNotFollowed) {
+  ASSERT_EQ(mkfifo(log().c_str(), 0600), 0);
+  try {
+    cli::RunWatch(
+        cli::CommandLine({"plan", "watch", log(), "--against", (folder_ / "plan.json").string()}));
+    ADD_FAILURE() << "it was followed";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("is no file that can be followed"),
+                                             HasSubstr("--once reads a pipe to its end")));
+  }
 }
 
 TEST_F(Follow, ALogThatIsAwayForAWhileIsWaitedFor) {

@@ -99,7 +99,7 @@ class Watcher {
     if (!Exists()) fmt::print(stderr, "{} is not there yet: waiting for it\n", flags_.log.text);
     while (g_ended == 0) {
       const std::optional<Seen> now = LookAt(flags_.log.text);
-      if (!now && Exists()) AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });
+      if (!now && Exists()) RefuseToFollow();
       if (now && *now != seen) {
         // Another file of this name, which may have the old one's number, or this one from its beginning: lines count anew.
         if (any_ && (now->file != seen.file || now->size <= seen.size)) {
@@ -145,6 +145,20 @@ class Watcher {
     if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
     return Seen{status.st_ino, static_cast<std::uintmax_t>(status.st_size), status.st_mtim.tv_sec,
                 status.st_mtim.tv_nsec};
+  }
+
+  // It is there, and no regular file: what a look has read of a pipe is gone for the next one.
+  void RefuseToFollow() const {
+    std::error_code error;
+    AtFlag(flags_.log, [&] {
+      if (std::filesystem::is_directory(flags_.log.text, error))
+        (void)ReadSource(flags_.log.text);  // says so
+      if (std::filesystem::exists(flags_.log.text, error) &&
+          !std::filesystem::is_regular_file(flags_.log.text, error))
+        throw InputError(
+            fmt::format("'{}' is no file that can be followed", flags_.log.text),
+            "--once reads a pipe to its end; a log that somebody writes is followed by its name");
+    });
   }
 
   bool Exists() const {
