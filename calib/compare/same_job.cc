@@ -306,7 +306,7 @@ ToldJob PlannedJob::Check(const measured::TrainingLog& log,
                   "plan, and its prediction",
                   r + 1, runs.size());
     if (!log.own && run.text) CheckRun(log, run, others, &told);
-    if (r > 0) told.runs.push_back(log.steps[run.first].line);
+    if (r > 0) told.runs.push_back(log.steps[run.first].FirstLine());
     for (std::size_t i = run.first + (r > 0 ? 1 : 0); i < run.end; ++i) {
       const measured::StepSample& step = log.steps[i];
       const auto other = OtherBatch(log, step, run.facts);

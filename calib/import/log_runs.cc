@@ -63,7 +63,8 @@ std::vector<LoggedRun> RunsOf(const TrainingLog& log) {
   for (std::size_t i = 0; i < log.steps.size(); ++i) {
     const StepSample& step = log.steps[i];
     const auto begun = start;
-    while (start != all.starts.end() && start->line < step.line) ++start;
+    // By what ranks say first: where their logs stand one behind the other, each has begun once.
+    while (start != all.starts.end() && start->line < step.FirstLine()) ++start;
     const bool back = step.step >= 0 && (step.step < last || (repeats && step.step == last));
     const auto own = OwnStarts(begun, start);
     if (i > 0 && (begun != start || back)) {

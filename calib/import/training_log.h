@@ -65,6 +65,8 @@ struct StepSample {
   std::vector<RankTime> ranks;     // empty: nobody says whose line it is
   PeakMemory allocated, reserved;  // handed out; with the free blocks that the allocator keeps
   int line = 0;
+  int first = 0;  // of the lines of several ranks; 0: there is one
+  int FirstLine() const { return first > 0 ? first : line; }
 };
 
 // A named part of a step as the program's timers saw it.

@@ -169,6 +169,32 @@ TEST(SameJob, RunsBehindOneAnotherAreNamed) {
                "are taken as one"));
 }
 
+// Logs of ranks one behind the other; the slowest of a step is now one and now the other.
+TEST(SameJob, EachRankBeginsOnce) {
+  const auto rank = [](int number, const std::vector<int>& rates) {
+    std::string log = fmt::format(
+        "[rank{}]:[titan] 2026-02-01 09:59:00,000 - root - INFO - Building device mesh with "
+        "parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=2, ep=1, etp=1\n",
+        number);
+    for (std::size_t i = 0; i < rates.size(); ++i)
+      log += fmt::format(
+          "[rank{}]:[titan] 2026-02-01 10:0{}:00,000 - root - INFO - step:  {}  loss:  9.8012  "
+          "grad_norm:  2.1100  memory: 47.60GiB(60.17%)  tps: {}  tflops: 380.12  mfu: 38.43%\n",
+          number, i, i + 1, rates[i]);
+    return log;
+  };
+  std::string planned = Prediction();
+  planned.replace(planned.find("\"step_time_s\""), 0, "\"tokens_per_s\": 131072, ");
+  const Comparison c =
+      Beside(planned, rank(0, {900, 8000, 8100, 8200}) + rank(1, {900, 8100, 8000, 8300}));
+  EXPECT_THAT(c.told.runs, IsEmpty());
+  EXPECT_EQ(c.measured_steps, 4u);
+  std::string later = rank(0, {900, 8000});
+  for (std::size_t at = 0; (at = later.find(" 10:0", at)) != std::string::npos;)
+    later.replace(at, 5, " 11:0");
+  EXPECT_THAT(Beside(planned, rank(0, {900, 8000}) + later).told.runs, ElementsAre(5));
+}
+
 // As the config.py of DeepSpeed prints itself; lines of its JSON may be missing.
 std::string Dots(const char* zero, int micro, int replicas) {
   std::string log;
