@@ -313,6 +313,19 @@ double StepOf(const TrainingLog& log, const measured::StepSize& size) {
   return *step;
 }
 
+// "; 8 GPUs and 2": in what the steps of two plans differ as far as both files say. "": in nothing.
+std::string OtherSize(const measured::StepSize& predicted, const measured::StepSize& measured) {
+  std::string text;
+  for (const auto& [member, what] : {std::pair{&measured::StepSize::gpus, "GPUs"},
+                                     std::pair{&measured::StepSize::samples, "samples of a step"},
+                                     std::pair{&measured::StepSize::tokens, "tokens of a step"}}) {
+    const double own = predicted.*member, theirs = measured.*member;
+    if (own > 0 && theirs > 0 && std::abs(theirs / own - 1) > 1e-6)
+      text += fmt::format("; {}: {:.0f} and {:.0f}", what, own, theirs);
+  }
+  return text;
+}
+
 // Takes steps of another global batch out of the log of another program.
 void CheckPlans(const TrainingLog& predicted, TrainingLog* log, Comparison* c) {
   TrainingLog& measured = *log;
@@ -326,11 +339,9 @@ void CheckPlans(const TrainingLog& predicted, TrainingLog* log, Comparison* c) {
   c->foreign = !measured.own;
   if (c->foreign) {
     const PlannedJob job(predicted.source, predicted.digest, predicted.size);
-    const bool text = measured.format != measured::LogFormat::kTrace;  // no program's words
-    const measured::LogFacts facts =
-        text ? measured::ReadLogFacts(*measured.source) : measured::LogFacts();
-    c->told = job.Check(measured, facts);
-    measured.steps = job.StepsOfBatch(measured, facts, &c->told);
+    std::vector<StepSample> steps;
+    c->told = job.Check(measured, &steps);
+    measured.steps = std::move(steps);
     c->digest = c->told.digest;
     return;
   }
@@ -341,8 +352,9 @@ void CheckPlans(const TrainingLog& predicted, TrainingLog* log, Comparison* c) {
   }
   if (predicted.digest != measured.digest) {
     RefuseLog(measured.source,
-              fmt::format("another plan: {} is of plan {}, {} of plan {}", predicted.source->name,
-                          predicted.digest, measured.source->name, measured.digest),
+              fmt::format("another plan: {} is of plan {}, {} of plan {}{}", predicted.source->name,
+                          predicted.digest, measured.source->name, measured.digest,
+                          OtherSize(predicted.size, measured.size)),
               "give both commands the same job and layout; plan show prints a plan's digest");
   }
   c->digest = predicted.digest;

@@ -15,6 +15,7 @@
 #include "model/exchange/document.h"
 #include "model/exchange/import.h"
 #include "model/exchange/import_steps.h"
+#include "model/exchange/mapping.h"
 
 namespace orrery::compare {
 namespace {
@@ -35,26 +36,67 @@ bool Has(const std::string_view (&names)[n], const std::string& name) {
   return std::ranges::find(names, name) != std::end(names);
 }
 
+// "micro-batch": a field by the name of its flag, else by its own.
+std::string WordOf(const std::string& field) {
+  const auto fields = exchange::Fields();
+  const auto at = std::ranges::find(fields, field, &exchange::Field::name);
+  const std::string_view flag = at == fields.end() ? "" : at->flag;
+  if (flag.starts_with("--")) return std::string(flag.substr(2));
+  std::string word = field;
+  std::ranges::replace(word, '_', ' ');
+  return word;
+}
+
 bool HoldsArguments(const std::string& text) {
-  return exchange::HasArgumentDump(text) || exchange::HasLoggedJson(text);
+  return exchange::HasArgumentDump(text) || exchange::HasLoggedSettings(text);
+}
+
+std::string RunsText(const std::vector<int>& lines) {
+  constexpr std::size_t kMost = 8;
+  const std::size_t shown = std::min(lines.size(), kMost);
+  return fmt::format(
+      "another run begins at line{} {}{}: {} runs are taken as one", lines.size() > 1 ? "s" : "",
+      fmt::join(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < lines.size() ? fmt::format(" and {} more", lines.size() - shown) : "",
+      lines.size() + 1);
+}
+
+// This project's programs and nanotron print no batch of sequences, but the tokens of their steps by rate and time.
+bool SaysTokens(const measured::TrainingLog& log, const measured::StepSample& step) {
+  const bool prints =
+      log.format == measured::LogFormat::kRunText || log.format == measured::LogFormat::kNanotron;
+  return prints && step.seconds && step.tokens_per_s;
+}
+
+std::string PredictIt(const SourcePtr& log) {
+  return fmt::format("plan predict --from {} --json plan.json predicts this one", log->name);
+}
+
+std::string WordsOf(const Difference& one) {
+  return fmt::format("the log says {} {} (line {}), the plan {}", WordOf(one.field), one.logged,
+                     one.where.line, one.planned);
 }
 
 }  // namespace
 
+std::string WordsOf(const std::vector<std::string>& fields) {
+  std::vector<std::string> words;
+  for (const std::string& field : fields) words.push_back(WordOf(field));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
 std::vector<std::string> Words(const ToldJob& told) {
   std::vector<std::string> words;
-  for (const Difference& one : told.other)
-    words.push_back(fmt::format("the log says {} {} (line {}), the plan {}", one.field, one.logged,
-                                one.where.line, one.planned));
+  for (const Difference& one : told.other) words.push_back(WordsOf(one));
   if (!told.unread.empty())
     words.push_back(fmt::format("the log's own arguments are not compared: {}", told.unread));
   if (told.other_batch > 0)
-    words.push_back(fmt::format("{} step{} not counted: the global batch is {:.0f} there",
-                                told.other_batch, told.other_batch == 1 ? " is" : "s are",
-                                told.batch));
-  if (!told.runs.empty())
-    words.push_back(fmt::format("another run begins at line {}: {} runs are taken as one",
-                                fmt::join(told.runs, ", "), told.runs.size() + 1));
+    words.push_back(fmt::format(
+        "{} step{} not counted: the global batch is {}{:.0f} there", told.other_batch,
+        told.other_batch == 1 ? " is" : "s are",
+        told.batch == told.least_batch ? "" : fmt::format("{:.0f} to ", told.least_batch),
+        told.batch));
+  if (!told.runs.empty()) words.push_back(RunsText(told.runs));
   return words;
 }
 
@@ -69,118 +111,222 @@ PlannedJob::PlannedJob(const SourcePtr& prediction, std::string digest,
     parameters_ = (*model)["parameters"].get<double>();
   try {
     values_ = exchange::Import({prediction}, std::nullopt).values;
+    if (values_.contains("tp")) values_.try_emplace("cp", exchange::Value{"1", {}, ""});
   } catch (const InputError&) {
     // A record may hold a step time alone. Nothing is compared then.
   }
 }
 
-void PlannedJob::CheckDigests(const SourcePtr& log, const measured::LogFacts& facts) const {
-  for (const auto& [digest, line] : facts.plans) {
-    if (digest_.empty() || digest == digest_) continue;
-    throw InputError(
-        {{{log, line, 1},
-          fmt::format("another plan: the log is of plan {}, {} of plan {}", digest, name_, digest_),
-          "give the prediction of this job; for an exported script it is the plan.json beside "
-          "it"}});
-  }
+// What of a run is not as planned, and what is.
+struct PlannedJob::Found {
+  std::vector<Difference> layout, other;
+  std::vector<std::string> words;   // of what is no field: GPUs, the model, the batch
+  std::vector<std::string> same;    // names of what was compared and is alike
+  std::vector<Diagnostic> errors;   // each refuses the log
+  std::optional<Diagnostic> model;  // likewise
+};
+
+void PlannedJob::FindGpus(const measured::LogFacts& facts, Found* found) const {
+  const auto world = static_cast<double>(facts.world_size.value_or(0));
+  if (world <= 0 || size_.gpus <= 0) return;
+  if (world == size_.gpus) return found->same.emplace_back("GPUs"), void();
+  found->words.push_back(fmt::format("the log is of {:.0f} GPUs (line {}), the plan of {:.0f}",
+                                     world, facts.world_line, size_.gpus));
+  found->errors.push_back(
+      {{nullptr, facts.world_line, 1},
+       fmt::format("the log is of {:.0f} GPUs, the plan of {:.0f}", world, size_.gpus),
+       "a prediction of this job: --nodes N, and --gpus-per-node N"});
 }
 
-void PlannedJob::CheckArguments(const SourcePtr& log, ToldJob* told) const {
-  if (values_.empty() || !HoldsArguments(log->text)) return;
+void PlannedJob::FindArguments(const SourcePtr& text, Found* found, ToldJob* told) const {
+  if (values_.empty() || !HoldsArguments(text->text)) return;
   exchange::Imported said;
   try {
-    said = exchange::Import({log}, std::nullopt);
+    said = exchange::Import({text}, std::nullopt);
   } catch (const InputError& error) {
-    told->unread = error.diagnostics().empty() ? error.what() : error.diagnostics()[0].message;
+    if (told->unread.empty())
+      told->unread = error.diagnostics().empty() ? error.what() : error.diagnostics()[0].message;
     return;
   }
-  std::vector<Difference> layout;
   for (const auto& [field, value] : said.values) {
     const auto planned = values_.find(field);
     if (planned == values_.end() || value.where.line <= 0 || Has(kElsewhere, field)) continue;
-    Difference difference{field, planned->second.text, value.text, value.where};
-    const bool same = exchange::SameValue(value.text, planned->second.text);
-    if (same && Has(kLayout, field)) told->same.push_back(field);
-    if (same) continue;
-    (Has(kLayout, field) ? layout : told->other).push_back(std::move(difference));
-  }
-  if (!layout.empty()) {
-    // The number of replicas follows from the others: its line is the last to look at.
-    std::stable_partition(layout.begin(), layout.end(),
-                          [](const Difference& one) { return one.field != "dp"; });
-    std::string logged, planned;
-    for (const Difference& one : layout) {
-      const char* comma = logged.empty() ? "" : ", ";
-      logged += fmt::format("{}{} {}", comma, one.field, one.logged);
-      planned += fmt::format("{}{} {}", comma, one.field, one.planned);
-    }
-    throw InputError(
-        {{layout[0].where,
-          fmt::format("another job: the log has {}, {} {}", logged, name_, planned),
-          fmt::format("plan predict --from {} --json plan.json predicts this one", log->name)}});
-  }
-  if (!said.model || parameters_ <= 0) return;
-  const double own = static_cast<double>(CountParameters(said.model->spec).total);
-  if (std::abs(own / parameters_ - 1) <= kMostOtherParameters) return;
-  throw InputError(
-      {{{log, 1, 1},
-        fmt::format("another model: the log's has {:.3g} parameters, that of {} {:.3g}", own, name_,
-                    parameters_),
-        fmt::format("plan predict --from {} --json plan.json predicts this one", log->name)}});
-}
-
-ToldJob PlannedJob::Check(const measured::TrainingLog& log, const measured::LogFacts& facts) const {
-  const auto world = static_cast<double>(facts.world_size.value_or(0));
-  if (world > 0 && size_.gpus > 0 && world != size_.gpus)
-    throw InputError(
-        {{{log.source, facts.world_line, 1},
-          fmt::format("the log is of {:.0f} GPUs, the plan of {:.0f}", world, size_.gpus),
-          "a prediction of this job: --nodes N, and --gpus-per-node N"}});
-  CheckDigests(log.source, facts);
-  ToldJob told;
-  if (!facts.plans.empty()) told.digest = facts.plans.front().first;
-  CheckArguments(log.source, &told);
-  int64_t last = -1;
-  auto start = facts.starts.begin();
-  for (const measured::StepSample& step : log.steps) {
-    const auto begun = start;
-    while (start != facts.starts.end() && *start < step.line) ++start;
-    const bool anew = start != begun || (step.step >= 0 && step.step < last);
-    if (anew && last >= 0) told.runs.push_back(step.line);
-    last = std::max<int64_t>(step.step, 0);
-  }
-  return told;
-}
-
-std::vector<measured::StepSample> PlannedJob::StepsOfBatch(const measured::TrainingLog& log,
-                                                           const measured::LogFacts& facts,
-                                                           ToldJob* told) const {
-  std::vector<measured::StepSample> own;
-  int line = 0;  // that says another batch
-  for (const measured::StepSample& step : log.steps) {
-    if (std::ranges::find(told->runs, step.line) != told->runs.end()) continue;
-    auto samples = step.samples ? step.samples : facts.global_batch;
-    // This project's programs print no batch, but the tokens of their steps by rate and time.
-    if (log.format == measured::LogFormat::kRunText && !samples && step.seconds &&
-        step.tokens_per_s && size_.tokens > 0) {
-      const double batches = *step.seconds * *step.tokens_per_s / size_.tokens;
-      if (std::abs(batches - 1) > kMostOtherTokens) samples = std::round(size_.samples * batches);
-    }
-    if (size_.samples <= 0 || !samples || *samples == size_.samples) {
-      own.push_back(step);
+    if (exchange::SameValue(value.text, planned->second.text)) {
+      if (Has(kLayout, field)) found->same.push_back(field);
       continue;
     }
-    if (told->other_batch++ == 0)
-      line = step.samples || facts.batch_line == 0 ? step.line : facts.batch_line;
-    told->batch = *samples;
+    (Has(kLayout, field) ? found->layout : found->other)
+        .push_back({field, planned->second.text, value.text, value.where});
   }
-  if (own.empty() && told->other_batch > 0)
+  // Releases without context parallelism do not print that they have none.
+  const auto tp = said.values.find("tp"), own = said.values.find("cp");
+  const auto cp = values_.find("cp");
+  const bool silent = own == said.values.end() || own->second.where.line <= 0;
+  if (tp != said.values.end() && tp->second.where.line > 0 && silent && cp != values_.end() &&
+      cp->second.text != "1")
+    found->layout.push_back({"cp", cp->second.text, "1", tp->second.where});
+  if (!said.model || parameters_ <= 0) return;
+  const double count = static_cast<double>(CountParameters(said.model->spec).total);
+  if (std::abs(count / parameters_ - 1) <= kMostOtherParameters)
+    return found->same.emplace_back("model"), void();
+  found->words.push_back(
+      fmt::format("another model: the log's has {:.3g} parameters, that of {} {:.3g}", count, name_,
+                  parameters_));
+  found->model = Diagnostic{{nullptr, 1, 1}, found->words.back(), PredictIt(text)};
+}
+
+// Of lines that stand without the arguments, too.
+void PlannedJob::FindLayout(const measured::LoggedRun& run, Found* found) const {
+  for (const auto& [field, said] : run.facts.layout) {
+    const auto planned = values_.find(field);
+    const bool known =
+        std::ranges::find(found->same, field) != found->same.end() ||
+        std::ranges::find(found->layout, field, &Difference::field) != found->layout.end();
+    if (planned == values_.end() || known) continue;
+    const std::string logged = std::to_string(said.first);
+    if (exchange::SameValue(logged, planned->second.text))
+      found->same.push_back(field);
+    else
+      found->layout.push_back({field, planned->second.text, logged, {run.text, said.second, 1}});
+  }
+  if (found->layout.empty()) return;
+  // The number of replicas follows from the others: its line is the last to look at.
+  std::stable_partition(found->layout.begin(), found->layout.end(),
+                        [](const Difference& one) { return one.field != "dp"; });
+  std::string logged, planned, flags;
+  for (const Difference& one : found->layout) {
+    const char* comma = logged.empty() ? "" : ", ";
+    logged += fmt::format("{}{} {}", comma, WordOf(one.field), one.logged);
+    planned += fmt::format("{}{} {}", comma, WordOf(one.field), one.planned);
+    if (one.field != "dp") flags += fmt::format(" --{} {}", WordOf(one.field), one.logged);
+  }
+  found->errors.push_back(
+      {found->layout[0].where,
+       fmt::format("another job: the log has {}, {} {}", logged, name_, planned),
+       HoldsArguments(run.text->text) ? PredictIt(run.text)
+                                      : "a prediction of this layout:" + flags});
+}
+
+std::optional<double> PlannedJob::OtherBatch(const measured::TrainingLog& log,
+                                             const measured::StepSample& step,
+                                             const measured::LogFacts& facts) const {
+  auto samples = step.samples ? step.samples : facts.global_batch;
+  if (!samples && SaysTokens(log, step) && size_.tokens > 0) {
+    const double batches = *step.seconds * *step.tokens_per_s / size_.tokens;
+    if (std::abs(batches - 1) > kMostOtherTokens) samples = std::round(size_.samples * batches);
+  }
+  const bool other = size_.samples > 0 && samples && *samples != size_.samples;
+  return other ? samples : std::nullopt;
+}
+
+void PlannedJob::FindBatch(const measured::TrainingLog& log, const measured::LoggedRun& run,
+                           Found* found) const {
+  for (std::size_t i = run.first; i < run.end; ++i) {
+    const measured::StepSample& step = log.steps[i];
+    const bool own_line = step.samples || run.facts.batch_line == 0;
+    if (const auto other = OtherBatch(log, step, run.facts))
+      return found->words.push_back(
+                 fmt::format("the log's global batch is {:.0f} (line {}), that of the plan {:.0f}",
+                             *other, own_line ? step.line : run.facts.batch_line, size_.samples)),
+             void();
+  }
+  const bool said = run.first < run.end && size_.samples > 0 &&
+                    (log.steps[run.first].samples || run.facts.global_batch ||
+                     (SaysTokens(log, log.steps[run.first]) && size_.tokens > 0));
+  if (said) found->same.emplace_back("global batch");
+}
+
+void PlannedJob::CheckDigests(const SourcePtr& text, const measured::LogFacts& facts,
+                              const Found& found, const std::string& others) const {
+  for (const auto& [digest, line] : facts.plans) {
+    if (digest_.empty() || digest == digest_) continue;
+    std::vector<std::string> words = found.words;
+    for (const auto* list : {&found.layout, &found.other})
+      for (const Difference& one : *list) words.push_back(WordsOf(one));
+    const std::string more =
+        !words.empty() ? fmt::format("{}", fmt::join(words, "; "))
+        : found.same.empty()
+            ? "the log shows nothing else of its job"
+            : fmt::format("nothing else that the log shows differs ({})", WordsOf(found.same));
+    throw InputError(
+        {{{text, line, 1},
+          fmt::format("another plan: the log is of plan {}, {} of plan {}; {}", digest, name_,
+                      digest_, more),
+          others.empty()
+              ? "give the prediction of this job; for an exported script it is the plan.json "
+                "beside it"
+              : others}});
+  }
+}
+
+void PlannedJob::CheckRun(const measured::TrainingLog& log, const measured::LoggedRun& run,
+                          const std::string& others, ToldJob* told) const {
+  Found found;
+  FindGpus(run.facts, &found);
+  FindArguments(run.text, &found, told);
+  FindLayout(run, &found);
+  if (found.model) found.errors.push_back(*found.model);
+  FindBatch(log, run, &found);
+  CheckDigests(run.text, run.facts, found, others);
+  if (!found.errors.empty()) {
+    Diagnostic& first = found.errors[0];
+    first.where.source = run.text;
+    if (!others.empty()) first.hint = others;
+    throw InputError({first});
+  }
+  if (told->digest.empty() && !run.facts.plans.empty())
+    told->digest = run.facts.plans.front().first;
+  for (const std::string& field : found.same)
+    if (Has(kLayout, field) && std::ranges::find(told->same, field) == told->same.end())
+      told->same.push_back(field);
+  for (Difference& one : found.other) {
+    const bool known = std::ranges::any_of(told->other, [&](const Difference& other) {
+      return other.field == one.field && other.logged == one.logged;
+    });
+    if (!known) told->other.push_back(std::move(one));
+  }
+}
+
+ToldJob PlannedJob::Check(const measured::TrainingLog& log,
+                          std::vector<measured::StepSample>* steps) const {
+  const bool text = log.source && log.format != measured::LogFormat::kTrace &&
+                    log.format != measured::LogFormat::kRecord;
+  const std::vector<measured::LoggedRun> runs =
+      text ? measured::RunsOf(log)
+           : std::vector<measured::LoggedRun>{{0, log.steps.size(), log.source, {}}};
+  ToldJob told;
+  int line = 0;  // that says another batch
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const measured::LoggedRun& run = runs[r];
+    const std::string others =
+        runs.size() == 1
+            ? ""
+            : fmt::format(
+                  "run {} of the {} in this log: give the lines of those that are of one "
+                  "plan, and its prediction",
+                  r + 1, runs.size());
+    if (!log.own && run.text) CheckRun(log, run, others, &told);
+    if (r > 0) told.runs.push_back(log.steps[run.first].FirstLine());
+    for (std::size_t i = run.first + (r > 0 ? 1 : 0); i < run.end; ++i) {
+      const measured::StepSample& step = log.steps[i];
+      const auto other = OtherBatch(log, step, run.facts);
+      if (!other) {
+        steps->push_back(step);
+        continue;
+      }
+      if (told.other_batch++ == 0)
+        line = step.samples || run.facts.batch_line == 0 ? step.line : run.facts.batch_line;
+      told.least_batch = told.other_batch == 1 ? *other : std::min(told.least_batch, *other);
+      told.batch = std::max(told.batch, *other);
+    }
+  }
+  if (steps->empty() && told.other_batch > 0)
     throw InputError(
         {{{log.source, line, 1},
-          fmt::format("the log's global batch is {:.0f}, that of the plan {:.0f}", told->batch,
+          fmt::format("the log's global batch is {:.0f}, that of the plan {:.0f}", told.batch,
                       size_.samples),
-          fmt::format("a prediction of this batch: --global-batch {:.0f}", told->batch)}});
-  return own;
+          fmt::format("a prediction of this batch: --global-batch {:.0f}", told.batch)}});
+  return told;
 }
 
 }  // namespace orrery::compare

@@ -5,10 +5,12 @@
 // prediction. Where a log has neither, it is taken on trust.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "calib/import/log_facts.h"
+#include "calib/import/log_runs.h"
 #include "calib/import/training_log.h"
 #include "model/exchange/setting.h"
 
@@ -28,7 +30,8 @@ struct ToldJob {
   std::string unread;             // why the arguments that the log holds tell nothing; "": they do
   std::vector<int> runs;          // lines of the first steps of later runs in the same log
   std::size_t other_batch = 0;    // steps of another global batch than the plan's
-  double batch = 0;               // of the last of those
+  double batch = 0;               // the largest of those
+  double least_batch = 0;
 
   bool OnTrust() const { return digest.empty() && same.empty(); }
 };
@@ -39,18 +42,27 @@ class PlannedJob {
   // `prediction`: a record or a trace of this project. `digest`, `size`: of its plan; "" and 0: not said.
   PlannedJob(const SourcePtr& prediction, std::string digest, const measured::StepSize& size);
 
-  // Throws InputError with the log's line: another plan, a layout of other degrees, another model, other GPUs.
-  // `facts`: ReadLogFacts() of the log's text.
-  ToldJob Check(const measured::TrainingLog& log, const measured::LogFacts& facts) const;
-  // Those of the plan's global batch, which may grow in the log, without the first of later runs, which warms up as that of the
-  // first does. Others are counted in `told`. Throws InputError: none is.
-  std::vector<measured::StepSample> StepsOfBatch(const measured::TrainingLog& log,
-                                                 const measured::LogFacts& facts,
-                                                 ToldJob* told) const;
+  // Throws InputError with the log's line: a run of another plan, of a layout of other degrees, of another model, on other
+  // GPUs. Where the digest is another one it says what else is. A log of this project's own says its digest alone, elsewhere.
+  // `steps`: those of the plan's global batch, which may grow in the log, without the first of later runs, which warms up as
+  // that of the first does. Others are counted. Throws InputError: none is.
+  ToldJob Check(const measured::TrainingLog& log, std::vector<measured::StepSample>* steps) const;
 
  private:
-  void CheckDigests(const SourcePtr& log, const measured::LogFacts& facts) const;
-  void CheckArguments(const SourcePtr& log, ToldJob* told) const;
+  struct Found;
+  void CheckRun(const measured::TrainingLog& log, const measured::LoggedRun& run,
+                const std::string& others, ToldJob* told) const;
+  void FindGpus(const measured::LogFacts& facts, Found* found) const;
+  void FindArguments(const SourcePtr& text, Found* found, ToldJob* told) const;
+  void FindLayout(const measured::LoggedRun& run, Found* found) const;
+  void FindBatch(const measured::TrainingLog& log, const measured::LoggedRun& run,
+                 Found* found) const;
+  void CheckDigests(const SourcePtr& text, const measured::LogFacts& facts, const Found& found,
+                    const std::string& others) const;
+  // Of a step that is not of the plan's batch; absent: it is, or nobody knows.
+  std::optional<double> OtherBatch(const measured::TrainingLog& log,
+                                   const measured::StepSample& step,
+                                   const measured::LogFacts& facts) const;
 
   std::string name_, digest_;
   measured::StepSize size_;
@@ -58,6 +70,8 @@ class PlannedJob {
   exchange::Values values_;  // of its layout and work, by field
 };
 
+// "micro-batch, tp" of fields' names.
+std::string WordsOf(const std::vector<std::string>& fields);
 // "the log says zero 1 (line 12), the plan 0", and the like, a sentence each. Empty: nothing to say.
 std::vector<std::string> Words(const ToldJob& told);
 

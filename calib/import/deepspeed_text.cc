@@ -75,7 +75,7 @@ class DeepSpeedReader {
     step.running_mean = !step.samples_per_s;
     if (!step.samples_per_s) step.samples_per_s = Behind(line.text, "SamplesPerSec=");
     if (!step.samples_per_s || *step.samples_per_s <= 0)
-      return Garbled(line, "a throughput line without 'SamplesPerSec='");
+      return Garbled(line, "a throughput line without a 'SamplesPerSec=' above zero");
     const auto peak = Behind(line.text, "MaxMemAllocated=");
     if (peak) step.allocated.Say(*peak * kGib, line.number);
     const auto global = Behind(line.text, "global_step=");

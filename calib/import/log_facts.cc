@@ -154,7 +154,8 @@ class FactsReader {
       line_ = line.number;
       ReadLine(line.text);
     });
-    if (!facts_.world_size) {
+    // DeepSpeed's "world_size" counts replicas where its pipelines cut the model (runtime/config.py: mpu.get_data_parallel_world_size).
+    if (!facts_.world_size && facts_.has_dump) {
       facts_.world_size = facts_.Whole("world_size");
       facts_.world_line = facts_.lines["world_size"];
     }
@@ -168,8 +169,9 @@ class FactsReader {
       in_dump_ = false;
     } else if (Contains(text, "---- arguments ----")) {
       in_dump_ = facts_.has_dump = true;
-      Starts();
+      Starts(LogStart::Kind::kArguments);
     } else if (Contains(text, "[config.py:") && Contains(text, "print]")) {
+      if (Contains(text, "DeepSpeedEngine configuration:")) Starts(LogStart::Kind::kEngine);
       ReadConfiguration(text);
     } else if (in_dump_) {
       ReadArgument(text);
@@ -186,6 +188,9 @@ class FactsReader {
     FillVersion(text, "Megatron-Core version", "Megatron-Core ", &facts_.framework);
     FillVersion(text, "megatron-core==", "Megatron-Core ", &facts_.framework);
     FillVersion(text, "NVIDIA Release", "NVIDIA container ", &facts_.framework);
+    if (!facts_.starts.empty() && facts_.starts.back().line + 1 == line_ &&
+        facts_.starts.back().kind == LogStart::Kind::kPlan)
+      ReadHeading(text);
     ReadPlan(text);
     LineCursor vocab(text);
     if (vocab.Behind("> padded vocab") && vocab.Behind("(new size:")) {
@@ -193,14 +198,22 @@ class FactsReader {
         facts_.arguments.emplace("padded_vocab_size", std::to_string(*size));
     }
     LineCursor cursor(text);
-    if (!facts_.world_size && cursor.Behind("using world size:")) SayWorld(cursor.Whole());
-    LineCursor batch(text);
+    if (cursor.Behind("using world size:")) {
+      Starts(LogStart::Kind::kWorld);
+      ReadWorld(text);
+      if (!facts_.world_size) SayWorld(cursor.Whole());
+    }
+    LineCursor batch(text);  // torchtitan's
     if (!facts_.global_batch && batch.Behind("initialized with local batch size") &&
         batch.Behind("global batch size")) {
       facts_.global_batch = batch.Number();
       facts_.batch_line = line_;
     }
     ReadMesh(text);
+    // torchtitan's, and the Trainer's of HuggingFace.
+    if (Contains(text, "Training starts at step ") ||
+        Contains(text, "***** Running training *****"))
+      Starts(LogStart::Kind::kTraining);
   }
 
   void SayWorld(std::optional<int64_t> world) {
@@ -209,8 +222,8 @@ class FactsReader {
     facts_.world_line = line_;
   }
 
-  void Starts() {
-    if (facts_.starts.size() < kMostStarts) facts_.starts.push_back(line_);
+  void Starts(LogStart::Kind kind) {
+    if (facts_.starts.size() < kMostStarts) facts_.starts.push_back({line_, kind});
   }
 
   void ReadPlan(std::string_view text) {
@@ -220,25 +233,95 @@ class FactsReader {
     const std::string digest(
         word.substr(0, std::min(word.find_first_not_of("0123456789abcdef"), word.size())));
     if (digest.size() != ir::kDigestLetters) return;
-    Starts();
+    Starts(LogStart::Kind::kPlan);
     if (facts_.plans.size() >= kMostPlans) return;
     if (std::ranges::find(facts_.plans, digest, &std::pair<std::string, int>::first) ==
         facts_.plans.end())
       facts_.plans.emplace_back(digest, line_);
   }
 
-  // torchtitan's "Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]"
+  void SayDegree(const char* field, int64_t degree) {
+    if (degree > 0) facts_.layout.try_emplace(field, degree, line_);
+  }
+
+  // Below its plan, of `plan run`: "2 ranks on node1 over mpi: tp 2, pp 4 1f1b, ZeRO 1, micro-batch 1 of 8, fp32".
+  void ReadHeading(std::string_view text) {
+    LineCursor cursor(text);
+    const auto ranks = cursor.Whole();
+    if (!ranks || (!cursor.Literal("ranks on ") && !cursor.Literal("rank on "))) return;
+    if (!facts_.world_size) SayWorld(ranks);
+    if (!cursor.Behind(" over ") || !cursor.Behind(": ")) return;
+    constexpr std::pair<std::string_view, const char*> kWords[] = {
+        {"tp ", "tp"}, {"pp ", "pp"}, {"cp ", "cp"}, {"micro-batch ", "micro_batch"}};
+    for (const std::string_view part : SplitAt(cursor.Rest(), ',')) {
+      for (const auto& [word, field] : kWords) {
+        LineCursor value(part);
+        if (!value.Literal(word)) continue;
+        SayDegree(field, value.Whole().value_or(0));
+        if (facts_.global_batch || !value.Literal("of")) continue;
+        facts_.global_batch = value.Number();
+        facts_.batch_line = line_;
+      }
+      LineCursor zero(part);
+      if (!zero.Literal("ZeRO ")) continue;
+      if (const auto stage = zero.Whole()) facts_.layout.try_emplace("zero", *stage, line_);
+    }
+    for (const char* field : {"tp", "pp", "cp"}) SayDegree(field, 1);  // not said: one
+    facts_.layout.try_emplace("zero", 0, line_);
+  }
+
+  // Behind "using world size: 16, data-parallel size: 4, "; encoders have degrees of their own.
+  void ReadWorld(std::string_view text) {
+    constexpr std::pair<std::string_view, const char*> kNames[] = {
+        {" tensor-model-parallel size:", "tp"},
+        {" pipeline-model-parallel size:", "pp"},
+        {" context-parallel size:", "cp"}};
+    for (const auto& [name, field] : kNames) {
+      LineCursor cursor(text);
+      if (cursor.Behind(name)) SayDegree(field, cursor.Whole().value_or(0));
+    }
+  }
+
+  // torchtitan's "Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]", which has the degrees above 1, and its newer
+  // "Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=4, cp=1, tp=2, ep=1, etp=1". Ranks of experts are
+  // among the others.
   void ReadMesh(std::string_view text) {
     LineCursor cursor(text);
-    if (facts_.world_size || !cursor.Behind("device mesh with [") || !cursor.Behind("], [")) return;
+    if (!cursor.Behind("device mesh with ")) return;
+    Starts(LogStart::Kind::kMesh);
+    std::vector<std::pair<std::string_view, std::optional<int64_t>>> mesh;
+    if (cursor.Behind("parallelism:")) {
+      for (const std::string_view one : SplitAt(cursor.Rest(), ',')) {
+        const std::size_t sign = std::min(one.find('='), one.size());
+        mesh.emplace_back(one.substr(0, sign), WholeIn(one.substr(std::min(sign + 1, one.size()))));
+      }
+    } else if (const std::string_view lists = cursor.Rest(); lists.starts_with('[')) {
+      const std::size_t middle = lists.find("], [");
+      if (middle == std::string_view::npos) return;
+      const std::string_view numbers = lists.substr(middle + 4);
+      const auto names = SplitAt(lists.substr(1, middle - 1), ',');
+      const auto degrees = SplitAt(numbers.substr(0, numbers.find(']')), ',');
+      if (names.size() != degrees.size()) return;
+      for (std::size_t i = 0; i < names.size(); ++i)
+        mesh.emplace_back(names[i].substr(1, std::max<std::size_t>(names[i].size(), 2) - 2),
+                          WholeIn(degrees[i]));
+    }
+    TakeMesh(mesh);
+  }
+
+  void TakeMesh(const std::vector<std::pair<std::string_view, std::optional<int64_t>>>& mesh) {
     int64_t world = 1;
-    for (;;) {
-      const auto degree = cursor.Whole();
+    for (const auto& [name, degree] : mesh) {
+      if (name == "ep" || name == "etp") continue;
       if (!degree || *degree < 1 || world > (int64_t{1} << 30) / *degree) return;
       world *= *degree;
-      if (!cursor.Literal(",")) break;
     }
-    SayWorld(world);
+    if (mesh.empty()) return;
+    for (const char* field : {"tp", "pp", "cp"}) {
+      const auto at = std::ranges::find(mesh, field, [](const auto& one) { return one.first; });
+      SayDegree(field, at == mesh.end() ? 1 : *at->second);
+    }
+    if (!facts_.world_size) SayWorld(world);
   }
 
   // Of Megatron's dump, unless it grows, or of DeepSpeed's.

@@ -13,6 +13,15 @@
 
 namespace orrery::measured {
 
+// A line that a program prints where it begins.
+struct LogStart {
+  enum class Kind { kPlan, kWorld, kArguments, kEngine, kMesh, kTraining };
+  int line = 0;
+  Kind kind = Kind::kPlan;
+  // Nodes, ranks or engines of one run may each print it.
+  bool MayRepeat() const { return kind != Kind::kWorld && kind != Kind::kArguments; }
+};
+
 // Absent or empty: the log does not say.
 struct LogFacts {
   // Megatron's dump between "--- arguments ---" and "--- end of arguments ---", and DeepSpeed's lines
@@ -23,6 +32,8 @@ struct LogFacts {
   std::vector<std::string> devices;    // "NVIDIA A100-SXM4-80GB", each once
   std::optional<double> device_bytes;  // "15.78 GiB total capacity", "16160MiB" of nvidia-smi
   std::optional<double> peak_flops;    // of a GPU, as the program takes it for its MFU
+  // Fields of a layout with their lines: of Megatron's line of its world, torchtitan's of its mesh, the heading of `plan run`.
+  std::map<std::string, std::pair<int64_t, int>> layout;
   std::optional<int64_t> world_size;
   int world_line = 0;                  // that says so
   std::optional<double> global_batch;  // where a line or an argument says one for the whole run
@@ -33,7 +44,7 @@ struct LogFacts {
   std::string framework;  // "DeepSpeed 0.9.2"
   // Digests of plans that scripts of `plan export` printed, each once, with the first line that has it.
   std::vector<std::pair<std::string, int>> plans;
-  std::vector<int> starts;  // lines that a program prints where it begins: its plan, its arguments
+  std::vector<LogStart> starts;
 
   std::string Argument(std::string_view key) const;  // "": absent, or "None"
   std::optional<int64_t> Whole(std::string_view key) const;

@@ -19,6 +19,7 @@ void JoinStep(StepSample step, StepSample* all) {
     *of = other;
     return true;
   };
+  all->first = std::min(all->FirstLine(), step.line);
   const std::greater<> longer;
   const std::less<> slower;
   bool slowest = keep(&all->seconds, step.seconds, longer);

@@ -53,6 +53,9 @@ int LineOf(const std::vector<Node>& nodes, std::size_t i, int otherwise) {
 }
 
 void ReadRun(const Json& root, const Node& places, TrainingLog* log) {
+  log->size = {NumberIn(In(root, "samples_per_step")).value_or(0),
+               NumberIn(In(root, "tokens_per_step")).value_or(0),
+               NumberIn(In(root, "ranks")).value_or(0)};
   const Json& steps = In(root, "steps");
   const std::vector<Node> nodes = steps.is_array() ? places.Items("steps") : std::vector<Node>();
   for (std::size_t i = 0; steps.is_array() && i < steps.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "calib/import/log_lines.h"
 #include "model/base/input_files.h"
@@ -49,6 +50,9 @@ std::span<const std::pair<const char*, LogFormat>> LogFormatNames() { return kFo
 const char* Name(LogFormat format) { return kFormatNames[static_cast<int>(format)].first; }
 
 SourcePtr ReadLogSource(const std::string& path) {
+  std::error_code ignored;
+  // A pipe is read once: what zlib looks at would be gone.
+  if (!std::filesystem::is_regular_file(path, ignored)) return ReadSource(path, kMostLogBytes);
   const gzFile file = gzopen(path.c_str(), "rb");  // reads plain files as they are
   if (file == nullptr || gzdirect(file) != 0) {
     if (file != nullptr) gzclose(file);

@@ -65,6 +65,8 @@ struct StepSample {
   std::vector<RankTime> ranks;     // empty: nobody says whose line it is
   PeakMemory allocated, reserved;  // handed out; with the free blocks that the allocator keeps
   int line = 0;
+  int first = 0;  // of the lines of several ranks; 0: there is one
+  int FirstLine() const { return first > 0 ? first : line; }
 };
 
 // A named part of a step as the program's timers saw it.
@@ -141,7 +143,7 @@ struct TrainingLog {
   std::string digest;                                 // of the plan; "": not said
   std::string precision, optimizer;                   // of the job: "bf16", "adam"; "": likewise
   std::optional<std::pair<double, double>> interval;  // seconds of a step, of predictions
-  StepSize size;                                      // likewise
+  StepSize size;                                      // likewise, and of plan run
   std::vector<StepSample> steps;
   std::vector<TermSample> terms;
   std::vector<SpanSample> spans;

@@ -6,11 +6,12 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <string_view>
 
+#include "model/base/any_file.h"
 #include "model/base/input_files.h"
 
 namespace orrery {
@@ -23,10 +24,6 @@ struct Recorder {
   std::mutex mutex;
   std::vector<SourcePtr> sources;
 } recorder;
-
-struct Closer {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
 
 }  // namespace
 
@@ -50,15 +47,21 @@ SourcePtr ReadSource(const std::string& path, std::size_t max_bytes) {
   if (std::filesystem::is_directory(path, ignored)) {
     throw InputError(fmt::format("cannot read '{}': it is a directory", path), "name a file");
   }
-  const std::unique_ptr<std::FILE, Closer> file(std::fopen(path.c_str(), "rb"));
-  if (!file) throw InputError(fmt::format("cannot open '{}': {}", path, std::strerror(errno)));
-  NoteInput(fileno(file.get()), path);
+  AnyFile file(path);
+  if (file.descriptor() < 0)
+    throw InputError(fmt::format("cannot open '{}': {}", path, std::strerror(errno)));
+  NoteInput(file.descriptor(), path);
   auto source = std::make_shared<Source>();
   source->name = path;
   char chunk[1 << 16];
-  while (const std::size_t got = std::fread(chunk, 1, sizeof chunk, file.get())) {
+  long read = 0;
+  while ((read = file.Read(chunk, sizeof chunk)) > 0) {
+    const auto got = static_cast<std::size_t>(read);
     if (std::memchr(chunk, 0, got)) {
-      throw InputError(fmt::format("'{}' is not a text file: it holds NUL bytes", path));
+      const bool gzip =
+          source->text.empty() && std::string_view(chunk, got).starts_with("\x1f\x8b");
+      throw InputError(fmt::format("'{}' is not a text file: it holds NUL bytes", path),
+                       gzip ? "gzip -dc in front: it is compressed" : "");
     }
     if (source->text.size() + got > max_bytes) {
       throw InputError(
@@ -66,8 +69,7 @@ SourcePtr ReadSource(const std::string& path, std::size_t max_bytes) {
     }
     source->text.append(chunk, got);
   }
-  if (std::ferror(file.get()))
-    throw InputError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+  if (read < 0) throw InputError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
   if (recorder.on) {
     const std::lock_guard lock(recorder.mutex);
     recorder.sources.push_back(source);

@@ -46,8 +46,8 @@ Document ReadAdapters(const SourcePtr& source, const YamlTree& root);
 // The readers. Each throws InputError with the line.
 Document ReadScript(const SourcePtr& source, const OpenNamed& open = nullptr);
 Document ReadArgumentDump(const SourcePtr& source);
-Document ReadTree(const SourcePtr& source);        // JSON and YAML
-Document ReadLoggedJson(const SourcePtr& source);  // a log with HasLoggedJson()
+Document ReadTree(const SourcePtr& source);            // JSON and YAML
+Document ReadLoggedSettings(const SourcePtr& source);  // a log with HasLoggedSettings()
 // DeepSpeed reads its JSON with comments (hjson): blanks in their places. Throws InputError: one is never closed.
 SourcePtr WithoutJsonComments(const SourcePtr& source);
 Document ReadTrainingArguments(const SourcePtr& source);  // a call in a Python program
@@ -67,6 +67,7 @@ std::string PythonLiteral(std::string_view text);
 bool HasArgumentDump(std::string_view text);
 // A configuration of torchtitan or DeepSpeed as JSON in its log.
 bool HasLoggedJson(std::string_view text);
+bool HasLoggedSettings(std::string_view text);  // or the lines that DeepSpeed prints of it
 bool LooksLikeToml(std::string_view text);
 bool LooksLikePython(std::string_view text);
 bool CallsTrainingArguments(std::string_view text);

@@ -156,7 +156,12 @@ std::vector<Field> Degrees() {
         {kFsdp, Choices({{"2", {{"RESHARD_AFTER_FORWARD", "False"}}},
                          {"3", {{"RESHARD_AFTER_FORWARD", "True"}}}},
                         "fully_shard shards gradients and optimizer at least: --to ddp")},
-        {kDdp, Choices({{"0", {}}, {"1", {{"SHARDED_OPTIMIZER", "True"}}}},
+        {kDdp, Choices({{"0", {}},
+                        {"1",
+                         {{"SHARDED_OPTIMIZER", "True"}},
+                         "ZeroRedundancyOptimizer shards the optimizer alone: gradients are "
+                         "reduced whole and each weight is broadcast by its owner, where the "
+                         "prediction scatters the ones and gathers the others"}},
                        "DistributedDataParallel keeps all weights and gradients: --to fsdp")}}},
   };
 }

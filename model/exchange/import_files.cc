@@ -27,7 +27,7 @@ class Collector {
   Collected Run(std::vector<SourcePtr> sources, const OpenNamed& open) {
     for (const SourcePtr& source : sources) {
       Sort(ReadDocument(source, open));
-      if (HasArgumentDump(source->text) && HasLoggedJson(source->text)) SortSecond(source);
+      if (HasArgumentDump(source->text) && HasLoggedSettings(source->text)) SortSecond(source);
     }
     TakeFiles(&sources, open);
     TakeMachines(open);
@@ -64,7 +64,7 @@ class Collector {
 
   // The file that Megatron-DeepSpeed's log holds next to its arguments. DeepSpeed counts replicas there, not ranks.
   void SortSecond(const SourcePtr& source) {
-    Document document = ReadLoggedJson(source);
+    Document document = ReadLoggedSettings(source);
     std::erase_if(document.settings, [](const Setting& setting) { return setting.key == "WORLD"; });
     Sort(std::move(document));
   }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configurations that programs print as JSON in their logs.
+// Configurations that programs print in their logs: as JSON, and DeepSpeed as lines of dots, too.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/exchange/document.h"
+#include "model/exchange/spellings.h"
 
 namespace orrery::exchange {
 namespace {
@@ -118,21 +121,87 @@ std::optional<int64_t> GpusOfMesh(std::string_view line) {
   return any ? std::optional(world) : std::nullopt;
 }
 
-// DeepSpeed: "[config.py:1000:print]   world_size ................... 8".
-std::optional<int64_t> GpusOfDots(std::string_view line) {
-  int64_t world = 0;
-  const std::string_view number =
-      Trim(line.substr(std::min(line.find_last_of('.') + 1, line.size())));
-  const bool known = ParseInteger(std::string(number), &world) == NumberFault::kNone && world > 0;
-  return known ? std::optional(world) : std::nullopt;
+// What DeepSpeed's DeepSpeedConfig.print writes of itself (runtime/config.py of 0.3 to 0.18), by the keys of its file:
+//   [2024-12-11 17:41:48,136] [INFO] [config.py:1003:print]   gradient_accumulation_steps .. 4
+//   [2024-12-11 17:41:48,136] [INFO] [config.py:1003:print]   train_micro_batch_size_per_gpu  2
+constexpr std::string_view kPrinted = "[config.py:", kPrintEnd = "print]";
+constexpr std::pair<std::string_view, const char*> kDots[] = {
+    {"zero_optimization_stage", "zero_optimization.stage"},
+    {"train_batch_size", "train_batch_size"},
+    {"train_micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu"},
+    {"gradient_accumulation_steps", "gradient_accumulation_steps"},
+    {"bfloat16_enabled", "bf16.enabled"},
+    {"fp16_enabled", "fp16.enabled"},
+    {"bfloat16_config", "bf16.enabled"},  // "enabled=True immediate_grad_update=True ..."
+    {"float16_config", "fp16.enabled"},
+    {"grad_accum_dtype", "data_types.grad_accum_dtype"},
+    {"mics_shard_size", "zero_optimization.mics_shard_size"},
+    {"world_size", "WORLD"},
+};
+
+// Of the value behind the dots. "": the file leaves it out.
+std::string DotsValue(std::string_view value) {
+  if (value.starts_with("enabled=")) value.remove_prefix(std::string_view("enabled=").size());
+  value = value.substr(0, value.find_first_of(" \t\r"));
+  if (value == "True") return "true";
+  if (value == "False") return "false";
+  if (value.ends_with(".0")) value.remove_suffix(2);  // ranks by a division
+  return value == "None" ? "" : std::string(value);
 }
 
-void AddWorld(const SourcePtr& source, bool deepspeed, Settings* settings) {
+// Until `take` says false.
+void ForEachDots(std::string_view text, const SourcePtr& source,
+                 const std::function<bool(Setting)>& take) {
+  int line = 1;
+  std::size_t counted = 0;
+  for (std::size_t at = text.find(kPrinted); at != text.npos; at = text.find(kPrinted, at)) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view rest = text.substr(at, end - at);
+    const std::size_t begin = std::exchange(at, end);
+    const std::size_t bracket = rest.find(kPrintEnd);
+    if (bracket == rest.npos) continue;
+    rest = Trim(rest.substr(bracket + kPrintEnd.size()));
+    const std::string_view name = rest.substr(0, rest.find(' '));
+    const auto known = std::ranges::find(kDots, name, [](const auto& one) { return one.first; });
+    const std::size_t value = rest.find_first_not_of(" .", name.size());
+    if (known == std::end(kDots) || value == rest.npos) continue;
+    line += static_cast<int>(std::count(text.begin() + static_cast<std::ptrdiff_t>(counted),
+                                        text.begin() + static_cast<std::ptrdiff_t>(begin), '\n'));
+    counted = begin;
+    if (!take({known->second, DotsValue(rest.substr(value)), {source, line, 1}, ""})) return;
+  }
+}
+
+// What its file leaves out, or to "auto", as DeepSpeed took it: the first engine's.
+void AddDots(const SourcePtr& source, Settings* settings) {
+  const auto find = [&](const std::string& key) {
+    return std::ranges::find(*settings, key, &Setting::key);
+  };
+  ForEachDots(source->text, source, [&](Setting dots) {
+    const auto at = find(dots.key);
+    if (dots.value.empty()) return true;
+    if (at == settings->end())
+      settings->push_back(std::move(dots));
+    else if (at->value == kAuto)
+      *at = std::move(dots);
+    return true;
+  });
+  // Its world size is that of a batch: ranks of a sequence share one.
+  const auto world = find("WORLD"), sequence = find("sequence_parallel_size");
+  int64_t ranks = 0, each = 0;
+  if (world != settings->end() && sequence != settings->end() &&
+      ParseInteger(world->value, &ranks) == NumberFault::kNone &&
+      ParseInteger(sequence->value, &each) == NumberFault::kNone && each > 0 &&
+      each < (int64_t{1} << 24) && ranks < (int64_t{1} << 24))
+    world->value = std::to_string(ranks * each);
+}
+
+void AddMesh(const SourcePtr& source, Settings* settings) {
   const std::string_view text = source->text;
-  const std::size_t at = text.find(deepspeed ? "]   world_size ." : "device mesh with ");
+  const std::size_t at = text.find("device mesh with ");
   if (at == text.npos) return;
   const std::string_view line = text.substr(at, std::min(text.find('\n', at), text.size()) - at);
-  if (const auto gpus = deepspeed ? GpusOfDots(line) : GpusOfMesh(line); gpus)
+  if (const auto gpus = GpusOfMesh(line))
     settings->push_back({"WORLD", std::to_string(*gpus), {source, NumberOfLine(text, at), 1}, ""});
 }
 
@@ -143,12 +212,22 @@ bool HasLoggedJson(std::string_view text) {
   return LoggedIn(text, &begin) != nullptr;
 }
 
-Document ReadLoggedJson(const SourcePtr& source) {
+bool HasLoggedSettings(std::string_view text) {
+  bool any = HasLoggedJson(text);
+  if (!any) ForEachDots(text, nullptr, [&](const Setting&) { return any = true, false; });
+  return any;
+}
+
+Document ReadLoggedSettings(const SourcePtr& source) {
   std::size_t begin = 0;
   const Logged* logged = LoggedIn(source->text, &begin);
-  Document document = ReadTree(JsonAlone(source, begin, logged->program));
+  Document document{source, "a DeepSpeed configuration", kDeepSpeed, {}, {}};
+  if (logged != nullptr) document = ReadTree(JsonAlone(source, begin, logged->program));
   document.kind += ", in its log";
-  AddWorld(source, document.target == kDeepSpeed, &document.settings);
+  if (document.target == kDeepSpeed)
+    AddDots(source, &document.settings);
+  else
+    AddMesh(source, &document.settings);
   return document;
 }
 

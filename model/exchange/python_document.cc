@@ -184,7 +184,7 @@ Document ReadByContent(const SourcePtr& source, const OpenNamed& open) {
   if (first == std::string_view::npos)
     throw InputError({{{source, 1, 1}, fmt::format("{} is empty", source->name), ""}});
   if (HasArgumentDump(text)) return ReadArgumentDump(source);
-  if (HasLoggedJson(text)) return ReadLoggedJson(source);
+  if (HasLoggedSettings(text)) return ReadLoggedSettings(source);
   if (text[first] == '<' || text[first] == '{') RefuseClusterFile(source);
   if (text[first] == '{') return ReadTree(WithoutJsonComments(source));
   if (text.substr(first).starts_with("//") || text.substr(first).starts_with("/*"))

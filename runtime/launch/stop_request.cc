@@ -14,6 +14,7 @@
 #include <ctime>
 #include <thread>
 
+#include "model/base/any_file.h"
 #include "runtime/launch/mpirun.h"
 
 namespace orrery::launch {
@@ -47,6 +48,12 @@ class Watcher {
     if (other != 0) sigaddset(&set_, other);
   }
   const sigset_t& set() const { return set_; }
+
+  [[noreturn]] void End(const char* when) const {
+    std::fputs(fmt::format("{}: stopped by {} {}\n", speaker_, SignalName(seen), when).c_str(),
+               stderr);
+    std::_Exit(kStoppedCode);
+  }
 
   [[noreturn]] void Run() {
     for (;;) {
@@ -102,12 +109,6 @@ class Watcher {
       End("and its step did not end; nothing was saved");
   }
 
-  [[noreturn]] void End(const char* when) const {
-    std::fputs(fmt::format("{}: stopped by {} {}\n", speaker_, SignalName(seen), when).c_str(),
-               stderr);
-    std::_Exit(kStoppedCode);
-  }
-
   std::string speaker_;
   int other_;
   std::function<void()> act_;
@@ -122,6 +123,10 @@ void WatchSignals(const std::string& speaker, int other, std::function<void()> a
       new Watcher(speaker, other, std::move(act));  // never freed: its thread has no end
   pthread_sigmask(SIG_BLOCK, &watcher->set(), nullptr);
   std::thread([watcher] { watcher->Run(); }).detach();
+  // Nobody may ever write into a pipe that is named as a file, and no step ends meanwhile.
+  WhileWaitingForPipes([watcher] {
+    if (seen != 0) watcher->End("while it waited for a file; nothing was saved");
+  });
 }
 
 void RequestStop(int number) {

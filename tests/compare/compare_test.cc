@@ -155,6 +155,19 @@ TEST(Compare, ARunIsNoPrediction) {
   EXPECT_NEAR(Beside(predicted, run).error(), 8.0 / 9 - 1, 1e-12);
 }
 
+TEST(Compare, RecordsOfTwoPlansSayWhereTheirStepsDiffer) {
+  const std::string predicted =
+      R"({"schema": "orrery.predict/1", "digest": "d", "prediction": {"step_time_s": 8.0, "gpus": 8,
+"global_batch": 8, "tokens_per_s": 64}})";
+  const auto error = [&](const char* ranks, const char* samples) {
+    return ErrorOf(predicted, fmt::format(R"({{"schema": "orrery.run/1", "digest": "e", "ranks": {},
+"samples_per_step": {}, "tokens_per_step": 512, "steps": [{{"step": 1, "seconds": 9}}]}})",
+                                          ranks, samples));
+  };
+  EXPECT_THAT(error("2", "4"), HasSubstr("of plan e; GPUs: 8 and 2; samples of a step: 8 and 4\n"));
+  EXPECT_THAT(error("8", "8"), HasSubstr("of plan e\n"));
+}
+
 constexpr const char* kPredicted =
     R"({"schema": "orrery.simulate/1", "digest": "d", "prediction": {"step_time_s": 1.0,
 "breakdown": {"compute_s": 0.5, "data_exposed_s": 0.3, "host_s": 0.2, "hidden_s": 0.9}}})";

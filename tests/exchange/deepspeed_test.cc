@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/exchange/styles.h"
 
 namespace orrery::exchange::styles {
@@ -49,6 +51,37 @@ TEST(DeepSpeed, TheFileThatALogPrintsIsRead) {
     EXPECT_EQ(Text(read, "nodes"), "2") << label;
     EXPECT_EQ(read.values.at("zero").where.line, 7) << label;
   }
+}
+
+// Their values stand for what the file leaves out or to "auto"; a log may have them alone. Ranks of a sequence share a batch, so
+// the world size there is a quotient.
+TEST(DeepSpeed, TheLinesThatItPrintsOfItselfAreRead) {
+  const auto dots = [](const char* rows) {
+    std::string log;
+    std::istringstream lines(rows);
+    for (std::string row; std::getline(lines, row);)
+      log += "0: [2024-12-11 17:41:48,136] [INFO] [config.py:999:print]   " + row + "\n";
+    return log;
+  };
+  const std::string own = dots(
+      "gradient_accumulation_steps .. 4\ntrain_batch_size ............. 128\n"
+      "train_micro_batch_size_per_gpu  4\nworld_size ................... 8.0\n"
+      "zero_optimization_stage ...... 2");
+  const auto read = [](const std::string& log) {
+    const Imported made = Read({{"train.log", log}}, Flags({{"gpus_per_node", "8"}}));
+    return fmt::format("{} {} {} {} {}", Text(made, "zero"), Text(made, "micro_batch"),
+                       Text(made, "global_batch"), Text(made, "precision"), Text(made, "nodes"));
+  };
+  EXPECT_EQ(read(dots("bfloat16_enabled ............. True") + own), "2 4 128 bf16 1");
+  EXPECT_EQ(
+      read(dots("bfloat16_config .............. enabled=True immediate_grad_update=True") + own),
+      "2 4 128 bf16 1");
+  const std::string json =
+      "0: [2024-12-11 17:41:48,136] [INFO] [config.py:989:print_user_config]   json = {\n"
+      "0:     \"train_micro_batch_size_per_gpu\": \"auto\", \n"
+      "0:     \"sequence_parallel_size\": 2, \n"
+      "0:     \"fp16\": {\n0:         \"enabled\": true\n0:     }\n0: }\n";
+  EXPECT_EQ(read(own + json), "2 4 128 fp16 2");
 }
 
 // The class of that section takes no other key; fields of stage 3 have two names.

@@ -149,6 +149,17 @@ TEST(Mapping, EveryFieldOfAnExportHasAStatusAndAReasonWhereItDiffers) {
     EXPECT_EQ(MakeBundle(layout, target).Refusal(), "") << InfoOf(target).name;
 }
 
+// ZeroRedundancyOptimizer leaves gradients whole, which the prediction scatters.
+TEST(Mapping, AShardedOptimizerOfReplicasOnlyComesNear) {
+  const Case layout =
+      CaseOf(Resolve({"--model", "gpt2-xl", "--topology", "aws-p4d", "--global-batch", "64",
+                      "--micro-batch", "1", "--framework", "deepspeed", "--zero", "1"}));
+  const Export out = ToSettings(layout, kDdp);
+  const auto zero = std::ranges::find(out.fields, "zero", &FieldReport::field);
+  EXPECT_EQ(zero->status, Status::kNear);
+  EXPECT_NE(zero->how.find("gradients are reduced whole"), std::string::npos) << zero->how;
+}
+
 TEST(Mapping, SchedulesOfATargetAreThoseItCanBeTold) {
   using enum PipelineSchedule;
   EXPECT_EQ(SchedulesOf(kTitan),

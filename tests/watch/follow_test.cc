@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -168,6 +169,35 @@ TEST_F(Follow, ALogOfTheSameLengthIsTheNewFile) {
   ASSERT_TRUE(Comes("err", "train.log was replaced: following the new one"));
   ASSERT_TRUE(Comes("out", "\"since_step\":201"));
   EXPECT_EQ(End(), 4);
+}
+
+// Half of a number is another number: a line counts when it has ended.
+TEST_F(Follow, ALineThatIsBeingWrittenIsNotReadYet) {
+  std::ofstream(log()) << Lines(10, 4, 1.5);
+  Start();
+  ASSERT_TRUE(Comes("out", "\"since_step\":11"));
+  const std::string next = Lines(15, 0, 1.5);  // of 3 s
+  const std::size_t cut = next.find("3000.0") + 1;
+  std::ofstream(log(), std::ios::app) << next.substr(0, cut);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  std::ofstream(log(), std::ios::app) << next.substr(cut) << Lines(16, 3, 1.5);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_EQ(End(), 4);
+  EXPECT_EQ(Read("out").find("was_outside"), std::string::npos) << Read("out");
+  EXPECT_THAT(Read("out"), HasSubstr("\"steps\":9"));
+}
+
+// What was read of it would be gone for the next look: it waited for ever.
+TEST_F(Follow, APipeIsNotFollowed) {
+  ASSERT_EQ(mkfifo(log().c_str(), 0600), 0);
+  try {
+    cli::RunWatch(
+        cli::CommandLine({"plan", "watch", log(), "--against", (folder_ / "plan.json").string()}));
+    ADD_FAILURE() << "it was followed";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("is no file that can be followed"),
+                                             HasSubstr("--once reads a pipe to its end")));
+  }
 }
 
 TEST_F(Follow, ALogThatIsAwayForAWhileIsWaitedFor) {

@@ -192,6 +192,10 @@ TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
   EXPECT_THAT(SummaryText(verdict, Plan()),
               HasSubstr("4 steps are not counted: the global batch is 256 there"));
   EXPECT_EQ(SummaryJson(verdict, Plan())["other_batch_steps"], 4);
+  std::string half = grown;
+  half.replace(half.find("size: 256"), 9, "size: 128");
+  EXPECT_THAT(SummaryText(Watch(half + before), Plan()),
+              HasSubstr("4 steps are not counted: the global batch is 128 to 256 there"));
   try {
     Watch(grown);
     ADD_FAILURE() << "a log of another job was compared";

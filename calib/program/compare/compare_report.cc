@@ -177,11 +177,13 @@ std::string ComparisonText(const Comparison& c) {
       c.OnTrust() ? "plan       not named in the measured log: assumed to be the same\n"
       : c.digest.empty()
           ? fmt::format("plan       not named in the measured log; its {} are those predicted\n",
-                        fmt::join(c.told.same, ", "))
+                        WordsOf(c.told.same))
           : fmt::format("plan       {}\n", c.digest);
   for (const std::string& words : Words(c.told))
     text += report::Fold("note       " + words, 11) + "\n";
-  if (c.garbled_lines > 0) text += fmt::format("garbled    {} lines skipped\n", c.garbled_lines);
+  if (c.garbled_lines > 0)
+    text += fmt::format("garbled    {} line{} skipped\n", c.garbled_lines,
+                        c.garbled_lines == 1 ? "" : "s");
   text += "\n";
   for (const std::string& sentence : Headline(c)) text += report::Fold(sentence, 0) + "\n";
   text += TableOf(c, "term of the step", c.by_part, true);

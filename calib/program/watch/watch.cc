@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "calib/import/log_facts.h"
 #include "calib/import/record_json.h"
 #include "model/base/median.h"
 #include "model/hardware/cluster_file.h"
@@ -357,13 +356,10 @@ Expectation ReadExpectation(const SourcePtr& source) {
 Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience) {
   Verdict verdict;
   std::vector<Timed> steps;
-  const bool text =
-      log.format != measured::LogFormat::kTrace && log.format != measured::LogFormat::kRecord;
-  const measured::LogFacts facts =
-      log.source && text ? measured::ReadLogFacts(*log.source) : measured::LogFacts();
   verdict.foreign = !log.own && log.source;
-  if (verdict.foreign) verdict.told = expected.job.Check(log, facts);
-  for (const measured::StepSample& step : expected.job.StepsOfBatch(log, facts, &verdict.told)) {
+  std::vector<measured::StepSample> own;
+  verdict.told = expected.job.Check(log, &own);
+  for (const measured::StepSample& step : own) {
     const auto seconds = SecondsOf(step, expected);
     if (seconds && *seconds > 0) steps.push_back({*seconds, step.step, step.line});
   }

@@ -95,10 +95,11 @@ class Watcher {
     std::signal(SIGTERM, End);
     auto grown = std::chrono::steady_clock::now();
     Seen seen;
+    bool ended = false;
     if (!Exists()) fmt::print(stderr, "{} is not there yet: waiting for it\n", flags_.log.text);
     while (g_ended == 0) {
       const std::optional<Seen> now = LookAt(flags_.log.text);
-      if (!now && Exists()) AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });
+      if (!now && Exists()) RefuseToFollow();
       if (now && *now != seen) {
         // Another file of this name, which may have the old one's number, or this one from its beginning: lines count anew.
         if (any_ && (now->file != seen.file || now->size <= seen.size)) {
@@ -107,13 +108,16 @@ class Watcher {
         }
         seen = *now;
         grown = std::chrono::steady_clock::now();
-        any_ = Look() || any_;
+        any_ = Look(false) || any_;
       }
       if (settings_.stop && outside_) break;
       const std::chrono::duration<double> quiet = std::chrono::steady_clock::now() - grown;
-      if (settings_.idle > 0 && quiet.count() > settings_.idle) break;
+      ended = settings_.idle > 0 && quiet.count() > settings_.idle;
+      if (ended) break;
       std::this_thread::sleep_for(kLook);
     }
+    // The last line of a program that has ended may lack its end.
+    if (ended && Exists()) any_ = Look(true) || any_;
     if (!any_) {
       const std::string what = fmt::format("{}: no step of it could be timed{}", flags_.log.text,
                                            Exists() ? "" : ": it never came");
@@ -143,6 +147,20 @@ class Watcher {
                 status.st_mtim.tv_nsec};
   }
 
+  // It is there, and no regular file: what a look has read of a pipe is gone for the next one.
+  void RefuseToFollow() const {
+    std::error_code error;
+    AtFlag(flags_.log, [&] {
+      if (std::filesystem::is_directory(flags_.log.text, error))
+        (void)ReadSource(flags_.log.text);  // says so
+      if (std::filesystem::exists(flags_.log.text, error) &&
+          !std::filesystem::is_regular_file(flags_.log.text, error))
+        throw InputError(
+            fmt::format("'{}' is no file that can be followed", flags_.log.text),
+            "--once reads a pipe to its end; a log that somebody writes is followed by its name");
+    });
+  }
+
   bool Exists() const {
     std::error_code error;
     const std::filesystem::path path(flags_.log.text);
@@ -161,12 +179,21 @@ class Watcher {
     fmt::print(stderr, "no step so far: {}\n", why);
   }
 
-  // False: nothing to judge yet.
-  bool Look() {
+  // What is being written: half a number is another number.
+  static SourcePtr WithoutOpenLine(const SourcePtr& source) {
+    const std::size_t end = source->text.find_last_of("\r\n");
+    if (end + 1 == source->text.size() || source->text.starts_with('{')) return source;
+    return std::make_shared<const Source>(
+        Source{source->name, source->text.substr(0, end == std::string::npos ? 0 : end + 1)});
+  }
+
+  // False: nothing to judge yet. `whole`: nobody writes it any more.
+  bool Look(bool whole) {
     measured::TrainingLog log;
     SourcePtr source;
     try {
       source = measured::ReadLogSource(flags_.log.text);
+      if (!whole) source = WithoutOpenLine(source);
     } catch (const InputError&) {
       if (!any_) throw;  // it is no text
       return false;      // it is being replaced

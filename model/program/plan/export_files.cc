@@ -55,6 +55,13 @@ std::string LeftOut(const report::Job& job) {
 // Lines of a file's header that the answer repeats, by how they begin.
 constexpr std::string_view kSaid[] = {"Layout: ", "Predicted for ", "Chosen ", kNoRoom};
 
+// Two figures: a log prints what the allocator hands out, which is less than what the GPU holds.
+std::string PeakWords(const MemoryReport& memory) {
+  return fmt::format(
+      "; peak memory {} per GPU in all, {} of it allocated (torch.cuda.max_memory_allocated)",
+      Format(memory.total), Format(memory.peak().allocated() + memory.workspaces));
+}
+
 std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candidate,
                                   const exchange::Bundle& bundle, const std::string& digest) {
   const exchange::TargetInfo& target = bundle.info();
@@ -72,9 +79,7 @@ std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candi
       fmt::format("Predicted for {}: step time {}, {}; {} tokens/s{}",
                   FrameworkWords(job.request.framework), Format(Seconds(candidate.time.total)),
                   interval, report::Scaled(candidate.tokens_per_second),
-                  candidate.memory
-                      ? fmt::format("; peak memory {} per GPU", Format(candidate.memory->total))
-                      : ""),
+                  candidate.memory ? PeakWords(*candidate.memory) : ""),
       fmt::format("Plan {}", digest),
       fmt::format("Predict again: {}", report::PredictCommand(job, candidate))};
   if (const std::string hosts = NumberingText(job.request.topology.fabric); !hosts.empty())
