@@ -306,9 +306,14 @@ void StoreVariable(const ShellBranches& branches, const std::string& name, Shell
   if (variable.array) {
     for (Word& word : value.words) variable.words.push_back(std::move(word));
   } else {
-    variable.words[0].text += value.words.empty() ? "" : value.words[0].text;
-    if (!value.words.empty() && variable.words[0].unresolved.empty())
-      variable.words[0].unresolved = value.words[0].unresolved;
+    if (value.words.empty()) return;
+    Word& whole = variable.words[0];
+    const Word& added = value.words[0];
+    whole.parts.emplace_back(whole.text.size(), added.where);
+    for (const auto& [letter, place] : added.parts)
+      whole.parts.emplace_back(whole.text.size() + letter, place);
+    whole.text += added.text;
+    if (whole.unresolved.empty()) whole.unresolved = added.unresolved;
   }
 }
 
