@@ -38,11 +38,14 @@ bool StartsCommand(const std::string& text) {
 
 namespace {
 
+bool IsOfSlurm(LaunchKind launcher) {
+  return launcher == LaunchKind::kSrun || launcher == LaunchKind::kJob;
+}
+
 // `next`: the word behind it, which is no option.
 bool TakesValue(LaunchKind launcher, const std::string& option, const std::string& next) {
   if (option.find('=') != std::string::npos || HoldsNumber(option)) return false;
-  if (launcher != LaunchKind::kSrun)
-    return kSwitches.find(" " + KeyOf(option) + " ") == kSwitches.npos;
+  if (!IsOfSlurm(launcher)) return kSwitches.find(" " + KeyOf(option) + " ") == kSwitches.npos;
   switch (SrunOptionTakes(option)) {
     case OptionTakes::kValue:
       return true;
@@ -66,6 +69,7 @@ LaunchKind LaunchKindOf(const std::string& text) {
     return LaunchKind::kAccelerate;
   if (name == "mpirun" || name == "mpiexec" || name == "orterun" || name == "mpiexec.hydra")
     return LaunchKind::kMpirun;
+  if (name == "salloc" || name == "sbatch") return LaunchKind::kJob;
   return name == "srun"    ? LaunchKind::kSrun
          : name == "jsrun" ? LaunchKind::kJsrun
                            : LaunchKind::kNone;
@@ -82,7 +86,7 @@ std::vector<bool> ValuesIn(std::span<const Word> words) {
     if (!IsOption(text)) {
       if (const LaunchKind next = LaunchKindOf(text); next != LaunchKind::kNone)
         launcher = next;
-      else if (launcher == LaunchKind::kSrun && words[i].unresolved.empty())
+      else if (IsOfSlurm(launcher) && words[i].unresolved.empty())
         launcher = LaunchKind::kNone;  // what it starts
       continue;
     }
@@ -109,7 +113,7 @@ std::span<const Word> WordsOfSrun(std::span<const Word> words) {
 }
 
 std::vector<LaunchOption> LaunchOptions(LaunchKind launcher, std::span<const Word> words) {
-  if (launcher == LaunchKind::kSrun) words = WordsOfSrun(words);
+  if (IsOfSlurm(launcher)) words = WordsOfSrun(words);
   std::vector<LaunchOption> options;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& text = words[i].text;

@@ -11,7 +11,16 @@
 namespace orrery::exchange {
 
 // Launchers by the meaning of their options.
-enum class LaunchKind { kNone, kTorchrun, kDeepSpeed, kAccelerate, kMpirun, kSrun, kJsrun };
+enum class LaunchKind {
+  kNone,
+  kTorchrun,
+  kDeepSpeed,
+  kAccelerate,
+  kMpirun,
+  kSrun,
+  kJsrun,
+  kJob
+};  // kJob: salloc, sbatch
 LaunchKind LaunchKindOf(const std::string& text);
 
 // "-m", behind which a module stands that may be a launcher.

@@ -139,6 +139,7 @@ class LaunchReader {
     gpus_of_set_.reset();
     spread_ = false;
     Location where;
+    if (launcher == LaunchKind::kJob) return TakeJob(words);
     for (const LaunchOption& option : LaunchOptions(launcher, words)) {
       where = option.where;
       const std::string slurm =
@@ -185,6 +186,7 @@ class LaunchReader {
 
   LaunchSays Done() {
     CheckFilters();
+    if (says_.srun && says_.torch) FindLoop();
     for (Hostfile& use : says_.hostfiles)
       use.agents = says_.torch || says_.accelerate || (says_.deepspeed && use.tasks > 0);
     // The agents that a launcher starts are no ranks: each starts those of its node.
@@ -242,6 +244,44 @@ class LaunchReader {
                           count->key == "NNODES" ? "nodes" : "GPUs", Place(count->where)),
               "DeepSpeed takes one of them"}});
     }
+  }
+
+  // Options of the job, as its directives.
+  void TakeJob(std::span<const Word> words) {
+    for (const LaunchOption& option : LaunchOptions(LaunchKind::kJob, words)) {
+      const std::string name = SlurmOption(option.key, option.dashes);
+      if (name.empty()) continue;
+      const bool nodes = name == "nodes" || name == "N";
+      if (option.unresolved.empty())
+        says_.job.push_back({name, option.value, option.where, ""});
+      else if (nodes)
+        says_.settings.push_back({"NNODES", "", option.where, option.unresolved, true});
+    }
+  }
+
+  // A step of one task is one of several, on a node each, where torchrun counts more: a loop over hosts.
+  void FindLoop() {
+    const auto of = [](const std::map<std::string, Setting>& settings, const char* key) {
+      const auto at = settings.find(key);
+      return at == settings.end() ? nullptr : &at->second;
+    };
+    const Setting *tasks = of(says_.step, "TASKS"), *nodes = of(says_.step, "NNODES"),
+                  *all = of(says_.agents, "NNODES");
+    const Setting* const one = tasks != nullptr ? tasks : nodes;
+    if (one == nullptr || one->value != "1" || all == nullptr || all->value == "1") return;
+    if (nodes != nullptr && nodes->value != "1") return;
+    const auto derived = [&](const Setting& setting, const Setting* from) {
+      return from != nullptr && setting.where.line == from->where.line &&
+             setting.where.column == from->where.column;
+    };
+    std::erase_if(says_.settings, [&](const Setting& setting) {
+      return setting.key == "NNODES" && !derived(setting, all) &&
+             (derived(setting, nodes) || derived(setting, tasks));
+    });
+    says_.steps = *one;
+    says_.steps->value = all->value;
+    says_.step.clear();
+    says_.srun = false;
   }
 
   // What srun itself is told, for what follows from it next to the job's directives.
@@ -379,45 +419,6 @@ class LaunchReader {
 };
 
 }  // namespace
-
-bool IsOption(const std::string& text) {
-  if (text.size() < 2 || text[0] != '-') return false;
-  if (text[1] == '-') return text.size() > 2;
-  return (text[1] >= 'a' && text[1] <= 'z') || (text[1] >= 'A' && text[1] <= 'Z');
-}
-
-bool IsArgumentsFile(const std::string& text) {
-  return !IsOption(text) &&
-         (text.ends_with(".json") || text.ends_with(".yaml") || text.ends_with(".yml"));
-}
-
-bool IsWhole(const std::string& text) {
-  int64_t number = 0;
-  return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
-}
-
-std::size_t ProgramOf(const Words& words) {
-  const std::vector<bool> values = ValuesIn(words);
-  // Behind a program -m is an option of its own.
-  const auto scripts = [&](std::size_t end) {
-    return std::ranges::any_of(std::span(words).first(end),
-                               [](const Word& word) { return word.text.ends_with(".py"); });
-  };
-  for (std::size_t i = words.size(); i-- > 0;) {
-    const std::string& text = words[i].text;
-    const bool module = i > 0 && words[i - 1].text == "-m";  // --module is torchtitan's own, too
-    if (module && LaunchKindOf(text) == LaunchKind::kNone && !text.empty() && !scripts(i)) return i;
-    if (text.ends_with(".py") && !values[i]) return i;
-    if (text == "torchtitan.train" || text == "train.train") return i;
-  }
-  // A program that a variable names stands before the first option behind the launcher's, or before a file of arguments.
-  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-    if (words[i].unresolved.empty() || values[i] || words[i].text.ends_with('=')) continue;
-    if (i > 0 && IsModule(words[i - 1].text)) continue;
-    if (IsOption(words[i + 1].text) || IsArgumentsFile(words[i + 1].text)) return i;
-  }
-  return words.size();
-}
 
 LaunchSays LaunchOf(std::span<const Word> words) {
   LaunchReader reader;

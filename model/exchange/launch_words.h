@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@ Words DirectiveWords(const Word& comment, std::size_t front);
 // The whole name of an option of sbatch or srun, behind two dashes (any beginning that is one option's alone) or behind one (its
 // first letter). "": they have none.
 std::string SlurmOption(std::string_view name, bool dashes);
+// "N" and "nodes".
+bool SameSlurmOption(std::string_view one, std::string_view other);
 // What stands behind an option of srun ("-N", "--nodes"): its value; another word, as it takes none or only one that is
 // attached; nobody knows.
 enum class OptionTakes { kValue, kNothing, kUnknown };
@@ -64,6 +67,8 @@ struct LaunchSays {
   // What it is told: NNODES, TASKS, TASKS_PER_NODE, GPUS_PER_NODE, STEP_GPUS (all), GPUS_PER_TASK. Known numbers alone.
   std::map<std::string, Setting> step = {};
   std::map<std::string, Setting> agents = {};  // NNODES and GPUS_PER_NODE of torchrun
+  Settings job = {};                           // options of salloc or sbatch in front of it
+  std::optional<Setting> steps = {};           // srun starts it for each of so many nodes
   Settings gpus = {};                          // options of srun that ask for GPUs
   Settings unknown = {};                       // options that srun does not have
 };

@@ -2,6 +2,7 @@
 // Names of the options of Slurm and PBS, to tell a misspelt one from one that says nothing of the layout.
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "model/base/edit_distance.h"
 #include "model/exchange/command_settings.h"
@@ -246,6 +247,17 @@ std::string SlurmOption(std::string_view name, bool dashes) {
     found = option;
   }
   return found;
+}
+
+bool SameSlurmOption(std::string_view one, std::string_view other) {
+  static constexpr std::pair<std::string_view, std::string_view> kLetters[] = {
+      {"N", "nodes"}, {"n", "ntasks"}, {"G", "gpus"}, {"w", "nodelist"}, {"C", "constraint"}};
+  const auto whole = [](std::string_view name) {
+    const auto row =
+        std::ranges::find_if(kLetters, [&](const auto& pair) { return pair.first == name; });
+    return row == std::end(kLetters) ? name : row->second;
+  };
+  return whole(one) == whole(other);
 }
 
 OptionTakes SrunOptionTakes(const std::string& option) {

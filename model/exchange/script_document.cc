@@ -31,6 +31,7 @@ class ScriptReader {
   Document Read() {
     document_.notes = SourcedNotes(script_);
     FindCommand();
+    for (const Setting& option : job_) slurm_.Take(option, &counts_);
     for (const Word& comment : script_.comments) Directive(comment);
     pbs_.Count(&counts_);
     slurm_.Count(&counts_);
@@ -194,6 +195,10 @@ class ScriptReader {
     counts_.of_agent = std::move(says.agents);
     counts_.step =
         counts_.of_srun.contains("NNODES") || (counts_.agents && counts_.of_srun.contains("TASKS"));
+    if (says.steps)
+      document_.notes.push_back(fmt::format("{}: a step of one task is taken as one of {}",
+                                            Place(says.steps->where), says.steps->value));
+    job_ = std::move(says.job);
     for (const Setting& option : says.gpus) TakeKind(option, &document_);
     SayUnknown(true, says.unknown);
     const bool hosts = !says.hostfiles.empty();
@@ -327,7 +332,11 @@ class ScriptReader {
     Settings unknown;
     for (Setting& setting : slurm ? SlurmOptions(words, &unknown) : OptionsOf(words)) {
       if (slurm) {
-        slurm_.Take(setting, &counts_);
+        // Options of the command line go before those of the file.
+        if (std::ranges::none_of(job_, [&](const Setting& option) {
+              return SameSlurmOption(option.key, setting.key);
+            }))
+          slurm_.Take(setting, &counts_);
         continue;
       }
       if (setting.key.starts_with('l') && setting.key.size() > 1) {  // -lselect=4:ngpus=8
@@ -376,6 +385,7 @@ class ScriptReader {
   std::optional<Word> program_;  // that it starts, of no known target
   Document document_;
   JobCounts counts_{&document_};
+  Settings job_;  // options of salloc or sbatch
   SlurmCounts slurm_;
   PbsCounts pbs_;
   std::optional<Location>

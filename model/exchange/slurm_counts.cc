@@ -70,6 +70,8 @@ void SlurmCounts::Take(const Setting& setting, JobCounts* counts) {
 
 void TakeKind(const Setting& option, Document* document) {
   const bool list = option.key == "gres";
+  if (option.key == "constraint" || option.key == "C")  // features of nodes, often their chip
+    document->gpus.push_back({option.key, option.value, option.where, ""});
   if (!list && option.key != "G" && !option.key.starts_with("gpus")) return;
   CheckOneKind(option);
   std::string kind;

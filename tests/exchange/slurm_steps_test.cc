@@ -127,6 +127,50 @@ TEST(SlurmSteps, OptionsWithoutAValueSwallowNoLauncher) {
             "2 x 4");
 }
 
+// A loop over hosts starts torchrun on each.
+TEST(SlurmSteps, AStepOfOneTaskIsOneOfSeveral) {
+  const std::string job = "--nodes=3 --gpus-per-node=8";
+  const std::string torchrun = " torchrun --nnodes=3 --nproc-per-node=8 --node-rank=$i";
+  for (const char* step : {"srun --nodes=1 --ntasks=1 -w ${nodes[$i]}", "srun -N1 -n1 -w $host",
+                           "srun -n 1 --nodelist=a1", "srun -N 1 -w $host"}) {
+    EXPECT_EQ(Shape(job, step + torchrun), "3 x 8") << step;
+    EXPECT_THAT(Notes(job, step + torchrun),
+                Contains("job.sh:4: a step of one task is taken as one of 3"));
+  }
+  EXPECT_EQ(Shape("--nodes=1 --gpus-per-node=8", "srun -n 1 torchrun --nproc-per-node=8"), "1 x 8");
+}
+
+// What they ask for was lost, and the topology's number of nodes taken.
+TEST(SlurmSteps, OptionsOfSallocAndSbatchAreThoseOfTheJob) {
+  const auto shape = [](const std::string& text) {
+    const Imported read = Read({{"job.sh", text}});
+    return Text(read, "nodes") + " x " + Text(read, "gpus_per_node");
+  };
+  const std::string train = kTrain;
+  EXPECT_EQ(shape("salloc -N 4 --gpus-per-node=4 --ntasks-per-node=4 srun python " + train),
+            "4 x 4");
+  EXPECT_EQ(
+      shape("salloc --nodes=4 --exclusive srun torchrun --nnodes 4 --nproc-per-node 2 " + train),
+      "4 x 2");
+  const std::string file =
+      "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nsrun "
+      "--ntasks-per-node=8 python " +
+      train;
+  EXPECT_EQ(shape("sbatch -N 4 <<EOF\n#!/bin/bash\n" + file + "EOF\n"), "4 x 8");
+  EXPECT_EQ(shape("sbatch <<EOF\n#!/bin/bash\n" + file + "EOF\n"), "2 x 8");
+  const std::string wrapped = train.substr(0, train.size() - 1) + "\"\n";
+  EXPECT_EQ(shape("sbatch -N 4 --gpus-per-node=8 --wrap=\"srun torchrun --nnodes 4 "
+                  "--nproc-per-node 8 " +
+                  wrapped),
+            "4 x 8");
+  EXPECT_EQ(shape("sbatch -N 4 --ntasks-per-node=8 --wrap \"srun python " + wrapped), "4 x 8");
+  EXPECT_THAT(Error({{"job.sh",
+                      "sbatch -N 4 --ntasks-per-node=8 --wrap=\"srun torchrun --nnodes 4 "
+                      "--nproc-per-node 8 " +
+                          wrapped}}),
+              HasSubstr("8 tasks on a node, and each starts the ranks of the node"));
+}
+
 // 4 A100 and 4 H100 on a node were taken as 4.
 TEST(SlurmSteps, KindsOfGpusAreComparedWithTheTopology) {
   for (const char* kinds :
@@ -147,6 +191,9 @@ TEST(SlurmSteps, KindsOfGpusAreComparedWithTheTopology) {
       HasSubstr("kinds.sh:2 requests h100 GPUs; the prediction is of a100-sxm4-40gb (aws-p4d)"));
   EXPECT_THAT(notes("--gres=gpu:h100:8", "aws-p4d"), other);
   EXPECT_THAT(notes("--gpus-per-node=h100:8", "aws-p4d"), other);
+  EXPECT_THAT(notes("--constraint=h100", "aws-p4d"), other);
+  EXPECT_THAT(notes("-C gpu&a100|rack1", "aws-p4d"),
+              Not(Contains(HasSubstr("; the prediction is of"))));
   EXPECT_THAT(notes("--gres=gpu:a100_80gb:8", "aws-p4d"),
               Contains(HasSubstr("requests a100_80gb GPUs; the prediction is of a100-sxm4-40gb")));
   const auto match = AllOf(Contains(HasSubstr("kinds.sh:2 requests")),
