@@ -16,6 +16,7 @@ namespace orrery::exchange {
 namespace {
 
 constexpr std::size_t kMostSlurmHosts = 65536;
+constexpr int64_t kMostTasksOfNode = 65536;
 
 }  // namespace
 
@@ -61,6 +62,8 @@ void SlurmCounts::Take(const Setting& setting, JobCounts* counts) {
       each_gpus_ = Setting{"", count, setting.where, ""};
       counts->Add("GPUS_PER_NODE", count, setting.where);
     }
+  } else if (setting.key == "ntasks-per-gpu") {
+    if (IsWhole(setting.value)) per_gpu_ = setting;
   } else if (setting.key == "gpus-per-task") {
     per_task_ = setting;
     per_task_->value = GpusIn(setting.value, false);
@@ -81,7 +84,15 @@ void TakeKind(const Setting& option, Document* document) {
   document->notes.push_back(fmt::format("{} requests {} GPUs", Place(option.where), kind));
 }
 
-void SlurmCounts::Count(JobCounts* counts) const {
+void SlurmCounts::Count(JobCounts* counts) {
+  int64_t gpus = 0, tasks = 0;
+  if (per_gpu_ && each_gpus_ && !each_ && !all_ &&
+      ParseInteger(each_gpus_->value, &gpus) == NumberFault::kNone &&
+      ParseInteger(per_gpu_->value, &tasks) == NumberFault::kNone && gpus <= kMostTasksOfNode &&
+      tasks <= kMostTasksOfNode) {
+    each_ = Setting{per_gpu_->key, std::to_string(gpus * tasks), per_gpu_->where, ""};
+    if (gpus * tasks > 1) tasks_ = each_;
+  }
   CountHosts(counts);
   CountTasks(counts);
   CountGpus(counts);

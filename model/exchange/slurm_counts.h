@@ -38,7 +38,7 @@ class SlurmCounts {
  public:
   void Take(const Setting& option, JobCounts* counts);
   // After all of them: what follows from several.
-  void Count(JobCounts* counts) const;
+  void Count(JobCounts* counts);
 
  private:
   void CountHosts(JobCounts* counts) const;
@@ -63,6 +63,7 @@ class SlurmCounts {
   std::optional<Setting> tasks_;              // on each node: ranks
   std::optional<Setting> hosts_, gpus_;       // of the job: a list, all GPUs
   std::optional<Setting> per_task_;           // GPUs
+  std::optional<Setting> per_gpu_;            // tasks
   std::optional<Setting> nodes_, each_gpus_;  // that directives say: nodes, and GPUs of each
   std::optional<Setting> all_, each_;         // tasks of the job, and on each node if it is one
 };

@@ -51,6 +51,9 @@ TEST(SlurmSteps, SeveralAgentsOnANodeAreRefused) {
     EXPECT_EQ(Shape(each, undoes + torchrun), "2 x 8") << undoes;
   EXPECT_EQ(Shape("--nodes=2 --gpus-per-node=8 --ntasks-per-node=1", "srun " + torchrun), "2 x 8");
   EXPECT_EQ(Shape(each, torchrun), "2 x 8");  // nobody starts it so often
+  const std::string gpu = "--nodes=2 --gpus-per-node=8 --ntasks-per-gpu=1";
+  EXPECT_THAT(Refusal(gpu, "srun " + torchrun), AllOf(crowd, HasSubstr("job.sh:4:")));
+  EXPECT_EQ(Shape(gpu, "srun python"), "2 x 8");
   // As sbatch spells it, too.
   EXPECT_THAT(Refusal("--nodes=2 --gpus-per-node=8 --tasks-per-node=8", "srun " + torchrun), crowd);
 }
