@@ -10,6 +10,7 @@
 #include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"
 #include "model/exchange/document.h"
+#include "model/exchange/launch_options.h"
 #include "model/exchange/launch_words.h"
 #include "model/exchange/pbs_counts.h"
 #include "model/exchange/shell.h"
@@ -189,6 +190,10 @@ class ScriptReader {
     LaunchSays says = LaunchOf(words);
     if (says.accelerate && !document_.target) document_.target = kAccelerate;
     counts_.agents = says.torch || says.accelerate || says.deepspeed;
+    // Options may stand in it: of how many nodes nobody knows.
+    const std::vector<bool> values = ValuesIn(words);
+    for (std::size_t i = 0; i < words.size(); ++i)
+      if (words[i].text.empty() && !values[i] && says.srun) Lost(words[i]);
     counts_.spread = says.srun && !Has(says.settings, {"GPUS_PER_NODE", "RANKS", "WORLD"});
     counts_.srun = says.srun;
     counts_.of_srun = std::move(says.step);

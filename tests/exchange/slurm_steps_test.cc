@@ -124,6 +124,10 @@ TEST(SlurmSteps, OptionsWithoutAValueSwallowNoLauncher) {
   EXPECT_THAT(notes("srun -y"), Contains("job.sh:4: Slurm has no option -y"));
   for (const char* known : {"srun -Z", "srun --pty", "srun -vv", "srun --tasks-per-node=1"})
     EXPECT_THAT(notes(known), Not(Contains(HasSubstr("has no option")))) << known;
+  // A variable may hold some.
+  EXPECT_THAT(notes("srun $SRUN_EXTRA"),
+              Contains("job.sh:4: $SRUN_EXTRA is not set in this file: taken as empty"));
+  EXPECT_THAT(notes("srun -w $HOST"), Not(Contains(HasSubstr("taken as empty"))));
   // Options of what it starts are none of srun's.
   EXPECT_EQ(Shape("--nodes=2 --ntasks-per-node=4",
                   "srun --mpi=pmix singularity exec --nv -B /a:/b -n 3 image.sif python"),
