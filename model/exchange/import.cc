@@ -32,6 +32,7 @@ class Importer {
   Imported Run(std::vector<SourcePtr> sources, const OpenNamed& open) {
     in_ = Collect(std::move(sources), given_, open);
     out_.notes = std::move(in_.notes);
+    out_.gpus = std::move(in_.gpus);
     out_.no_nodes = UnknownNodes(in_.counts, in_.launch, in_.records, in_.targets);
     AddGiven();
     const bool counted = std::ranges::any_of(

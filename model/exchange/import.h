@@ -20,6 +20,7 @@ struct Imported {
   std::optional<LoadedModel> model;
   std::string model_name, topology, facts;  // of this project's own records; "": not said
   std::vector<std::string> notes;   // what was read, what has no effect here, what is not modelled
+  Settings gpus;                    // kinds that a scheduler is asked for, "h100"
   std::optional<Setting> no_nodes;  // what the files say of nodes and is not understood
   std::optional<Diagnostic> no_layout;  // why the files have no layout that plans model
   std::optional<Diagnostic> no_model;   // what the files say of a model that nobody knows here

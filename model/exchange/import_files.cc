@@ -46,6 +46,7 @@ class Collector {
     written_.merge(document.written);
     for (Hostfile& use : document.hostfiles) hostfiles_.push_back(std::move(use));
     for (Setting& word : document.unread) out_.unread.push_back(std::move(word));
+    for (Setting& kind : document.gpus) out_.gpus.push_back(std::move(kind));
     for (Setting& count : document.counts) out_.counts.push_back(std::move(count));
     for (Setting& setting : document.settings) {
       const bool launch = setting.key == "NNODES" || setting.key == "GPUS_PER_NODE" ||

@@ -18,6 +18,7 @@ struct Collected {
   Settings records;                // of this project's own files
   Settings files;                  // that name files
   Settings unread, counts;         // of words and numbers that only a shell knows
+  Settings gpus;                   // kinds that a scheduler is asked for
   std::vector<std::string> notes;  // what was read, what is missing
 };
 

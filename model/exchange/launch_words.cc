@@ -9,141 +9,76 @@
 #include <string_view>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/launch_options.h"
 
 namespace orrery::exchange {
 namespace {
 
 constexpr int64_t kMostTasks = int64_t{1} << 24;
 
-// Launchers by the meaning of their options.
-enum class Kind { kNone, kTorch, kDeepSpeed, kAccelerate, kMpirun, kSrun, kJsrun };
-
-Kind KindOf(const std::string& text) {
-  const std::string name = text.substr(text.rfind('/') + 1);
-  if (name == "torchrun" || name == "torch.distributed.run" || name == "torch.distributed.launch")
-    return Kind::kTorch;
-  if (name == "deepspeed" || name == "deepspeed.launcher.runner") return Kind::kDeepSpeed;
-  if (name == "accelerate" || name == "accelerate-launch" || name == "accelerate.commands.launch")
-    return Kind::kAccelerate;
-  if (name == "mpirun" || name == "mpiexec" || name == "orterun" || name == "mpiexec.hydra")
-    return Kind::kMpirun;
-  return name == "srun" ? Kind::kSrun : name == "jsrun" ? Kind::kJsrun : Kind::kNone;
-}
-
-// Options of launchers and of Python that take no value.
-constexpr std::string_view kSwitches =
-    " "
-    "u standalone no-python no_python use_env use-env multi_gpu use_fsdp use_deepspeed "
-    "use_megatron_lm quiet debug same_network tpu cpu use_cpu no_local_rank force_multi "
-    "no_ssh_check bind_cores_to_rank label exclusive allow-run-as-root oversubscribe "
-    "tag-output report-bindings use-hwthread-cpus no-kill unbuffered overlap no_ssh "
-    "dynamo_use_dynamic enable_cpu_affinity bynode l ";
-
-std::string KeyOf(const std::string& option) {
-  return option.substr(std::min(option.find_first_not_of('-'), option.size()));
-}
-bool IsSwitch(const std::string& option) {
-  return kSwitches.find(" " + KeyOf(option) + " ") != std::string_view::npos;
-}
-// "-N4": its value stands in it.
-bool HoldsNumber(const std::string& option) {
-  return option.size() > 2 && option[1] != '-' && IsWhole(option.substr(2));
-}
-bool TakesValue(const std::string& option) {
-  return IsOption(option) && option.find('=') == std::string::npos && !IsSwitch(option) &&
-         !HoldsNumber(option);
-}
-bool IsModule(const std::string& option) { return option == "-m" || option == "--module"; }
-
-// An option of a launcher and what stands behind it.
-struct Option {
-  std::string key, value;
-  Location where;
-  std::string unresolved;
-  bool dashes = false;  // "--key"
-};
-
-std::vector<Option> OptionsIn(std::span<const Word> words) {
-  std::vector<Option> options;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& text = words[i].text;
-    if (!IsOption(text)) continue;
-    Option option{KeyOf(text), "", words[i].where, words[i].unresolved, text.starts_with("--")};
-    if (const std::size_t equals = option.key.find('='); equals != std::string::npos) {
-      option.value = option.key.substr(equals + 1);
-      option.key.resize(equals);
-    } else if (HoldsNumber(text)) {
-      option.value = option.key.substr(1);
-      option.key.resize(1);
-    } else if (i + 1 < words.size() && TakesValue(text) && !IsOption(words[i + 1].text)) {
-      option.value = words[++i].text;
-      if (option.unresolved.empty()) option.unresolved = words[i].unresolved;
-    }
-    options.push_back(std::move(option));
-  }
-  return options;
-}
-
 struct KeyRow {
-  Kind kind;
+  LaunchKind launcher;
   const char* option;
   const char* key;
 };
 // TASKS and TASKS_PER_NODE: processes, which are ranks or the agents that start them.
 constexpr KeyRow kKeys[] = {
-    {Kind::kTorch, "nnodes", "NNODES"},
-    {Kind::kTorch, "nproc-per-node", "GPUS_PER_NODE"},
-    {Kind::kDeepSpeed, "num-nodes", "NNODES"},
-    {Kind::kDeepSpeed, "num-gpus", "GPUS_PER_NODE"},
-    {Kind::kAccelerate, "num-machines", "num_machines"},
-    {Kind::kAccelerate, "num-processes", "num_processes"},
-    {Kind::kMpirun, "np", "TASKS"},
-    {Kind::kMpirun, "n", "TASKS"},
-    {Kind::kMpirun, "N", "TASKS_PER_NODE"},
-    {Kind::kMpirun, "npernode", "TASKS_PER_NODE"},
-    {Kind::kMpirun, "ppn", "TASKS_PER_NODE"},
-    {Kind::kMpirun, "perhost", "TASKS_PER_NODE"},
-    {Kind::kMpirun, "map-by", "MAP"},
-    {Kind::kMpirun, "bynode", "BY_NODE"},
-    {Kind::kMpirun, "hostfile", "HOSTFILE"},
-    {Kind::kMpirun, "machinefile", "HOSTFILE"},
-    {Kind::kMpirun, "f", "HOSTFILE"},
-    {Kind::kDeepSpeed, "hostfile", "HOSTFILE"},
-    {Kind::kDeepSpeed, "H", "HOSTFILE"},
-    {Kind::kDeepSpeed, "include", "INCLUDE"},
-    {Kind::kDeepSpeed, "i", "INCLUDE"},
-    {Kind::kDeepSpeed, "exclude", "EXCLUDE"},
-    {Kind::kDeepSpeed, "e", "EXCLUDE"},
-    {Kind::kAccelerate, "deepspeed-hostfile", "HOSTFILE"},
-    {Kind::kMpirun, "host", "HOSTS"},
-    {Kind::kMpirun, "hosts", "HOSTS"},
-    {Kind::kMpirun, "H", "HOSTS"},
-    {Kind::kSrun, "nodes", "NNODES"},
-    {Kind::kSrun, "N", "NNODES"},
-    {Kind::kSrun, "ntasks", "TASKS"},
-    {Kind::kSrun, "n", "TASKS"},
-    {Kind::kSrun, "ntasks-per-node", "TASKS_PER_NODE"},
-    {Kind::kSrun, "gpus-per-node", "GPUS_PER_NODE"},
-    {Kind::kSrun, "gres", "GPUS_PER_NODE"},
-    {Kind::kJsrun, "nrs", "TASKS"},
-    {Kind::kJsrun, "n", "TASKS"},
-    {Kind::kJsrun, "np", "ALL_TASKS"},
-    {Kind::kJsrun, "p", "ALL_TASKS"},
-    {Kind::kJsrun, "tasks-per-rs", "TASKS_OF_SET"},
-    {Kind::kJsrun, "a", "TASKS_OF_SET"},
-    {Kind::kJsrun, "gpu-per-rs", "GPUS_OF_SET"},
-    {Kind::kJsrun, "g", "GPUS_OF_SET"},
-    {Kind::kJsrun, "rs-per-host", "TASKS_PER_NODE"},
-    {Kind::kJsrun, "r", "TASKS_PER_NODE"},
+    {LaunchKind::kTorchrun, "nnodes", "NNODES"},
+    {LaunchKind::kTorchrun, "nproc-per-node", "GPUS_PER_NODE"},
+    {LaunchKind::kDeepSpeed, "num-nodes", "NNODES"},
+    {LaunchKind::kDeepSpeed, "num-gpus", "GPUS_PER_NODE"},
+    {LaunchKind::kAccelerate, "num-machines", "num_machines"},
+    {LaunchKind::kAccelerate, "num-processes", "num_processes"},
+    {LaunchKind::kMpirun, "np", "TASKS"},
+    {LaunchKind::kMpirun, "n", "TASKS"},
+    {LaunchKind::kMpirun, "N", "TASKS_PER_NODE"},
+    {LaunchKind::kMpirun, "npernode", "TASKS_PER_NODE"},
+    {LaunchKind::kMpirun, "ppn", "TASKS_PER_NODE"},
+    {LaunchKind::kMpirun, "perhost", "TASKS_PER_NODE"},
+    {LaunchKind::kMpirun, "map-by", "MAP"},
+    {LaunchKind::kMpirun, "bynode", "BY_NODE"},
+    {LaunchKind::kMpirun, "hostfile", "HOSTFILE"},
+    {LaunchKind::kMpirun, "machinefile", "HOSTFILE"},
+    {LaunchKind::kMpirun, "f", "HOSTFILE"},
+    {LaunchKind::kDeepSpeed, "hostfile", "HOSTFILE"},
+    {LaunchKind::kDeepSpeed, "H", "HOSTFILE"},
+    {LaunchKind::kDeepSpeed, "include", "INCLUDE"},
+    {LaunchKind::kDeepSpeed, "i", "INCLUDE"},
+    {LaunchKind::kDeepSpeed, "exclude", "EXCLUDE"},
+    {LaunchKind::kDeepSpeed, "e", "EXCLUDE"},
+    {LaunchKind::kAccelerate, "deepspeed-hostfile", "HOSTFILE"},
+    {LaunchKind::kMpirun, "host", "HOSTS"},
+    {LaunchKind::kMpirun, "hosts", "HOSTS"},
+    {LaunchKind::kMpirun, "H", "HOSTS"},
+    {LaunchKind::kSrun, "nodes", "NNODES"},
+    {LaunchKind::kSrun, "N", "NNODES"},
+    {LaunchKind::kSrun, "ntasks", "TASKS"},
+    {LaunchKind::kSrun, "n", "TASKS"},
+    {LaunchKind::kSrun, "ntasks-per-node", "TASKS_PER_NODE"},
+    {LaunchKind::kSrun, "gpus-per-node", "GPUS_PER_NODE"},
+    {LaunchKind::kSrun, "gres", "GPUS_PER_NODE"},
+    {LaunchKind::kSrun, "gpus", "STEP_GPUS"},
+    {LaunchKind::kSrun, "G", "STEP_GPUS"},
+    {LaunchKind::kSrun, "gpus-per-task", "GPUS_PER_TASK"},
+    {LaunchKind::kJsrun, "nrs", "TASKS"},
+    {LaunchKind::kJsrun, "n", "TASKS"},
+    {LaunchKind::kJsrun, "np", "ALL_TASKS"},
+    {LaunchKind::kJsrun, "p", "ALL_TASKS"},
+    {LaunchKind::kJsrun, "tasks-per-rs", "TASKS_OF_SET"},
+    {LaunchKind::kJsrun, "a", "TASKS_OF_SET"},
+    {LaunchKind::kJsrun, "gpu-per-rs", "GPUS_OF_SET"},
+    {LaunchKind::kJsrun, "g", "GPUS_OF_SET"},
+    {LaunchKind::kJsrun, "rs-per-host", "TASKS_PER_NODE"},
+    {LaunchKind::kJsrun, "r", "TASKS_PER_NODE"},
     // Of a launcher that a variable names, by whatever name is its alone.
-    {Kind::kNone, "nnodes", "NNODES"},
-    {Kind::kNone, "num-nodes", "NNODES"},
-    {Kind::kNone, "nodes", "NNODES"},
-    {Kind::kNone, "nproc-per-node", "GPUS_PER_NODE"},
-    {Kind::kNone, "num-gpus", "GPUS_PER_NODE"},
-    {Kind::kNone, "gpus-per-node", "GPUS_PER_NODE"},
-    {Kind::kNone, "num-machines", "num_machines"},
-    {Kind::kNone, "num-processes", "num_processes"},
+    {LaunchKind::kNone, "nnodes", "NNODES"},
+    {LaunchKind::kNone, "num-nodes", "NNODES"},
+    {LaunchKind::kNone, "nodes", "NNODES"},
+    {LaunchKind::kNone, "nproc-per-node", "GPUS_PER_NODE"},
+    {LaunchKind::kNone, "num-gpus", "GPUS_PER_NODE"},
+    {LaunchKind::kNone, "gpus-per-node", "GPUS_PER_NODE"},
+    {LaunchKind::kNone, "num-machines", "num_machines"},
+    {LaunchKind::kNone, "num-processes", "num_processes"},
 };
 
 std::string Dashed(std::string key) {
@@ -168,7 +103,7 @@ std::pair<int64_t, int64_t> HostsOf(const std::string& list) {
 }
 
 // accelerate launch's options by the keys of its configuration.
-std::optional<Setting> OfAccelerate(const Option& option) {
+std::optional<Setting> OfAccelerate(const LaunchOption& option) {
   std::string key = option.key;
   std::ranges::replace(key, '-', '_');
   std::string value = option.value;
@@ -192,10 +127,10 @@ std::optional<Setting> OfAccelerate(const Option& option) {
 
 class LaunchReader {
  public:
-  void Segment(Kind kind, std::span<const Word> words) {
-    says_.torch |= kind == Kind::kTorch;
-    says_.accelerate |= kind == Kind::kAccelerate;
-    says_.deepspeed |= kind == Kind::kDeepSpeed;
+  void Segment(LaunchKind launcher, std::span<const Word> words) {
+    says_.torch |= launcher == LaunchKind::kTorchrun;
+    says_.accelerate |= launcher == LaunchKind::kAccelerate;
+    says_.deepspeed |= launcher == LaunchKind::kDeepSpeed;
     tasks_.reset();
     each_.reset();
     hostfile_.reset();
@@ -205,23 +140,30 @@ class LaunchReader {
     gpus_of_set_.reset();
     spread_ = false;
     Location where;
-    for (const Option& option : OptionsIn(words)) {
+    if (launcher == LaunchKind::kJob) return TakeJob(words);
+    for (const LaunchOption& option : LaunchOptions(launcher, words)) {
       where = option.where;
-      const std::string slurm = kind == Kind::kSrun ? SlurmOption(option.key, option.dashes) : "";
+      const std::string slurm =
+          launcher == LaunchKind::kSrun ? SlurmOption(option.key, option.dashes) : "";
       const std::string name = slurm.empty() ? Dashed(option.key) : slurm;
       const auto row = std::ranges::find_if(
-          kKeys, [&](const KeyRow& key) { return key.kind == kind && name == key.option; });
+          kKeys, [&](const KeyRow& key) { return key.launcher == launcher && name == key.option; });
       if (row != std::end(kKeys)) {
-        says_.step |= kind == Kind::kSrun && std::string_view(row->key) == "NNODES";
+        if (launcher == LaunchKind::kSrun) TakeStep(row->key, option);
+        if (launcher == LaunchKind::kTorchrun ||
+            (launcher == LaunchKind::kDeepSpeed && std::string_view(row->key) == "GPUS_PER_NODE"))
+          TakeAgent(row->key, option);
         Take(row->key, option);
-      } else if (kind == Kind::kAccelerate) {
+      } else if (launcher == LaunchKind::kAccelerate) {
         if (auto setting = OfAccelerate(option)) says_.settings.push_back(std::move(*setting));
       }
     }
-    if (kind == Kind::kSrun) FindUnknown(words);
-    if (kind == Kind::kJsrun) CountSets();
-    if (kind == Kind::kMpirun || kind == Kind::kSrun || kind == Kind::kJsrun)
-      Tasks(kind == Kind::kSrun);
+    says_.srun |= launcher == LaunchKind::kSrun;
+    if (launcher == LaunchKind::kSrun) FindUnknown(words);
+    if (launcher == LaunchKind::kJsrun) CountSets();
+    if (launcher == LaunchKind::kMpirun || launcher == LaunchKind::kSrun ||
+        launcher == LaunchKind::kJsrun)
+      Tasks(launcher == LaunchKind::kSrun);
     if (hostfile_ || listed_ || filter_) says_.hostfiles.push_back(Using());
   }
 
@@ -240,13 +182,14 @@ class LaunchReader {
     use.spread = spread_;
     return use;
   }
-  static bool Counted(const std::optional<Option>& option, int64_t* number) {
+  static bool Counted(const std::optional<LaunchOption>& option, int64_t* number) {
     return option && option->unresolved.empty() && IsWhole(option->value) &&
            ParseInteger(option->value, number) == NumberFault::kNone;
   }
 
   LaunchSays Done() {
     CheckFilters();
+    if (says_.srun && says_.torch) FindLoop();
     for (Hostfile& use : says_.hostfiles)
       use.agents = says_.torch || says_.accelerate || (says_.deepspeed && use.tasks > 0);
     // The agents that a launcher starts are no ranks: each starts those of its node.
@@ -275,14 +218,19 @@ class LaunchReader {
   }
 
  private:
-  // Of srun itself: behind its first word that is none of its options stands what it starts.
+  // With the word behind them that may be their value: a plugin knows.
   void FindUnknown(std::span<const Word> words) {
-    std::size_t own = 0;
-    while (own < words.size() && IsOption(words[own].text))
-      own += TakesValue(words[own].text) && own + 1 < words.size() ? 2 : 1;
-    for (const Option& option : OptionsIn(words.first(std::min(own, words.size())))) {
-      if (option.unresolved.empty() && SlurmOption(option.key, option.dashes).empty())
-        says_.unknown.push_back({(option.dashes ? "--" : "-") + option.key, "", option.where, ""});
+    const std::span<const Word> own = WordsOfSrun(words);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const std::string& text = own[i].text;
+      if (!IsOption(text) || !own[i].unresolved.empty() ||
+          SrunOptionTakes(text.substr(0, text.find('='))) != OptionTakes::kUnknown)
+        continue;
+      const std::string behind = i + 1 < words.size() ? words[i + 1].text : "";
+      const bool may = text.find('=') == std::string::npos && !behind.empty() &&
+                       !IsOption(behind) && !StartsCommand(behind);
+      says_.unknown.push_back(
+          {text.substr(0, text.find('=')), may ? behind : "", own[i].where, ""});
     }
   }
 
@@ -301,7 +249,63 @@ class LaunchReader {
     }
   }
 
-  void Take(const std::string& key, const Option& option) {
+  // Options of the job, as its directives.
+  void TakeJob(std::span<const Word> words) {
+    for (const LaunchOption& option : LaunchOptions(LaunchKind::kJob, words)) {
+      const std::string name = SlurmOption(option.key, option.dashes);
+      if (name.empty()) continue;
+      const bool nodes = name == "nodes" || name == "N";
+      if (option.unresolved.empty())
+        says_.job.push_back({name, option.value, option.where, ""});
+      else if (nodes)
+        says_.settings.push_back({"NNODES", "", option.where, option.unresolved, true});
+    }
+  }
+
+  // A step of one task is one of several, on a node each, where torchrun counts more: a loop over hosts.
+  void FindLoop() {
+    const auto of = [](const std::map<std::string, Setting>& settings, const char* key) {
+      const auto at = settings.find(key);
+      return at == settings.end() ? nullptr : &at->second;
+    };
+    const Setting *tasks = of(says_.step, "TASKS"), *nodes = of(says_.step, "NNODES"),
+                  *all = of(says_.agents, "NNODES");
+    const Setting* const one = tasks != nullptr ? tasks : nodes;
+    if (one == nullptr || one->value != "1" || all == nullptr || all->value == "1") return;
+    if (nodes != nullptr && nodes->value != "1") return;
+    const auto derived = [&](const Setting& setting, const Setting* from) {
+      return from != nullptr && setting.where.line == from->where.line &&
+             setting.where.column == from->where.column;
+    };
+    std::erase_if(says_.settings, [&](const Setting& setting) {
+      return setting.key == "NNODES" && !derived(setting, all) &&
+             (derived(setting, nodes) || derived(setting, tasks));
+    });
+    says_.steps = *one;
+    says_.steps->value = all->value;
+    says_.step.clear();
+    says_.srun = false;
+  }
+
+  // What srun itself is told, for what follows from it next to the job's directives.
+  void TakeStep(const std::string& key, const LaunchOption& option) {
+    Setting setting{key, option.value, option.where, option.unresolved, true};
+    const bool gpus = key == "GPUS_PER_NODE" || key == "STEP_GPUS" || key == "GPUS_PER_TASK";
+    if (gpus) setting.value = GpusIn(option.value, option.key == "gres");
+    if (gpus && option.unresolved.empty())
+      says_.gpus.push_back({option.dashes ? option.key : "G", option.value, option.where, ""});
+    setting.said = (option.dashes ? "--" : "-") + option.key;
+    if (setting.unresolved.empty() && IsWhole(setting.value))
+      says_.step.insert_or_assign(key, std::move(setting));
+  }
+  // torchrun's --nnodes counts agents, and --nproc-per-node the ranks of each. DeepSpeed starts its other nodes itself.
+  void TakeAgent(const std::string& key, const LaunchOption& option) {
+    if (option.unresolved.empty() && IsWhole(option.value))
+      says_.agents.insert_or_assign(key, Setting{key, option.value, option.where, ""});
+  }
+
+  void Take(const std::string& key, const LaunchOption& option) {
+    if (key == "STEP_GPUS" || key == "GPUS_PER_TASK") return;  // of TakeStep() alone
     if (key == "HOSTS") {
       const auto [hosts, slots] = HostsOf(option.value);
       if (option.unresolved.empty() && hosts == 0) return;
@@ -339,7 +343,7 @@ class LaunchReader {
   }
 
   // DeepSpeed takes one of both, and no counts next to it.
-  void TakeFilter(const Option& option, bool excludes) {
+  void TakeFilter(const LaunchOption& option, bool excludes) {
     if (option.value.empty() && option.unresolved.empty()) return;
     if (filter_ && excludes_ != excludes)
       throw InputError(
@@ -349,7 +353,7 @@ class LaunchReader {
     excludes_ = excludes;
   }
 
-  void Add(const std::string& key, const std::string& value, const Option& option) {
+  void Add(const std::string& key, const std::string& value, const LaunchOption& option) {
     Setting setting{key, value, option.where, option.unresolved, true};
     if (setting.unresolved.empty() && key == "NNODES") setting = CountedNodes(std::move(setting));
     if (setting.unresolved.empty() && !IsWhole(setting.value)) {
@@ -368,19 +372,19 @@ class LaunchReader {
   void CountSets() {
     int64_t tasks = 1, gpus = 0, sets = 0;
     if (tasks_ && tasks_->value == "ALL_HOSTS" && !all_tasks_) {
-      if (!each_) each_ = Option{"", "1", tasks_->where, ""};
+      if (!each_) each_ = LaunchOption{"", "1", tasks_->where, ""};
       tasks_.reset();
     }
-    std::optional<Option>* const counts[] = {all_tasks_ ? nullptr : &tasks_, &each_};
+    std::optional<LaunchOption>* const counts[] = {all_tasks_ ? nullptr : &tasks_, &each_};
     if (Counted(gpus_of_set_, &gpus) && Counted(each_, &sets) && gpus < kMostTasks &&
         sets < kMostTasks)
       Add("SET_GPUS", std::to_string(gpus * sets), *gpus_of_set_);
     if (of_set_ && !Counted(of_set_, &tasks)) {  // nobody knows it, and no product either
-      for (std::optional<Option>* all : counts)
+      for (std::optional<LaunchOption>* all : counts)
         if (all != nullptr && *all) (*all)->unresolved = of_set_->unresolved;
       return;
     }
-    for (std::optional<Option>* all : counts) {
+    for (std::optional<LaunchOption>* all : counts) {
       int64_t count = 0;
       if (all != nullptr && Counted(*all, &count) && count < kMostTasks && tasks < kMostTasks)
         (*all)->value = std::to_string(count * tasks);
@@ -392,7 +396,7 @@ class LaunchReader {
     int64_t all = 0, each = 0;
     (void)Counted(tasks_, &all);
     (void)Counted(each_, &each);
-    if (each > 1) crowd_ = each_;
+    if (each > 1 && !slurm) crowd_ = each_;
     if (each > 1 || (each == 1 && !slurm)) Add("RANKS", std::to_string(each), *each_);
     const auto nodes = std::ranges::find(says_.settings, "NNODES", &Setting::key);
     if (all == 0) {
@@ -415,64 +419,25 @@ class LaunchReader {
   }
 
   LaunchSays says_;
-  std::optional<Option> crowd_;  // several tasks on a node
-  std::optional<Option> tasks_, each_, hostfile_, listed_, filter_, of_set_, gpus_of_set_;
+  std::optional<LaunchOption> crowd_;  // several tasks on a node
+  std::optional<LaunchOption> tasks_, each_, hostfile_, listed_, filter_, of_set_, gpus_of_set_;
   bool excludes_ = false, spread_ = false, all_tasks_ = false;
 };
 
 }  // namespace
 
-bool IsOption(const std::string& text) {
-  if (text.size() < 2 || text[0] != '-') return false;
-  if (text[1] == '-') return text.size() > 2;
-  return (text[1] >= 'a' && text[1] <= 'z') || (text[1] >= 'A' && text[1] <= 'Z');
-}
-
-bool IsArgumentsFile(const std::string& text) {
-  return !IsOption(text) &&
-         (text.ends_with(".json") || text.ends_with(".yaml") || text.ends_with(".yml"));
-}
-
-bool IsWhole(const std::string& text) {
-  int64_t number = 0;
-  return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
-}
-
-std::size_t ProgramOf(const Words& words) {
-  const auto value = [&](std::size_t i) { return i > 0 && TakesValue(words[i - 1].text); };
-  // Behind a program -m is an option of its own.
-  const auto scripts = [&](std::size_t end) {
-    return std::ranges::any_of(std::span(words).first(end),
-                               [](const Word& word) { return word.text.ends_with(".py"); });
-  };
-  for (std::size_t i = words.size(); i-- > 0;) {
-    const std::string& text = words[i].text;
-    const bool module = i > 0 && words[i - 1].text == "-m";  // --module is torchtitan's own, too
-    if (module && KindOf(text) == Kind::kNone && !text.empty() && !scripts(i)) return i;
-    if (text.ends_with(".py") && !value(i)) return i;
-    if (text == "torchtitan.train" || text == "train.train") return i;
-  }
-  // A program that a variable names stands before the first option behind the launcher's, or before a file of arguments.
-  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-    if (words[i].unresolved.empty() || value(i) || words[i].text.ends_with('=')) continue;
-    if (IsOption(words[i + 1].text) || IsArgumentsFile(words[i + 1].text)) return i;
-  }
-  return words.size();
-}
-
 LaunchSays LaunchOf(std::span<const Word> words) {
   LaunchReader reader;
-  Kind kind = Kind::kNone;
+  const std::vector<bool> values = ValuesIn(words);
+  LaunchKind launcher = LaunchKind::kNone;
   std::size_t begin = 0;
   for (std::size_t i = 0; i <= words.size(); ++i) {
     const bool end = i == words.size();
-    const bool value =
-        !end && i > 0 && TakesValue(words[i - 1].text) && !IsModule(words[i - 1].text);
-    const Kind next = end || value ? Kind::kNone : KindOf(words[i].text);
-    if (!end && next == Kind::kNone) continue;
-    reader.Segment(kind, words.subspan(begin, i - begin));
+    const LaunchKind next = end || values[i] ? LaunchKind::kNone : LaunchKindOf(words[i].text);
+    if (!end && next == LaunchKind::kNone) continue;
+    reader.Segment(launcher, words.subspan(begin, i - begin));
     begin = i + 1;
-    kind = next;
+    launcher = next;
   }
   return reader.Done();
 }

@@ -2,6 +2,8 @@
 // The words in front of a training program: torchrun, mpirun, srun, deepspeed, accelerate, and what they say of the job.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +29,12 @@ Words DirectiveWords(const Word& comment, std::size_t front);
 // The whole name of an option of sbatch or srun, behind two dashes (any beginning that is one option's alone) or behind one (its
 // first letter). "": they have none.
 std::string SlurmOption(std::string_view name, bool dashes);
+// "N" and "nodes".
+bool SameSlurmOption(std::string_view one, std::string_view other);
+// What stands behind an option of srun ("-N", "--nodes"): its value; another word, as it takes none or only one that is
+// attached; nobody knows.
+enum class OptionTakes { kValue, kNothing, kUnknown };
+OptionTakes SrunOptionTakes(const std::string& option);
 // Options of a directive by their whole names; those that Slurm does not have, which keep their dashes, also go to `unknown`.
 Settings SlurmOptions(const Words& words, Settings* unknown = nullptr);
 // The one that is nearly spelt like that; "": none.
@@ -37,9 +45,9 @@ bool IsPbsOption(std::string_view name);
 // GPUs that Slurm's options ask for: "8" and "h100:8" of --gpus-per-node, "gpu:h100:8(S:0-1),nvme:1" of --gres (`list`). "":
 // none, or no number. `type`, if given, takes "h100".
 std::string GpusIn(const std::string& text, bool list, std::string* type = nullptr);
+// Throws InputError: of two kinds, which plans do not have on a node.
+void CheckOneKind(const Setting& gpus);
 
-// Nodes and GPUs of a node, as PBS's `-l select=...` and `-l nodes=...` name them.
-Settings PbsCounts(const Setting& setting);
 // Nodes of LSF's "BSUB -nnodes 4"; "": another directive.
 std::string BsubNodes(const Word& comment);
 
@@ -55,8 +63,14 @@ struct LaunchSays {
   bool accelerate = false;  // accelerate does
   bool deepspeed = false;   // its launcher does
   bool all_gpus = false;    // it starts a rank on each GPU that it finds
-  bool step = false;        // srun says on how many nodes
-  Settings unknown = {};    // options that srun does not have
+  bool srun = false;        // srun starts them
+  // What it is told: NNODES, TASKS, TASKS_PER_NODE, GPUS_PER_NODE, STEP_GPUS (all), GPUS_PER_TASK. Known numbers alone.
+  std::map<std::string, Setting> step = {};
+  std::map<std::string, Setting> agents = {};  // NNODES and GPUS_PER_NODE of torchrun
+  Settings job = {};                           // options of salloc or sbatch in front of it
+  std::optional<Setting> steps = {};           // srun starts it for each of so many nodes
+  Settings gpus = {};                          // options of srun that ask for GPUs
+  Settings unknown = {};                       // options that srun does not have
 };
 LaunchSays LaunchOf(std::span<const Word> words);
 

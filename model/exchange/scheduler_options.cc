@@ -2,6 +2,7 @@
 // Names of the options of Slurm and PBS, to tell a misspelt one from one that says nothing of the layout.
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "model/base/edit_distance.h"
 #include "model/exchange/command_settings.h"
@@ -168,6 +169,63 @@ constexpr std::string_view kPyxis[] = {
     "container-readonly",      "container-remap-root",   "container-save",
     "container-workdir",       "container-writable",     "no-container-entrypoint",
     "no-container-mount-home", "no-container-remap-root"};
+// Of these, none takes the next word: switches, and what takes a value behind '=' alone (srun(1)).
+constexpr std::string_view kSrunSwitches[] = {"bcast",
+                                              "compress",
+                                              "consolidate-segments",
+                                              "contiguous",
+                                              "disable-status",
+                                              "exact",
+                                              "exclusive",
+                                              "external",
+                                              "get-user-env",
+                                              "help",
+                                              "hold",
+                                              "ignore-pbs",
+                                              "immediate",
+                                              "interactive",
+                                              "kill-on-bad-exit",
+                                              "label",
+                                              "multi-prog",
+                                              "nice",
+                                              "no-allocate",
+                                              "no-kill",
+                                              "no-requeue",
+                                              "oom-kill-step",
+                                              "overcommit",
+                                              "overlap",
+                                              "oversubscribe",
+                                              "parsable",
+                                              "preserve-env",
+                                              "propagate",
+                                              "pty",
+                                              "quiet",
+                                              "quit-on-interrupt",
+                                              "reboot",
+                                              "requeue",
+                                              "resv-ports",
+                                              "send-libs",
+                                              "share",
+                                              "spread-job",
+                                              "spread-segments",
+                                              "stepmgr",
+                                              "test-only",
+                                              "unbuffered",
+                                              "usage",
+                                              "use-min-nodes",
+                                              "verbose",
+                                              "version",
+                                              "wait-for-children",
+                                              "x11",
+                                              "container-entrypoint",
+                                              "container-mount-home",
+                                              "container-readonly",
+                                              "container-remap-root",
+                                              "container-writable",
+                                              "no-container-entrypoint",
+                                              "no-container-mount-home",
+                                              "no-container-remap-root"};
+constexpr std::string_view kSrunSwitchLetters = "EHIKOQRUVXZhklsuv";
 constexpr std::string_view kSlurmLetters = "AaBbCcDdEeFGHhIiJKkLlMmNnOopQqrSsTtuVvWwXxZ";
 // qsub(1B) of PBS Professional 2022 and Torque 6.
 constexpr std::string_view kPbsLetters = "AabCcDdeFfGhIiJjkKLlMmNnoPpqRrSTtuVvWwXxz";
@@ -179,6 +237,7 @@ std::string SlurmOption(std::string_view name, bool dashes) {
     return !name.empty() && kSlurmLetters.find(name[0]) != kSlurmLetters.npos ? std::string(name)
                                                                               : "";
   if (std::ranges::find(kPyxis, name) != std::end(kPyxis)) return std::string(name);
+  if (name == "tasks-per-node") return "ntasks-per-node";  // src/common/slurm_opt.c
   // getopt_long(3) takes what only one option begins with.
   std::string found;
   for (const std::string_view option : kSlurmOptions) {
@@ -188,6 +247,29 @@ std::string SlurmOption(std::string_view name, bool dashes) {
     found = option;
   }
   return found;
+}
+
+bool SameSlurmOption(std::string_view one, std::string_view other) {
+  static constexpr std::pair<std::string_view, std::string_view> kLetters[] = {
+      {"N", "nodes"}, {"n", "ntasks"}, {"G", "gpus"}, {"w", "nodelist"}, {"C", "constraint"}};
+  const auto whole = [](std::string_view name) {
+    const auto row =
+        std::ranges::find_if(kLetters, [&](const auto& pair) { return pair.first == name; });
+    return row == std::end(kLetters) ? name : row->second;
+  };
+  return whole(one) == whole(other);
+}
+
+OptionTakes SrunOptionTakes(const std::string& option) {
+  const bool dashes = option.starts_with("--");
+  const std::string name = SlurmOption(std::string_view(option).substr(dashes ? 2 : 1), dashes);
+  if (name.empty()) return OptionTakes::kUnknown;
+  if (dashes)
+    return std::ranges::find(kSrunSwitches, name) != std::end(kSrunSwitches) ? OptionTakes::kNothing
+                                                                             : OptionTakes::kValue;
+  // Letters in one word: the first that takes a value takes the rest of the word.
+  const std::size_t first = name.find_first_not_of(kSrunSwitchLetters);
+  return first + 1 == name.size() ? OptionTakes::kValue : OptionTakes::kNothing;
 }
 
 Settings SlurmOptions(const Words& words, Settings* unknown) {
@@ -202,7 +284,7 @@ Settings SlurmOptions(const Words& words, Settings* unknown) {
       continue;
     }
     option.key.insert(0, dashes ? "--" : "-");
-    if (unknown != nullptr) unknown->push_back(option);
+    if (unknown != nullptr) unknown->push_back({option.key, "", option.where, ""});
   }
   return options;
 }

@@ -45,6 +45,23 @@ std::string GpusIn(const std::string& text, bool list, std::string* type) {
   return "";
 }
 
+void CheckOneKind(const Setting& gpus) {
+  const bool list = gpus.key == "gres";
+  std::string first, kind;
+  for (std::size_t begin = 0; begin < gpus.value.size();) {
+    const std::size_t end = std::min(gpus.value.find(',', begin), gpus.value.size());
+    const std::string entry = gpus.value.substr(begin, end - begin);
+    begin = end + 1;
+    kind.clear();
+    if (GpusIn(entry, list, &kind).empty()) continue;
+    if (first.empty()) first = kind;
+    if (kind == first) continue;
+    throw InputError(
+        {{gpus.where, fmt::format("GPUs of two kinds: {} and {} in '{}'", first, kind, gpus.value),
+          "plans have one kind on all nodes: leave the other out"}});
+  }
+}
+
 Setting CountedNodes(Setting count) {
   if (IsWhole(count.value)) return count;
   // Elastic jobs: least:most of torchrun, least-most of Slurm.
@@ -61,27 +78,6 @@ Setting CountedNodes(Setting count) {
     count.unresolved = fmt::format("'{}' is no number of nodes", count.value);
   }
   return count;
-}
-
-// PBS Pro's select=4:ngpus=8 and Torque's nodes=4:ppn=8:gpus=8.
-Settings PbsCounts(const Setting& setting) {
-  Settings counts;
-  const std::size_t begin = setting.value.find('=') + 1;
-  if (setting.value.find('+') != std::string::npos)  // chunks of several kinds
-    return {{"NNODES", setting.value.substr(begin), setting.where, ""}};
-  std::string rest = setting.value.substr(begin) + ":";
-  bool first = true;
-  for (std::size_t colon = rest.find(':'); colon != std::string::npos; colon = rest.find(':')) {
-    const std::string part = rest.substr(0, colon);
-    rest.erase(0, colon + 1);
-    if (first) counts.push_back({"NNODES", part, setting.where, ""});
-    for (const std::string_view gpus : {"ngpus=", "gpus="}) {
-      if (part.starts_with(gpus) && IsWhole(part.substr(gpus.size())))
-        counts.push_back({"GPUS_PER_NODE", part.substr(gpus.size()), setting.where, ""});
-    }
-    first = false;
-  }
-  return counts;
 }
 
 // "BSUB -nnodes 4"

@@ -11,7 +11,9 @@
 #include "model/base/plain_text.h"
 #include "model/exchange/command_settings.h"
 #include "model/exchange/document.h"
+#include "model/exchange/launch_options.h"
 #include "model/exchange/launch_words.h"
+#include "model/exchange/pbs_counts.h"
 #include "model/exchange/shell.h"
 #include "model/exchange/shell_commands.h"
 #include "model/exchange/shell_effects.h"
@@ -31,7 +33,9 @@ class ScriptReader {
   Document Read() {
     document_.notes = SourcedNotes(script_);
     FindCommand();
+    for (const Setting& option : job_) slurm_.Take(option, &counts_);
     for (const Word& comment : script_.comments) Directive(comment);
+    pbs_.Count(&counts_);
     slurm_.Count(&counts_);
     for (const char* name : kCountVariables)
       Variable(name, std::string_view(name).ends_with("NODES") ? "NNODES" : "GPUS_PER_NODE");
@@ -205,9 +209,21 @@ class ScriptReader {
     LaunchSays says = LaunchOf(words);
     if (says.accelerate && !document_.target) document_.target = kAccelerate;
     counts_.agents = says.torch || says.accelerate || says.deepspeed;
-    counts_.spread = !words.empty() && words.front().text == "srun" &&
-                     !Has(says.settings, {"GPUS_PER_NODE", "RANKS", "WORLD"});
-    counts_.step = says.step;
+    // Options may stand in it: of how many nodes nobody knows.
+    const std::vector<bool> values = ValuesIn(words);
+    for (std::size_t i = 0; i < words.size(); ++i)
+      if (words[i].text.empty() && !values[i] && says.srun) Lost(words[i]);
+    counts_.spread = says.srun && !Has(says.settings, {"GPUS_PER_NODE", "RANKS", "WORLD"});
+    counts_.srun = says.srun;
+    counts_.of_srun = std::move(says.step);
+    counts_.of_agent = std::move(says.agents);
+    counts_.step =
+        counts_.of_srun.contains("NNODES") || (counts_.agents && counts_.of_srun.contains("TASKS"));
+    if (says.steps)
+      document_.notes.push_back(fmt::format("{}: a step of one task is taken as one of {}",
+                                            Place(says.steps->where), says.steps->value));
+    job_ = std::move(says.job);
+    for (const Setting& option : says.gpus) TakeKind(option, &document_);
     SayUnknown(true, says.unknown);
     const bool hosts = !says.hostfiles.empty();
     if ((says.torch || (says.deepspeed && !hosts)) && !words.empty()) one_ = words.back().where;
@@ -338,20 +354,23 @@ class ScriptReader {
           {{comment.where, "a job of several components: which of them trains is not known",
             "leave the directives of that component alone"}});
     Settings unknown;
-    for (const Setting& setting : slurm ? SlurmOptions(words, &unknown) : OptionsOf(words)) {
+    for (Setting& setting : slurm ? SlurmOptions(words, &unknown) : OptionsOf(words)) {
       if (slurm) {
-        slurm_.Take(setting, &counts_);
-      } else if (!IsPbsOption(setting.key)) {
-        unknown.push_back({"-" + setting.key.substr(0, 1), "", setting.where, ""});
-      } else if (setting.key == "l" &&
-                 (setting.value.starts_with("select=") || setting.value.starts_with("nodes="))) {
-        for (const Setting& count : PbsCounts(setting)) {
-          if (count.key == "NNODES")
-            Nodes(count.value, count.where);
-          else
-            Add(count.key, count.value, count.where);
-        }
+        // Options of the command line go before those of the file.
+        if (std::ranges::none_of(job_, [&](const Setting& option) {
+              return SameSlurmOption(option.key, setting.key);
+            }))
+          slurm_.Take(setting, &counts_);
+        continue;
       }
+      if (setting.key.starts_with('l') && setting.key.size() > 1) {  // -lselect=4:ngpus=8
+        setting.value = setting.key.substr(1) + "=" + setting.value;
+        setting.key.resize(1);
+      }
+      if (!IsPbsOption(setting.key))
+        unknown.push_back({"-" + setting.key.substr(0, 1), "", setting.where, ""});
+      else if (setting.key == "l")
+        pbs_.Take(setting, &counts_);
     }
     SayUnknown(slurm, unknown);
   }
@@ -359,12 +378,16 @@ class ScriptReader {
   // A job with one is not started.
   void SayUnknown(bool slurm, const Settings& unknown) {
     for (const Setting& option : unknown) {
-      const std::string like =
-          slurm && option.key.starts_with("--") ? SlurmOptionLike(option.key.substr(2)) : "";
+      const bool dashes = option.key.starts_with("--");
+      const std::string like = slurm && dashes ? SlurmOptionLike(option.key.substr(2)) : "";
+      const std::string may =
+          option.value.empty()
+              ? ""
+              : fmt::format(": whether '{}' behind it is its value is not known", option.value);
       document_.notes.push_back(
           fmt::format("{}: {} has no option {}{}{}", Place(option.where), slurm ? "Slurm" : "PBS",
-                      option.key, slurm ? ", unless a plugin of the site adds it" : "",
-                      like.empty() ? "" : fmt::format(": did you mean --{}?", like)));
+                      option.key, dashes && slurm ? ", unless a plugin of the site adds it" : "",
+                      like.empty() ? may : fmt::format(": did you mean --{}?", like)));
     }
   }
 
@@ -387,7 +410,9 @@ class ScriptReader {
   std::string arguments_;        // of that program
   Document document_;
   JobCounts counts_{&document_};
+  Settings job_;  // options of salloc or sbatch
   SlurmCounts slurm_;
+  PbsCounts pbs_;
   std::optional<Location>
       one_;  // where a launcher starts ranks, of one node unless others are named
 };

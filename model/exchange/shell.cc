@@ -99,7 +99,10 @@ void Follower::TakeWord(const std::string& plain, Prefix* prefix, Words* words) 
     expanded_ = !token.pieces.empty() && token.pieces[0].quote != Piece::kSingle &&
                 token.pieces[0].text.find_first_of("$`") == 0;
   const bool evaluated = !words->empty() && words->front().text == "eval";
-  for (Word& word : Expand(token, evaluated)) words->push_back(std::move(word));
+  for (Word& word : Expand(token, evaluated)) {
+    if (const Word text = WrappedBy(*words, word); !text.text.empty()) Inner(text, *words, false);
+    words->push_back(std::move(word));
+  }
   ++at_;
 }
 
@@ -260,7 +263,10 @@ void Follower::Effects(const std::string& op) {
   // bash <<WORD, sbatch <<WORD
   const std::size_t shell = redirects.document ? ShellOfInput(words) : words.size();
   if (shell < words.size())
-    Inner(redirects.text, Words(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(shell)),
+    Inner(redirects.text,
+          words.size() > 1 && words.front().text == "sbatch"
+              ? words
+              : Words(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(shell)),
           true);
   // cat <<WORD | tee FILE, echo TEXT | tee FILE
   if (op != "|") return;

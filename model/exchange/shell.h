@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/exchange/setting.h"
@@ -23,6 +24,8 @@ struct Word {
   std::string text;
   Location where;
   std::string unresolved;  // why a shell would be needed; "": `text` is the word
+  // Of a text that may be split: where its later parts stand, each with its first letter, ascending.
+  std::vector<std::pair<std::size_t, Location>> parts = {};
 };
 using Words = std::vector<Word>;
 

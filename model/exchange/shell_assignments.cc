@@ -53,6 +53,8 @@ std::string ShellAssigner::Declared() {
     const bool more = rest[0] == '+';
     Word value = word;
     value.text = rest.substr(more ? 2 : 1);
+    for (auto& [letter, place] : value.parts)
+      letter -= std::min(letter, word.text.size() - value.text.size());
     Store(name, {{std::move(value)}, false}, more, token.where);
   } else if (map_) {
     ShellVariable& variable = script_.variables[name];

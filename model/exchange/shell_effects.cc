@@ -174,6 +174,19 @@ std::size_t ShellBefore(const Words& words) {
   return takes ? ShellInFront(words, words.size() - 1) : words.size();
 }
 
+Word WrappedBy(const Words& words, const Word& word) {
+  constexpr std::string_view kWrap = "--wrap";
+  if (words.empty() || words[0].text != "sbatch") return {};
+  if (words.back().text == kWrap) return word;
+  if (!word.text.starts_with(kWrap) || word.text.size() <= kWrap.size() ||
+      word.text[kWrap.size()] != '=')
+    return {};
+  Word text = word;
+  text.text.erase(0, kWrap.size() + 1);
+  for (auto& [letter, place] : text.parts) letter -= std::min(letter, kWrap.size() + 1);
+  return text;
+}
+
 std::size_t ShellOfInput(const Words& words) {
   if (words.empty()) return 0;
   if (words.front().text == "sbatch" || words.front().text == "qsub") {
@@ -306,9 +319,14 @@ void StoreVariable(const ShellBranches& branches, const std::string& name, Shell
   if (variable.array) {
     for (Word& word : value.words) variable.words.push_back(std::move(word));
   } else {
-    variable.words[0].text += value.words.empty() ? "" : value.words[0].text;
-    if (!value.words.empty() && variable.words[0].unresolved.empty())
-      variable.words[0].unresolved = value.words[0].unresolved;
+    if (value.words.empty()) return;
+    Word& whole = variable.words[0];
+    const Word& added = value.words[0];
+    whole.parts.emplace_back(whole.text.size(), added.where);
+    for (const auto& [letter, place] : added.parts)
+      whole.parts.emplace_back(whole.text.size() + letter, place);
+    whole.text += added.text;
+    if (whole.unresolved.empty()) whole.unresolved = added.unresolved;
   }
 }
 

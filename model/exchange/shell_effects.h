@@ -48,6 +48,8 @@ bool RunsOnHost(const Words& words, const Token& next);
 // A command that takes its standard input for a script: bash, bash -s, sbatch. Its launcher's words are those before the place;
 // words.size(): it does not.
 std::size_t ShellOfInput(const Words& words);
+// The text that `sbatch --wrap TEXT` runs, where the next word of a command holds it; else an empty word.
+Word WrappedBy(const Words& words, const Word& word);
 
 // Of "; do NAME=...; done" from there: where "done" stands; 0: the loop holds other commands than assignments, source and those
 // that set variables.

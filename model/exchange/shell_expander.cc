@@ -70,7 +70,15 @@ Word ShellExpander::Joined(const Token& token) {
     if (piece.quote == Piece::kNone) one.pieces[0].quote = Piece::kDouble;
     const Words words = Expand(one, true);
     for (std::size_t i = 0; i < words.size(); ++i) {
-      word.text += (i > 0 ? " " : "") + words[i].text;
+      if (i > 0) word.text += ' ';
+      const std::size_t begin = word.text.size();
+      word.text += words[i].text;
+      const Location& last = word.parts.empty() ? word.where : word.parts.back().second;
+      const Location& where = words[i].where;
+      if (where.source && (where.source != last.source || where.line != last.line))
+        word.parts.emplace_back(begin, where);
+      for (const auto& [letter, place] : words[i].parts)
+        word.parts.emplace_back(begin + letter, place);
       if (word.unresolved.empty()) word.unresolved = words[i].unresolved;
     }
   }
@@ -83,7 +91,11 @@ Words ShellExpander::Expand(const Token& token, bool keep_holes) {
   for (const Piece& piece : token.pieces) {
     if (piece.quote != Piece::kNone) builder.begun = true;
     if (piece.quote == Piece::kSingle) {
-      builder.Add(piece.text, false);
+      PieceLines lines(piece);
+      for (std::size_t at = 0; at < piece.text.size(); ++at) {
+        builder.Own(&lines, at);
+        builder.Add(std::string_view(piece.text).substr(at, 1), false);
+      }
     } else {
       ExpandPiece(piece, &builder);
     }
@@ -107,7 +119,9 @@ void ShellExpander::ExpandPiece(const Piece& piece, WordBuilder* builder) {
   const bool quoted = piece.quote != Piece::kNone;
   const std::string_view text = piece.text;
   bool empty_list = false;
+  PieceLines lines(piece);
   for (std::size_t at = 0; at < text.size();) {
+    builder->Own(&lines, at);
     if (text[at] == '\1') {
       builder->Add(text.substr(at + 1, 1), false);
       at += 2;

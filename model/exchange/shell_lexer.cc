@@ -15,7 +15,7 @@ constexpr std::size_t kMostTokens = 1'000'000;
 constexpr std::string_view kOperators = ";&|()<>\n";
 
 // Backslashes of a here-document as those of a piece.
-std::string Unescaped(std::string_view text) {
+std::string Unescaped(std::string_view text, std::vector<std::size_t>* joins) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i], next = i + 1 < text.size() ? text[i + 1] : '\0';
@@ -24,7 +24,10 @@ std::string Unescaped(std::string_view text) {
       continue;
     }
     if (next == '$' || next == '`') plain += '\1';  // no expansion
-    if (next != '\n') plain += next;
+    if (next != '\n')
+      plain += next;
+    else
+      joins->push_back(plain.size());
     ++i;
   }
   return plain;
@@ -152,7 +155,8 @@ class Lexer {
         if (std::string_view(line).substr(tabs) == awaited.end) break;
         document.text.text += line.substr(awaited.tabs ? tabs : 0) + "\n";
       }
-      if (document.text.quote == Piece::kDouble) document.text.text = Unescaped(document.text.text);
+      if (document.text.quote == Piece::kDouble)
+        document.text.text = Unescaped(document.text.text, &document.text.joins);
     }
   }
 
@@ -173,7 +177,9 @@ class Lexer {
       const char c = Here();
       if (c == '\'' || c == '"') {
         flush();
+        const int line = line_ - token.where.line;
         token.pieces.push_back(c == '\'' ? Single() : Double());
+        token.pieces.back().line = line;
       } else if (c == '\\') {
         const Location where = Where();
         Next();
@@ -231,7 +237,10 @@ class Lexer {
         if (Here() != '$' && Here() != '"' && Here() != '\\' && Here() != '`' && Here() != '\n')
           piece.text += '\\';
         if (Here() == '$') piece.text += '\1';  // no expansion
-        if (Here() != '\n' && at_ < text_.size()) piece.text += Here();
+        if (Here() == '\n')
+          piece.joins.push_back(piece.text.size());
+        else if (at_ < text_.size())
+          piece.text += Here();
         Next();
       } else if (Here() == '$' || Here() == '`') {
         Expansion(&piece.text);
@@ -358,8 +367,22 @@ std::optional<Piece> PrintedDocument(std::string_view command) {
       command.find_first_not_of(" \t\r\n", behind) != std::string_view::npos)
     return std::nullopt;
   while (piece.text.ends_with('\n')) piece.text.pop_back();  // as $(...) does
-  if (!end->quoted) piece.text = Unescaped(piece.text);
+  if (!end->quoted) piece.text = Unescaped(piece.text, &piece.joins);
+  piece.line = static_cast<int>(std::ranges::count(command.substr(0, line + 1), '\n'));
   return piece;
+}
+
+void PieceLines::To(std::size_t letter) {
+  for (; at_ < letter; ++at_) {
+    if (piece_.text[at_] == '\n') {
+      ++line_;
+      begin_ = at_ + 1;
+    }
+  }
+  for (; join_ < piece_.joins.size() && piece_.joins[join_] <= at_; ++join_) {
+    ++line_;
+    begin_ = piece_.joins[join_];
+  }
 }
 
 std::string Token::Plain() const {

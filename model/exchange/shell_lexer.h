@@ -20,6 +20,21 @@ struct Piece {
   std::string
       text;  // backslashes resolved; "$" that is no expansion is marked by a quote of its own
   Quote quote = kNone;
+  int line = 0;                         // of its first letter, behind that of the word
+  std::vector<std::size_t> joins = {};  // letters in front of which a backslash joins the next line
+};
+// The line and the column of a letter of a piece, of letters that are asked for in their order.
+class PieceLines {
+ public:
+  explicit PieceLines(const Piece& piece) : piece_(piece), line_(piece.line) {}
+  void To(std::size_t letter);
+  int line() const { return line_; }  // behind that of the word
+  int column() const { return static_cast<int>(at_ - begin_) + 1; }
+
+ private:
+  const Piece& piece_;
+  std::size_t at_ = 0, begin_ = 0, join_ = 0;
+  int line_;
 };
 struct Token {
   std::vector<Piece> pieces;  // of a word

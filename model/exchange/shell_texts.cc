@@ -182,8 +182,19 @@ void Follower::Inner(const Word& text, const Words& front, bool lines) {
   } catch (const InputError&) {
     return;  // a quote in what a variable holds: the words outside may say enough
   }
+  std::vector<std::size_t> begins = {0};  // of the lines of the text
+  for (std::size_t at = text.text.find('\n'); at != std::string::npos;
+       at = text.text.find('\n', at + 1))
+    begins.push_back(at + 1);
   const auto place = [&](const Location& inner) {
     Location where = text.where;
+    if (!text.parts.empty()) {
+      const std::size_t line = std::min(static_cast<std::size_t>(inner.line), begins.size()) - 1;
+      const std::size_t at = begins[line] + static_cast<std::size_t>(inner.column) - 1;
+      for (const auto& [letter, part] : text.parts)
+        if (letter <= at) where = part;
+      return where;
+    }
     if (lines) where.line += inner.line - 1;
     if (lines) where.column = inner.line == 1 ? where.column + inner.column : inner.column;
     return where;
@@ -223,17 +234,19 @@ std::vector<std::string> SourcedNotes(const ShellScript& script) {
   std::vector<std::string> notes;
   for (const Word& file : script.sourced)
     notes.push_back(fmt::format("{}: takes in {}", Place(file.where), file.text));
-  for (const auto& [name, where, why] : script.unsourced)
+  for (const Word& file : script.unsourced)
     notes.push_back(fmt::format("{}: {} is not read ({}): what it sets is not known here",
-                                Place(where), name.empty() ? "a file" : name, why));
+                                Place(file.where), file.text.empty() ? "a file" : file.text,
+                                file.unresolved));
   return notes;
 }
 
 void ExplainUnset(const ShellScript& script, Setting* setting) {
   if (script.unsourced.empty() || !IsUnset(setting->unresolved)) return;
-  const auto& [name, where, why] = script.unsourced.front();
-  setting->unresolved = fmt::format("{}: {} is not read ({}), and {}", Place(where),
-                                    name.empty() ? "a file" : name, why, setting->unresolved);
+  const Word& file = script.unsourced.front();
+  setting->unresolved =
+      fmt::format("{}: {} is not read ({}), and {}", Place(file.where),
+                  file.text.empty() ? "a file" : file.text, file.unresolved, setting->unresolved);
 }
 
 }  // namespace orrery::exchange

@@ -16,6 +16,7 @@ namespace orrery::exchange {
 namespace {
 
 constexpr std::size_t kMostSlurmHosts = 65536;
+constexpr int64_t kMostTasksOfNode = 65536;
 
 }  // namespace
 
@@ -56,22 +57,42 @@ void SlurmCounts::Take(const Setting& setting, JobCounts* counts) {
     if (IsWhole(setting.value)) each_ = setting;
     if (IsWhole(setting.value) && setting.value != "1") tasks_ = setting;
   } else if (setting.key == "gpus-per-node" || setting.key == "gres") {
-    std::string type;
-    const std::string count = GpusIn(setting.value, setting.key == "gres", &type);
+    const std::string count = GpusIn(setting.value, setting.key == "gres");
     if (!count.empty()) {
       each_gpus_ = Setting{"", count, setting.where, ""};
       counts->Add("GPUS_PER_NODE", count, setting.where);
     }
-    if (!type.empty())
-      counts->document->notes.push_back(
-          fmt::format("{} requests {} GPUs", Place(setting.where), type));
+  } else if (setting.key == "ntasks-per-gpu") {
+    if (IsWhole(setting.value)) per_gpu_ = setting;
   } else if (setting.key == "gpus-per-task") {
     per_task_ = setting;
     per_task_->value = GpusIn(setting.value, false);
   }
+  TakeKind(setting, counts->document);
 }
 
-void SlurmCounts::Count(JobCounts* counts) const {
+void TakeKind(const Setting& option, Document* document) {
+  const bool list = option.key == "gres";
+  if (option.key == "constraint" || option.key == "C")  // features of nodes, often their chip
+    document->gpus.push_back({option.key, option.value, option.where, ""});
+  if (!list && option.key != "G" && !option.key.starts_with("gpus")) return;
+  CheckOneKind(option);
+  std::string kind;
+  (void)GpusIn(option.value, list, &kind);
+  if (kind.empty()) return;
+  document->gpus.push_back({option.key, kind, option.where, ""});
+  document->notes.push_back(fmt::format("{} requests {} GPUs", Place(option.where), kind));
+}
+
+void SlurmCounts::Count(JobCounts* counts) {
+  int64_t gpus = 0, tasks = 0;
+  if (per_gpu_ && each_gpus_ && !each_ && !all_ &&
+      ParseInteger(each_gpus_->value, &gpus) == NumberFault::kNone &&
+      ParseInteger(per_gpu_->value, &tasks) == NumberFault::kNone && gpus <= kMostTasksOfNode &&
+      tasks <= kMostTasksOfNode) {
+    each_ = Setting{per_gpu_->key, std::to_string(gpus * tasks), per_gpu_->where, ""};
+    if (gpus * tasks > 1) tasks_ = each_;
+  }
   CountHosts(counts);
   CountTasks(counts);
   CountGpus(counts);
@@ -79,7 +100,7 @@ void SlurmCounts::Count(JobCounts* counts) const {
   if (tasks_ && !Has(counts->document->settings, {"GPUS_PER_NODE", "num_processes"}))
     counts->Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
   CheckGpus(*counts);
-  TakeTasks(counts);
+  TakeStep(counts);
 }
 
 // Where no line has a number of nodes: the hosts of a list, and all GPUs of the job ("40", "h100:40").
@@ -225,27 +246,6 @@ void SlurmCounts::CheckGpus(const JobCounts& counts) const {
     hold(per_task * tasks, *per_task_);
   else if (!each_ || ParseInteger(each_->value, &tasks) == NumberFault::kNone)
     hold(per_task * tasks * on, *per_task_);
-}
-
-// Tasks that srun starts are ranks with a GPU each, where none is an agent: a node's other GPUs are idle.
-void SlurmCounts::TakeTasks(JobCounts* counts) const {
-  const auto gpus = std::ranges::find(counts->document->settings, "GPUS_PER_NODE", &Setting::key);
-  if (!tasks_ || counts->agents || !counts->spread || per_task_ ||
-      gpus == counts->document->settings.end())
-    return;
-  int64_t tasks = 0, all = 0;
-  if (ParseInteger(tasks_->value, &tasks) != NumberFault::kNone ||
-      ParseInteger(gpus->value, &all) != NumberFault::kNone || tasks == all)
-    return;
-  if (tasks > all)
-    throw InputError({{tasks_->where,
-                       fmt::format("{} tasks on a node here, and {} GPU{} in {}", tasks, all,
-                                   all == 1 ? "" : "s", Place(gpus->where)),
-                       "a GPU for each rank: keep one of them"}});
-  counts->document->notes.push_back(
-      fmt::format("{}: {} tasks on a node of {} GPUs ({}) are {} ranks: the others are idle",
-                  Place(tasks_->where), tasks, all, Place(gpus->where), tasks));
-  *gpus = {"GPUS_PER_NODE", tasks_->value, tasks_->where, "", true};
 }
 
 }  // namespace orrery::exchange

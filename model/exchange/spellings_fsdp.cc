@@ -22,6 +22,20 @@ std::string UpperCase(std::string text) {
   return text;
 }
 
+bool IsStrategy(std::string_view name) {
+  static constexpr std::string_view kStrategies[] = {"FULL_SHARD",
+                                                     "SHARD_GRAD_OP",
+                                                     "NO_SHARD",
+                                                     "HYBRID_SHARD",
+                                                     "HYBRID_SHARD_ZERO2",
+                                                     "1",
+                                                     "2",
+                                                     "3",
+                                                     "4",
+                                                     "5"};
+  return std::ranges::find(kStrategies, name) != std::end(kStrategies);
+}
+
 // --fsdp "full_shard offload auto_wrap", or a list of these words
 void WordsOfTrainer(Settings* settings) {
   std::vector<Setting> added;
@@ -75,25 +89,32 @@ void StrategyOfReshard(Settings* settings, Settings::iterator reshard,
   reshard->key = "fsdp_config.fsdp_sharding_strategy";
 }
 
+// FSDP 1's, in any case, with the "_" of PyTorch's _HYBRID_SHARD_ZERO2 or without, or by number (Accelerate,
+// utils/dataclasses.py, FullyShardedDataParallelPlugin.__post_init__).
+void RespellStrategy(Settings* settings) {
+  const auto strategy = FindFsdp(settings, "fsdp_config.fsdp_sharding_strategy");
+  if (strategy == settings->end() || !strategy->unresolved.empty() || strategy->value == kAuto)
+    return;
+  std::string name = UpperCase(strategy->value);
+  if (name == "_HYBRID_SHARD_ZERO2") name.erase(0, 1);
+  if (!IsStrategy(name))
+    throw InputError(
+        {{strategy->where,
+          fmt::format("fsdp_sharding_strategy '{}' is none that FSDP 1 has", strategy->value),
+          "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, or "
+          "1 to 5"}});
+  strategy->value = std::move(name);
+}
+
 // Since 2025 one key holds the strategy of FSDP 1 and the truth of FSDP 2 (Accelerate, utils/dataclasses.py).
 void RespellReshard(Settings* settings, std::vector<std::string>* notes) {
-  static constexpr std::string_view kStrategies[] = {"FULL_SHARD",
-                                                     "SHARD_GRAD_OP",
-                                                     "NO_SHARD",
-                                                     "HYBRID_SHARD",
-                                                     "HYBRID_SHARD_ZERO2",
-                                                     "1",
-                                                     "2",
-                                                     "3",
-                                                     "4",
-                                                     "5"};
   const auto reshard = FindFsdp(settings, "fsdp_config.fsdp_reshard_after_forward");
   if (reshard == settings->end() || !reshard->unresolved.empty() || reshard->value == kAuto) return;
   const auto version = FindFsdp(settings, "fsdp_config.fsdp_version");
   const bool second = version != settings->end() && version->value == "2";
   const std::string upper = UpperCase(reshard->value);
   const auto truth = Truth(reshard->value);
-  if (!second && std::ranges::find(kStrategies, upper) != std::end(kStrategies)) {
+  if (!second && IsStrategy(upper)) {
     reshard->value = upper;
     StrategyOfReshard(settings, reshard, notes);
   } else if (truth) {
@@ -112,6 +133,7 @@ void RespellReshard(Settings* settings, std::vector<std::string>* notes) {
 
 void RespellFsdp(Settings* settings, std::vector<std::string>* notes) {
   WordsOfTrainer(settings);
+  RespellStrategy(settings);
   RespellReshard(settings, notes);
 }
 

@@ -219,5 +219,33 @@ TEST(Accelerate, LayoutsOfDeepSpeedGoToItsPlugin) {
   }
 }
 
+TEST(Accelerate, StrategiesOfFsdpAreReadInAnyCase) {
+  const std::string yaml =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\n"
+      "fsdp_config:\n  fsdp_version: 1\n  fsdp_sharding_strategy: ";
+  const std::string size = "\nnum_machines: 4\nnum_processes: 32\n";
+  const auto degrees = [&](const std::string& strategy) {
+    const Imported read = Read({{"a.yaml", yaml + strategy + size}});
+    return Text(read, "zero") + " over " + Text(read, "dp_outer");
+  };
+  EXPECT_EQ(degrees("hybrid_shard"), "3 over 4");
+  EXPECT_EQ(degrees("Hybrid_Shard_Zero2"), "2 over 4");
+  EXPECT_EQ(degrees("_HYBRID_SHARD_ZERO2"), "2 over 4");
+  EXPECT_EQ(degrees("_hybrid_shard_zero2"), "2 over 4");
+  EXPECT_EQ(degrees("5"), "2 over 4");
+  EXPECT_EQ(degrees("full_shard"), "3 over 1");
+  EXPECT_EQ(degrees("shard_grad_op"), "2 over 1");
+  EXPECT_EQ(degrees("no_shard"), "0 over 1");
+  for (const char* none : {"HYBRID", "6", "full-shard"})
+    EXPECT_THAT(Error({{"a.yaml", yaml + none + size}}),
+                AllOf(HasSubstr("a.yaml:6:"), HasSubstr("is none that FSDP 1 has")))
+        << none;
+  const Named launch = {"l.sh",
+                        "accelerate launch --num_machines 4 --num_processes 32 --use_fsdp "
+                        "--fsdp_sharding_strategy hybrid_shard --mixed_precision bf16 t.py "
+                        "--per_device_train_batch_size 1\n"};
+  EXPECT_EQ(Text(Read({launch}), "zero") + " over " + Text(Read({launch}), "dp_outer"), "3 over 4");
+}
+
 }  // namespace
 }  // namespace orrery::exchange::styles

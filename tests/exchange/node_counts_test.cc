@@ -377,8 +377,14 @@ TEST(NodeCounts, TasksThatSrunStartsAreRanks) {
   const auto tasks = Contains(HasSubstr("2 tasks on a node of 4 GPUs"));
   EXPECT_EQ(read("srun python ").cluster.ranks(), 4);
   EXPECT_THAT(read("srun python ").notes, tasks);
-  EXPECT_EQ(read("srun --ntasks-per-node=4 python ").cluster.ranks(), 8);
-  EXPECT_EQ(read("srun torchrun --nnodes 2 --nproc_per_node 4 ").cluster.ranks(), 8);
+  // srun takes -n from the job, and ignores --ntasks-per-node next to it.
+  EXPECT_EQ(read("srun --ntasks-per-node=4 python ").cluster.ranks(), 4);
+  EXPECT_THAT(read("srun --ntasks-per-node=4 python ").notes,
+              Contains(HasSubstr("counts.sh:4: srun ignores --ntasks-per-node 4 next to the tasks "
+                                 "of the job (")));
+  EXPECT_EQ(read("srun -n 8 python ").cluster.ranks(), 8);
+  EXPECT_EQ(read("srun -N 2 --ntasks-per-node=4 python ").cluster.ranks(), 8);
+  EXPECT_EQ(read("srun -n 2 torchrun --nnodes 2 --nproc_per_node 4 ").cluster.ranks(), 8);
   EXPECT_EQ(read("python ").cluster.ranks(), 8);  // nobody starts it so often
   EXPECT_THAT(read("python ").notes, testing::Not(tasks));
 }

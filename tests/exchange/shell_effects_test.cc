@@ -105,7 +105,7 @@ TEST(WrittenFiles, HaveTheirPlacesInTheScript) {
   EXPECT_THAT(Error("N=1\ncat > acc.yaml <<EOF\ndistributed_type: FSDP\nfsdp_config:\n"
                     "  fsdp_sharding_strategy: SOME\nnum_processes: 8\nEOF\n"
                     "accelerate launch --config_file acc.yaml train.py\n"),
-              HasSubstr("x.sh:3:19: error: distributed_type"));
+              HasSubstr("x.sh:5:27: error: fsdp_sharding_strategy"));
 }
 
 TEST(WrittenFiles, WhatIsNotKnownOfThemIsRefused) {

@@ -95,10 +95,11 @@ TEST(ShellReasons, WhatSlurmSetsByItsDirectivesIsKnown) {
   EXPECT_THAT(Texts("#SBATCH --nodes=2-4\nrun $SLURM_NNODES"), ElementsAre("run", "?"));
   EXPECT_THAT(Texts("run\n#SBATCH -N 4\nrun $SLURM_NNODES"), ElementsAre("run", "?"));
   EXPECT_THAT(Texts("#SBATCH --gres=gpu:h100:8\nrun $SLURM_GPUS_ON_NODE"), ElementsAre("run", "8"));
-  const std::string text = head +
-                           "GBS=$((SLURM_NNODES*16))\nsrun torchrun --nnodes $SLURM_NNODES "
-                           "--nproc-per-node 8 pretrain_gpt.py " +
-                           kModel + "--global-batch-size $GBS --data-path ${DATA_BLEND}\n";
+  const std::string text =
+      head +
+      "GBS=$((SLURM_NNODES*16))\nsrun -n $SLURM_NNODES torchrun --nnodes $SLURM_NNODES "
+      "--nproc-per-node 8 pretrain_gpt.py " +
+      kModel + "--global-batch-size $GBS --data-path ${DATA_BLEND}\n";
   EXPECT_EQ(Value(text, "global_batch"), "64");
   EXPECT_EQ(Value(text, "nodes"), "4");
 }

@@ -375,6 +375,7 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, const std::function<void()>
       exchange::Import(sources, model, GivenBy(job, layout, model), FileBeside, !run.empty());
   if (layout != nullptr && imported.no_layout) throw InputError({*imported.no_layout});
   job->no_model = imported.no_model;
+  job->gpu_kinds = imported.gpus;
   if (imported.no_nodes) CheckNodes(*imported.no_nodes, job);
   FlagFiller(imported, job, layout, translate, run).Fill();
   for (std::string& note : job->notes)

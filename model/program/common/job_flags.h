@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "model/exchange/setting.h"
 #include "model/program/common/flags.h"
 #include "model/program/common/job.h"
 #include "model/twin/placement.h"
@@ -28,6 +29,7 @@ struct JobFlags {
   std::shared_ptr<const LoadedModel> own_model;  // in the place of --model
   bool foreign = false;                          // files of other programs are among them
   std::vector<std::string> notes;                // of the answer's head
+  exchange::Settings gpu_kinds;                  // that such files ask a scheduler for
   std::optional<Diagnostic> no_model;  // of such files, where they name one that nobody knows
   bool cluster = true;        // declares the flags of the cluster, too; set before Declare()
   bool batch_spans = false;   // a range of batches is one, without what is doubled

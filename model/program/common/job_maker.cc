@@ -14,6 +14,7 @@
 #include "model/plan/ir/plan_facts.h"
 #include "model/plan/lower/check_low_precision.h"
 #include "model/program/common/adapter_flags.h"
+#include "model/program/common/gpu_kinds.h"
 #include "model/program/common/release_facts.h"
 #include "model/program/common/slow_nodes.h"
 
@@ -58,6 +59,7 @@ report::Job JobMaker::Finish() {
   diagnostics_.ThrowIfAny();
   job_.arguments = flags_.Arguments();
   job_.notes.insert(job_.notes.begin(), flags_.notes.begin(), flags_.notes.end());
+  CompareGpus();
   return std::move(job_);
 }
 
@@ -80,6 +82,18 @@ std::string RecipeOf(const std::string& text) {
 }
 
 }  // namespace
+
+// A topology is an answer to what if: the files may be of another cluster.
+void JobMaker::CompareGpus() {
+  for (const exchange::Setting& kind : flags_.gpu_kinds) {
+    if (!IsOtherGpu(kind.value, job_.cluster.gpu)) continue;
+    const std::string says =
+        fmt::format("{} requests {} GPUs", exchange::Place(kind.where), kind.value);
+    std::erase(job_.notes, says);
+    job_.notes.push_back(fmt::format("{}; the prediction is of {} ({})", says, job_.cluster.gpu,
+                                     request_.topology.name));
+  }
+}
 
 void JobMaker::RequireModel() {
   if (flags_.model.given || flags_.own_model) return;

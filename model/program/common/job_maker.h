@@ -22,6 +22,7 @@ class JobMaker {
 
  private:
   report::Job Finish();
+  void CompareGpus();
   void RequireModel();
   // What needs no file.
   void ReadPlain();
