@@ -9,11 +9,10 @@
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <utility>
 
-#include "model/base/input_files.h"
-#include "model/base/write_file.h"
 #include "model/program/common/launch_flags.h"
 #include "model/program/common/launcher_guard.h"
 #include "model/program/common/program.h"
@@ -53,15 +52,6 @@ void CheckOnce(const std::string& file, const std::vector<HostSlots>& hosts) {
       throw InputError(fmt::format("the hostfile '{}' has {} twice", file, host.host),
                        "one line per node, with all its ranks: NAME slots=N");
   }
-}
-
-// The nodes meet first: a folder that is missing would be found after that.
-void CheckOut(const Flag& out, Diagnostics* diagnostics) {
-  if (!out.given) return;
-  ClaimOutput(out.text, out.name, out.where);
-  if (const std::string why = WhyNotWritable(out.text); !why.empty())
-    diagnostics->Error(out.where, fmt::format("--out: cannot write '{}': {}", out.text, why),
-                       "--out names a file in a folder that exists");
 }
 
 void ReadPlace(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* diagnostics) {
@@ -196,7 +186,8 @@ Settings ReadSettings(const cli::LaunchFlags& flags, std::vector<std::string> co
   settings.late_s = ReadSeconds(flags.late, settings.deadline_s / 2, &diagnostics);
   settings.interface = flags.interface.text;
   settings.names = flags.names.given;
-  CheckOut(flags.hostfile, &diagnostics);
+  // The nodes meet first: a folder that is missing would be found after that.
+  flags.set.CheckOutput(flags.hostfile, &diagnostics);
   settings.hostfile = flags.hostfile.text;
   settings.command = std::move(command);
   const auto start = cli::ReadName(flags.start, {"main", "node", "rank"}, &diagnostics);
@@ -261,7 +252,6 @@ Answer LaunchOverSsh(const cli::LaunchFlags& flags, const cli::CommandLine& own,
   }
   if (flags.json.given)
     job.main_words = {flags.json.text.empty() ? "--json" : "--json=" + flags.json.text};
-  WatchSignals(kSpeaker);
   return {ExitCode{RunOverSsh(job)}, ""};
 }
 
@@ -273,11 +263,13 @@ Answer LaunchCommand(const cli::CommandLine& line) {
   cli::LaunchFlags flags;
   if (flags.set.Parse(own, kBehindLaunch, false))
     return {ExitCode::kOk, cli::DescribeLaunch().help};
+  WatchSignals(kSpeaker);
   if (flags.ssh.given && !flags.show.given) return LaunchOverSsh(flags, own, command);
+  std::optional<WhileJoining> joining(std::in_place);  // names without an answer last
   const Settings settings = ReadSettings(flags, std::move(command));
+  joining.reset();
   if (settings.place.rank() == 0) flags.set.CheckOutputs();
   if (flags.show.given) return {ExitCode::kOk, ShowText(settings)};
-  WatchSignals(kSpeaker);
   // The command's own output follows: what is found out stands on standard error then.
   bool written = false;
   const auto report = [&](const RollCall& call) {
