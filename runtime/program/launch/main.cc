@@ -35,12 +35,19 @@ using cli::Flag;
 constexpr std::size_t kBehindLaunch = 2;  // plan launch
 constexpr const char* kSpeaker = "plan launch";
 constexpr int64_t kMostNodes = 65536, kMostSlots = 4096;
+constexpr double kShortestDeadline = 0.5;  // seconds
 
-double ReadSeconds(const Flag& flag, double otherwise, Diagnostics* diagnostics) {
+double ReadSeconds(const Flag& flag, double otherwise, Diagnostics* diagnostics, double least = 0) {
   const auto time = cli::ReadQuantity<Seconds>(flag, diagnostics);
   if (!time) return otherwise;
-  if (time->value > 0) return time->value;
-  diagnostics->Error(flag.where, flag.name + " is no time", "such as 90s or 5m");
+  constexpr double kLongest = 366 * 86'400.0;  // beyond it clocks overflow
+  if (time->value >= least && time->value > 0 && time->value <= kLongest) return time->value;
+  diagnostics->Error(flag.where,
+                     time->value > 0
+                         ? fmt::format("{} is too {}", flag.name,
+                                       time->value > kLongest ? "long" : "short for a node to come")
+                         : flag.name + " is no time",
+                     "such as 90s or 5m");
   return otherwise;
 }
 
@@ -182,7 +189,7 @@ Settings ReadSettings(const cli::LaunchFlags& flags, std::vector<std::string> co
   settings.least =
       cli::ReadInteger(flags.least, 1, std::max<int64_t>(settings.place.nodes, 1), &diagnostics)
           .value_or(settings.place.nodes);
-  settings.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics);
+  settings.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics, kShortestDeadline);
   settings.late_s = ReadSeconds(flags.late, settings.deadline_s / 2, &diagnostics);
   settings.interface = flags.interface.text;
   settings.names = flags.names.given;
@@ -236,7 +243,7 @@ Answer LaunchOverSsh(const cli::LaunchFlags& flags, const cli::CommandLine& own,
       diagnostics.Error(flag->where, flag->name + " is that of one node, and --ssh starts all",
                         "lines NAME slots=N in --hosts");
   }
-  job.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics);
+  job.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics, kShortestDeadline);
   const auto port = cli::ReadInteger(flags.port, 1, 65535, &diagnostics);
   diagnostics.ThrowIfAny();
   job.secret = FindSecret();
