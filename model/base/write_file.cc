@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "model/base/input_files.h"
+#include "model/base/read_file.h"
 
 namespace orrery {
 namespace {
@@ -68,6 +69,22 @@ std::string WhyNotWritable(const std::string& path) {
   const std::string folder = FolderOf(path);
   if (access(folder.c_str(), W_OK | X_OK) == 0) return "";
   return errno == ENOENT ? "there is no folder '" + folder + "'" : std::strerror(errno);
+}
+
+std::string WhyNotReplaced(const std::string& path, std::string_view holds) {
+  constexpr std::size_t kHead = 1024;
+  constexpr std::string_view kGzip = "\x1f\x8b";
+  struct stat found {};
+  if (holds.empty() || lstat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return "";
+  try {
+    std::string head(kHead, '\0');
+    head.resize(RegularFile(path, Links::kRefuse).Read(head.data(), kHead, 0));
+    if (head.empty() || head.find(holds) != std::string::npos) return "";
+    if (path.ends_with(".gz") && head.starts_with(kGzip)) return "";
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "it holds something else";
 }
 
 std::string WhyNoFolder(const std::string& path) {

@@ -15,6 +15,9 @@ std::string WriteTextFile(const std::string& path, std::string_view text);
 std::string RewriteTextFile(const std::string& path, std::string_view text);
 // "" or why a file of this name could not be written, one that was read included; nothing is changed.
 std::string WhyNotWritable(const std::string& path);
+// "" or why a file that is there already is kept: another program's, or a text by hand. `holds`: what those that may be written
+// again have within their first KiB, or "": any file may.
+std::string WhyNotReplaced(const std::string& path, std::string_view holds);
 // "" or why a folder could not be made there with those around it, or not be written into; nothing is changed.
 std::string WhyNoFolder(const std::string& path);
 

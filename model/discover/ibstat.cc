@@ -40,6 +40,7 @@ void ReadLine(const std::string& text, const Location& where, IbDevice* port) {
   const std::string key = text.substr(0, colon);
   const std::vector<std::string> words = WordsOf(text.substr(colon + 1));
   const std::string value = words.empty() ? "" : words[0];
+  if (key == "CA type") port->type = value;
   if (key == "State" || key == "state") port->state = words.empty() ? "" : words.back();
   if (key == "Physical state" || key == "phys state")
     port->linked = !words.empty() && words.back() == "LinkUp";
@@ -73,7 +74,11 @@ void ReadIbstat(const SourcePtr& source, Observed* seen) {
     }
     if (made.empty()) continue;
     if (const auto port = PortOf(text)) {
-      if (numbered) add(made.back().name, *port, where);
+      if (numbered) {
+        const std::string type = made.back().type;  // stands in front of the first port
+        add(made.back().name, *port, where);
+        made.back().type = type;
+      }
       made.back().port = *port;
       numbered = true;
     }

@@ -41,6 +41,8 @@ struct PciRow {
   std::string slot, kind, id, text, numa;
   std::string group;         // -tv only
   BytesPerSecond now, most;  // of the link
+  BytesPerSecond awake;      // with the lanes of now and the speed of most
+  std::string speed;         // of now: "2.5GT/s"
   Location where;
 };
 
@@ -111,8 +113,15 @@ class Lspci {
     if (rows_.empty()) return;
     if (text.find("NUMA node:") != std::string_view::npos)
       row_numa(text.substr(text.find("NUMA node:") + 10));
-    if (text.find("LnkCap:") != std::string_view::npos) rows_.back().most = LinkRate(text);
-    if (text.find("LnkSta:") != std::string_view::npos) rows_.back().now = LinkRate(text);
+    if (text.find("LnkCap:") != std::string_view::npos) {
+      rows_.back().most = LinkRate(text);
+      capable_ = std::string(SpeedOf(text));
+    }
+    if (text.find("LnkSta:") != std::string_view::npos) {
+      rows_.back().now = LinkRate(text);
+      rows_.back().speed = SpeedOf(text);
+      rows_.back().awake = PcieRate(capable_, LanesOf(text));
+    }
   }
 
   void row_numa(std::string_view text) {
@@ -122,12 +131,40 @@ class Lspci {
 
   // "LnkSta:	Speed 16GT/s (downgraded), Width x8 (downgraded)"
   static BytesPerSecond LinkRate(std::string_view text) {
-    const std::size_t speed = text.find("Speed "), width = text.find("Width x");
-    if (speed == std::string_view::npos || width == std::string_view::npos) return {};
+    return PcieRate(SpeedOf(text), LanesOf(text));
+  }
+
+  static std::string_view SpeedOf(std::string_view text) {
+    const std::size_t speed = text.find("Speed ");
+    if (speed == std::string_view::npos) return "";
+    text = text.substr(speed + 6);
+    return text.substr(0, text.find_first_of(" ,("));
+  }
+
+  static int LanesOf(std::string_view text) {
+    const std::size_t width = text.find("Width x");
+    if (width == std::string_view::npos) return 0;
     std::string_view lanes = text.substr(width + 7);
     lanes = lanes.substr(0, lanes.find_first_not_of("0123456789"));
-    return PcieRate(text.substr(speed + 6),
-                    static_cast<int>(std::min<int64_t>(WholeOf(lanes).value_or(0), 64)));
+    return static_cast<int>(std::min<int64_t>(WholeOf(lanes).value_or(0), 64));
+  }
+
+  // A GPU without work takes its link down to the lowest speed, never to fewer lanes: its rate is that of work.
+  void SayLink(const PciRow& row, bool gpu, PcieDevice* device) {
+    device->pcie = row.now;
+    if (row.now.value <= 0 || row.most.value <= row.now.value * 1.01) return;
+    const std::string place = PlaceText(row.where);
+    if (gpu && row.speed == "2.5GT/s" && row.awake.value > row.now.value * 1.01) {
+      device->pcie = row.awake;
+      seen_->notes.push_back(fmt::format(
+          "{} rests at 2.5GT/s, as a GPU without work does: its PCIe link counts with {:.3g} GB/s "
+          "({})",
+          row.slot, row.awake.value / 1e9, place));
+    }
+    if (device->pcie.value * 1.01 < row.most.value)
+      seen_->notes.push_back(fmt::format("{} runs its PCIe link at {:.3g} of {:.3g} GB/s ({})",
+                                         row.slot, device->pcie.value / 1e9, row.most.value / 1e9,
+                                         place));
   }
 
   // " \-[0000:00]-+-01.0-[01-05]----00.0-[02-05]--+-00.0-[03]----00.0  NVIDIA Corporation ..."
@@ -186,11 +223,7 @@ class Lspci {
       device.host = row.numa.empty() || row.numa == "-1" ? "0" : row.numa;
       device.group = row.group;
       device.where = row.where;
-      device.pcie = row.now;
-      if (row.now.value > 0 && row.most.value > row.now.value * 1.01)
-        seen_->notes.push_back(fmt::format("{} runs its PCIe link at {:.3g} of {:.3g} GB/s ({})",
-                                           row.slot, row.now.value / 1e9, row.most.value / 1e9,
-                                           PlaceText(row.where)));
+      SayLink(row, gpu, &device);
       if (nic) {
         device.network = NetworkOfPci(row.id, row.kind);
         if (row.text.find("Elastic Fabric Adapter") != std::string::npos) device.network = "efa";
@@ -227,6 +260,7 @@ class Lspci {
   Observed* seen_;
   std::vector<PciRow> rows_;
   std::vector<std::pair<std::size_t, std::string>> buses_;  // column, bus
+  std::string capable_;                                     // speed of the last LnkCap
   bool in_tree_ = false;
 };
 

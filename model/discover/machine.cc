@@ -73,9 +73,13 @@ void AddPciDevice(const fs::path& path, PcieTree* tree, Observed* seen) {
   const std::string numa = TextOf(path / "numa_node");
   device.host = numa.empty() || numa == "-1" ? "0" : numa;
   device.group = RootPortOf(path);
-  device.pcie = PcieRate(TextOf(path / "current_link_speed"),
-                         static_cast<int>(std::min<int64_t>(
-                             WholeOf(TextOf(path / "current_link_width")).value_or(0), 64)));
+  // A GPU without work takes its link down to the lowest speed.
+  std::string speed = TextOf(path / "current_link_speed");
+  if (const std::string most = TextOf(path / "max_link_speed");
+      gpu && speed.starts_with("2.5 ") && !most.empty())
+    speed = most;
+  device.pcie = PcieRate(speed, static_cast<int>(std::min<int64_t>(
+                                    WholeOf(TextOf(path / "current_link_width")).value_or(0), 64)));
   if (nic) {
     device.network = NetworkOfPci(id, kind);
     for (const fs::path& name : EntriesOf(path / "infiniband"))

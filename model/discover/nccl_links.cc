@@ -76,4 +76,12 @@ std::optional<ScaleUp> LinksOfRates(const std::vector<NvBundle>& bundles, const 
   return {};
 }
 
+void FindSwitches(std::string_view gpu, int64_t gpus, ScaleUp* links) {
+  if (gpus != 2 || links->mesh.size() != 1 || gpu.find("sxm") == std::string_view::npos) return;
+  if (links->mesh[0].count != NvLinkOf(gpu).links) return;
+  links->kind = IntraLink::kNvSwitch;
+  links->links_per_gpu = links->mesh[0].count;
+  links->mesh.clear();
+}
+
 }  // namespace orrery::discover

@@ -15,4 +15,8 @@ namespace orrery::discover {
 std::optional<ScaleUp> LinksOfRates(const std::vector<NvBundle>& bundles, const std::string& gpu,
                                     int release);
 
+// nvidia-smi prints the number of links between two GPUs, not what lies between. SXM modules have no bridges: where two have
+// all their links, these go into switches, whose other GPUs are not this node's (a part of a machine).
+void FindSwitches(std::string_view gpu, int64_t gpus, ScaleUp* links);
+
 }  // namespace orrery::discover

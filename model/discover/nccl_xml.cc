@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <set>
 
@@ -57,7 +56,6 @@ class TopologyXml {
     if (tree_.devices.empty() && unknown_.empty())
       Refuse(root.where, "no GPU and no NIC in this topology",
              "NCCL_TOPO_DUMP_FILE=topo.xml dumps it when a job starts");
-    HoldToSlots();
     // The GPU before its links: of two that differ, their names say more.
     seen_->SayTree(tree_, 3, root.where);
     if (!links_.empty()) SayLinks(root.where, GpusOf(tree_));
@@ -176,25 +174,6 @@ class TopologyXml {
       if (net.Find("speed") != nullptr)
         device.rate = BytesPerSecond(net.Number("speed", 1, 1e8) * 1e6 / 8);
       tree_.devices.push_back(std::move(device));
-    }
-  }
-
-  // A link that has trained down, or a slot with too few lanes, holds a port up; and messages, which go over all NICs in equal
-  // parts, wait for the slowest.
-  void HoldToSlots() {
-    constexpr double kSame = 0.95;  // a port of 100 Gbit/s in a slot of 12.5 GB/s and the like
-    double slowest = std::numeric_limits<double>::infinity();
-    for (const PcieDevice* nic : NicsOf(tree_)) {
-      if (nic->pcie.value <= 0 || nic->pcie.value >= kSame * nic->rate.value) continue;
-      slowest = std::min(slowest, nic->pcie.value);
-      seen_->notes.push_back(fmt::format(
-          "PCIe of {} carries {:.4g}Gbps, less than its port's {:.4g}Gbps ({}): NICs count with "
-          "the slowest",
-          NameOf(*nic), nic->pcie.value * 8 / 1e9, nic->rate.value * 8 / 1e9,
-          PlaceText(nic->where)));
-    }
-    for (PcieDevice& device : tree_.devices) {
-      if (device.nic && device.rate.value > slowest) device.rate = BytesPerSecond(slowest);
     }
   }
 

@@ -62,7 +62,7 @@ double RateOfMost(const std::vector<const PcieDevice*>& nics) {
   return most;
 }
 
-// Eight NICs of eight GPUs are whole without two slower ones; seven are not without the one that has trained down.
+// Of another rate than most: eight NICs of eight GPUs are whole without them.
 void LeaveOutOfOtherRate(int64_t gpus, std::vector<const PcieDevice*>* nics) {
   const double most = RateOfMost(*nics);
   const auto other = [&](const PcieDevice* nic) {
@@ -70,7 +70,7 @@ void LeaveOutOfOtherRate(int64_t gpus, std::vector<const PcieDevice*>* nics) {
   };
   const auto all = static_cast<int64_t>(nics->size());
   const int64_t same = all - std::ranges::count_if(*nics, other);
-  if (most > 0 && gpus > 1 && same % gpus == 0 && all % gpus != 0) std::erase_if(*nics, other);
+  if (most > 0 && IsWhole(same, gpus) && !IsWhole(all, gpus)) std::erase_if(*nics, other);
 }
 
 // Of a NIC next to those of training.
@@ -296,6 +296,10 @@ void LeaveOutFarFromGpus(const PcieTree& tree, std::vector<const PcieDevice*>* n
 
 }  // namespace
 
+bool IsWhole(int64_t nics, int64_t gpus) {
+  return nics > 0 && gpus > 1 && (nics % gpus == 0 || gpus % nics == 0);
+}
+
 std::vector<const PcieDevice*> NicsOf(const PcieTree& tree) {
   std::map<std::string, std::vector<const PcieDevice*>> rdma;  // by network
   std::vector<const PcieDevice*> all;
@@ -353,6 +357,9 @@ void ReadClusterFile(const SourcePtr& source, Observed* seen) {
       return ReadHostfile(source, seen);
   }
   RefuseJobFile(source, "a file that describes a cluster");
+  if (source->text.find("\nfabric_profile:") != std::string::npos)
+    Refuse({source, 1, 1}, "this is a topology already, as plan discover writes one",
+           fmt::format("plan topo {0} shows it, --topology {0} plans with it", source->name));
   Refuse({source, 1, 1}, "nothing in this file describes a cluster in a way that is known",
          "readable are NCCL's XML and log, hwloc's XML, nvidia-smi topo -m, lspci -nn, -vmm, -tv, "
          "ibstat, hostfiles, Slurm's topology.conf and .yaml, scontrol show node, and AWS's "

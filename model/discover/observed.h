@@ -99,6 +99,7 @@ struct IbDevice {
   bool active() const;  // carries messages
   std::string network;  // "infiniband", "roce"
   Location where;
+  std::string type = "";  // of its adapter, "MT4129"; "": not said
 };
 
 // A short name of a GPU and the parts of the catalogue that it may mean, the one to assume first.
@@ -165,6 +166,10 @@ struct Observed {
 // nothing else is known) or of another rate than most, beyond a whole number for each GPU (of storage).
 std::vector<const PcieDevice*> GpusOf(const PcieTree& tree);
 std::vector<const PcieDevice*> NicsOf(const PcieTree& tree);
+
+// As many NICs for each of several GPUs, or as many GPUs for each NIC. Eight GPUs have eight NICs without two slower ones, which
+// are of storage; they have not without the one that has trained down.
+bool IsWhole(int64_t nics, int64_t gpus);
 
 // Reads one file into `seen`, whatever it is. Throws InputError.
 void ReadClusterFile(const SourcePtr& source, Observed* seen);

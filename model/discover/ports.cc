@@ -41,7 +41,7 @@ std::string NicsText(int64_t count) {
 
 // Of a port next to those of training.
 std::string WhyNotOf(const PortGroup& most, const std::vector<PortGroup>& groups,
-                     const IbDevice& port) {
+                     const IbDevice& port, bool alike) {
   const auto own = std::ranges::find_if(groups, [&](const PortGroup& group) {
     return group.network == port.network && group.rate == port.rate.value;
   });
@@ -50,6 +50,8 @@ std::string WhyNotOf(const PortGroup& most, const std::vector<PortGroup>& groups
       "{} next to {} {}", other ? port.network : "at " + Gbps(port.rate), NicsText(most.count),
       other ? "of " + most.network : "at " + Gbps(BytesPerSecond(most.rate)));
   if (own->total() == most.total() && own->count == most.count) why += ", as fast as these";
+  if (!other && !port.type.empty() && port.rate.value < most.rate && alike)
+    why += fmt::format(" with the same adapter ({}): has its link trained down?", port.type);
   return why;
 }
 
@@ -73,6 +75,16 @@ void Sheet::NameNetworks() {
     });
   });
   seen_.LeaveOut(seen_.tree->value);
+}
+
+// Slower ones of the same adapter that make the NICs whole have trained down: next to them are no others of training.
+bool Sheet::HaveTrainedDown(int64_t fast, int64_t slow) const {
+  if (slow == 0) return false;
+  if (seen_.tree) {
+    const auto nics = static_cast<int64_t>(NicsOf(seen_.tree->value).size());
+    if (nics > 0) return fast + slow == nics;
+  }
+  return !IsWhole(fast, gpus_.value) && IsWhole(fast + slow, gpus_.value);
 }
 
 // Those of NICs of the tree by their names; else those of the network and rate that carry most together, of the network
@@ -100,14 +112,62 @@ std::vector<const IbDevice*> Sheet::PortsOfTraining() {
     return a.network != b.network ? b.network == "infiniband" : a.rate < b.rate;
   };
   const auto most = std::ranges::max_element(groups, before);
+  if (most == groups.end()) return ports;
+  const auto fast = [&](const IbDevice& one) {
+    return one.active() && one.network == most->network && one.rate.value == most->rate;
+  };
+  const auto alike = [&](const IbDevice& one) {
+    return std::ranges::any_of(
+        seen_.ib, [&](const IbDevice& other) { return fast(other) && other.type == one.type; });
+  };
+  const auto slow = [&](const IbDevice& one) {
+    return one.active() && one.network == most->network && one.rate.value < most->rate &&
+           alike(one);
+  };
+  const bool down = HaveTrainedDown(most->count, std::ranges::count_if(seen_.ib, slow));
   for (const IbDevice& one : seen_.ib) {
-    if (!one.active() || most == groups.end()) continue;
-    if (one.network == most->network && one.rate.value == most->rate)
+    if (fast(one) || (down && slow(one)))
       ports.push_back(&one);
-    else
-      seen_.LeaveOut({one.name, WhyNotOf(*most, groups, one), one.where});
+    else if (one.active())
+      seen_.LeaveOut({one.name, WhyNotOf(*most, groups, one, alike(one)), one.where});
   }
   return ports;
+}
+
+// Each NIC's own rate, where it is below that of the others: its port or its slot has trained down.
+void Sheet::FindDegraded(const std::vector<const IbDevice*>& used) {
+  constexpr double kSame = 0.95;  // a port of 100 Gbit/s in a slot of 12.5 GB/s and the like
+  const std::vector<const PcieDevice*> nics =
+      seen_.tree ? NicsOf(seen_.tree->value) : std::vector<const PcieDevice*>();
+  std::vector<Degraded> all;
+  double most = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(nics_.value); ++i) {
+    const PcieDevice* nic = i < nics.size() ? nics[i] : nullptr;
+    const IbDevice* port = used.size() == static_cast<std::size_t>(nics_.value) ? used[i] : nullptr;
+    Degraded one{static_cast<int>(i), "", nic_rate_.value, ""};
+    if (nic != nullptr) one.name = NameOf(*nic);
+    if (nic != nullptr && nic->rate.value > 0)
+      one.rate = nic->rate, one.from = PlaceText(nic->where);
+    if (port != nullptr && port->active() && port->rate.value > 0)
+      one = {one.nic, port->name, port->rate, PlaceText(port->where)};
+    if (nic != nullptr && nic->pcie.value > 0 && nic->pcie.value < kSame * one.rate.value) {
+      notes_.push_back(fmt::format(
+          "PCIe of {} carries {:.4g}Gbps, less than its port's {} ({}): it has fewer lanes "
+          "or a lower speed than it needs",
+          one.name, nic->pcie.value * 8 / 1e9, Gbps(one.rate), PlaceText(nic->where)));
+      one.rate = nic->pcie, one.from = PlaceText(nic->where);
+    }
+    most = std::max(most, one.rate.value);
+    all.push_back(std::move(one));
+  }
+  if (all.empty()) return;
+  if (most < nic_rate_.value.value) {  // all of them in such slots
+    nic_rate_.from += ", as their slots carry";
+    nic_rate_.value = BytesPerSecond(most);
+  }
+  for (Degraded& one : all) {
+    if (one.rate.value < kSame * nic_rate_.value.value) degraded_.push_back(std::move(one));
+  }
 }
 
 // A NIC whose ports are all down is in its slot and carries nothing.

@@ -328,11 +328,8 @@ void Sheet::FindNics() {
     nics_ = {static_cast<int64_t>(in_tree), PlaceText(seen_.tree->where), false};
   } else if (!seen_.ib.empty() && std::ranges::none_of(seen_.ib, &IbDevice::active)) {
     nics_ = {0, PlaceText(seen_.ib.front().where), false};
-  } else if (const int64_t active = std::ranges::count_if(
-                 used,
-                 [&](const IbDevice* one) {
-                   return one->active() && one->rate.value == nic_rate_.value.value;
-                 });
+  } else if (const int64_t active =
+                 std::ranges::count_if(used, [](const IbDevice* one) { return one->active(); });
              active > 0) {
     nics_ = {active, PlaceText(used.front()->where), false};
   } else if (seen_.nics_used && seen_.nics_used->value > 0) {
@@ -347,6 +344,7 @@ void Sheet::FindNics() {
   if (in_tree > 0 && seen_.nics_used && seen_.nics_used->value > nics_.value)
     Refuse(seen_.nics_used->where, fmt::format("{} NICs in use here, but {} shows {}",
                                                seen_.nics_used->value, nics_.from, nics_.value));
+  FindDegraded(used);
   if (nics_.value > kMostInNode)
     Refuse(FirstPlace(), fmt::format("{} NICs in a node", nics_.value), "at most 64");
 }

@@ -20,6 +20,14 @@ struct Known {
   bool assumed = false;
 };
 
+// A NIC below the rate of the others.
+struct Degraded {
+  int nic = 0;  // nic3
+  std::string name;
+  BytesPerSecond rate;
+  std::string from;
+};
+
 // Decides; the writer of the file reads the figures.
 class Sheet {
  public:
@@ -41,14 +49,17 @@ class Sheet {
   std::vector<std::string> notes_;
   Known<std::string> gpu_, profile_;
   Known<int64_t> gpus_, nics_, nodes_, max_nodes_;
-  Known<BytesPerSecond> nic_rate_;
+  Known<BytesPerSecond> nic_rate_;  // of most
+  std::vector<Degraded> degraded_;
 
  private:
   void EraseHosts(const std::function<bool(const std::string&)>& bare);
   void LeaveOutOfService();
   void LeaveOutHosts();
   void NameNetworks();
+  bool HaveTrainedDown(int64_t fast, int64_t slow) const;
   std::vector<const IbDevice*> PortsOfTraining();
+  void FindDegraded(const std::vector<const IbDevice*>& used);
   void SayLeftOut();
   void LeaveOutPorts();
   void FindGpu();

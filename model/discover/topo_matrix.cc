@@ -46,7 +46,13 @@ class Matrix {
     if (words.size() < 2) return;
     if (words[0].starts_with("NIC") && words[0].ends_with(":"))  // "NIC0: mlx5_0"
       legend_[words[0].substr(0, words[0].size() - 1)] = words[1];
-    if (!IsClass(words[1]) || (rows_.empty() && words[0] != "GPU0")) return;
+    if (words[0] == "GPU0" && devices_.empty() && rows_.empty() && words[1] != "X")
+      return ReadHeader(words);
+    const bool listed = std::ranges::find(devices_, words[0]) != devices_.end();
+    if (listed)
+      CheckCells(line, words);
+    else if (!IsClass(words[1]) || (rows_.empty() && words[0] != "GPU0"))
+      return;
     if (rows_.size() >= 512) Refuse(At(line.number), "more than 512 rows");
     Row row;
     row.name = words[0];
@@ -59,6 +65,25 @@ class Matrix {
     else if (at < words.size() && words[at] != "N/A")
       row.numa = words[at];  // drivers before 2020 print the CPUs alone
     rows_.push_back(std::move(row));
+  }
+
+  // "GPU0  GPU1  NIC0  CPU Affinity  NUMA Affinity": the columns of devices.
+  void ReadHeader(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      if (word == "CPU") return;
+      if (devices_.size() < 512) devices_.push_back(word);
+    }
+  }
+
+  // A word that is no path ends a row, as its affinities do: another is no affinity where a device's column stands.
+  void CheckCells(const Line& line, const std::vector<std::string>& words) const {
+    for (std::size_t i = 1; i < words.size() && i <= devices_.size(); ++i) {
+      if (IsClass(words[i])) continue;
+      Refuse(At(line.number),
+             fmt::format("{} to {} is '{}', which is no path of nvidia-smi topo -m", words[0],
+                         devices_[i - 1], words[i].substr(0, 32)),
+             "X, PIX, PXB, PHB, NODE, SYS and NV with a number, a column for each device");
+    }
   }
 
   void Check() {
@@ -108,6 +133,7 @@ class Matrix {
     const std::vector<int> switches = Clusters(true);
     std::vector<int> hosts = Clusters(false);
     JoinByNuma(&hosts);
+    JoinUnlessApart(&hosts);
     PcieTree tree;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       PcieDevice device;
@@ -136,6 +162,28 @@ class Matrix {
       const auto [known, added] = first.try_emplace(rows_[i].numa, (*hosts)[i]);
       if (added) continue;
       Join(known->second, (*hosts)[i], hosts);
+    }
+  }
+
+  // Nothing but a path across sockets, or two NUMA nodes, says that devices are on different hosts.
+  void JoinUnlessApart(std::vector<int>* hosts) const {
+    const auto apart = [&](std::size_t a, std::size_t b) {
+      const std::string& cell = rows_[a].cells[b];
+      return cell == "SYS" || cell == "SOC" ||
+             (!rows_[a].numa.empty() && !rows_[b].numa.empty() && rows_[a].numa != rows_[b].numa);
+    };
+    const auto any_apart = [&](int first, int second) {
+      for (std::size_t a = 0; a < rows_.size(); ++a) {
+        for (std::size_t b = 0; (*hosts)[a] == first && b < rows_.size(); ++b)
+          if ((*hosts)[b] == second && apart(a, b)) return true;
+      }
+      return false;
+    };
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if ((*hosts)[i] != (*hosts)[j] && !any_apart((*hosts)[j], (*hosts)[i]))
+          Join((*hosts)[j], (*hosts)[i], hosts);
+      }
     }
   }
 
@@ -175,6 +223,7 @@ class Matrix {
 
   SourcePtr source_;
   Observed* seen_;
+  std::vector<std::string> devices_;  // of the header; empty: none was seen
   std::vector<Row> rows_;
   std::vector<std::size_t> gpu_rows_;
   std::map<std::string, std::string> legend_;

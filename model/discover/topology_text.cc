@@ -60,7 +60,7 @@ class Writer : private Sheet {
       while (!name.empty() && name.front() == '.') name.erase(0, 1);
     }
     if (name.empty()) name = "discovered";
-    made_.yaml = "# SPDX-License-Identifier: Apache-2.0\n# Written by plan discover";
+    made_.yaml = std::string("# SPDX-License-Identifier: Apache-2.0\n") + kWrittenBy;
     if (nearest_) made_.yaml += "; the nearest of the catalogue is " + nearest_->name;
     made_.yaml += ".\n";
     for (const std::string& note : made_.notes) made_.yaml += "# seen: " + Plain(note) + "\n";
@@ -97,14 +97,30 @@ class Writer : private Sheet {
                              ? nics_.from + "; rate " + nic_rate_.from
                          : nics_.assumed ? "count " + nics_.from + ", rate is of " + nic_rate_.from
                                          : "rate " + nic_rate_.from + ", count is of " + nics_.from;
-      Line(fmt::format("  nics: {{count: {}, rate: {}}}", nics_.value, Gbps(nic_rate_.value)), from,
-           assumed, "node.nics");
+      Line(fmt::format("  nics: {{count: {}, rate: {}{}}}", nics_.value, Gbps(nic_rate_.value),
+                       DegradedText()),
+           from + DegradedSources(), assumed, "node.nics");
     }
     PcieLines(cpus);
   }
 
+  std::string DegradedText() const {
+    std::string text;
+    for (const Degraded& one : degraded_)
+      text += fmt::format("{}nic{}: {}", text.empty() ? "" : ", ", one.nic, Gbps(one.rate));
+    return text.empty() ? "" : ", degraded: {" + text + "}";
+  }
+
+  std::string DegradedSources() const {
+    std::string text;
+    for (const Degraded& one : degraded_)
+      text += fmt::format("; nic{}: {}, {}", one.nic, Plain(one.name), one.from);
+    return text;
+  }
+
   // What a source counts, or what NCCL's rates mean for this GPU.
   void CountLinks() {
+    if (seen_.scale_up) FindSwitches(gpu_.value, gpus_.value, &seen_.scale_up->value);
     if (seen_.scale_up || !seen_.nvlinks) return;
     const std::string gpu = gpu_.value == kUnknownGpu ? "" : gpu_.value;
     const std::optional<ScaleUp> links =

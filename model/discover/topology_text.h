@@ -11,6 +11,9 @@
 
 namespace orrery::discover {
 
+// In the head of every file that is written.
+inline constexpr const char* kWrittenBy = "# Written by plan discover";
+
 // What the user says beside the files; empty: nothing.
 struct Choices {
   std::string name;  // of the topology

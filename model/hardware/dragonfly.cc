@@ -24,7 +24,7 @@ class Dragonfly : public FabricRouting {
     groups_ = (static_cast<int64_t>(nics.size()) + group_ports - 1) / group_ports;
     if (groups_ > 1) copies_ = std::max<int64_t>(1, routers_ * router_globals_ / (groups_ - 1));
     const VertexId router = builder->AddSwitches(DeviceKind::kRouter, groups_ * routers_);
-    ports_ = ConnectPorts(builder, nics, spec.node.nic_rate, [&](Port port) {
+    ports_ = ConnectPorts(builder, nics, spec.node, [&](Port port) {
       return static_cast<VertexId>(router + RouterOf(port));
     });
     AddLocal(router, spec.fabric.link_rate, builder);

@@ -12,7 +12,7 @@ class SingleSwitch : public FabricRouting {
   SingleSwitch(const TopologySpec& spec, const std::vector<VertexId>& nics,
                FabricBuilder* builder) {
     const VertexId hub = builder->AddSwitches(DeviceKind::kSwitch, 1);
-    ports_ = ConnectPorts(builder, nics, spec.node.nic_rate, [hub](Port) { return hub; });
+    ports_ = ConnectPorts(builder, nics, spec.node, [hub](Port) { return hub; });
   }
 
   void Append(Port from, Port to, int /*channel*/, std::vector<LinkId>* route) const override {

@@ -44,13 +44,14 @@ class FabricBuilder {
   std::vector<Link>* links_;
 };
 
-// Every NIC on the switch that `switch_of(port)` names; returns the id of port 0's outward link.
+// Every NIC, node by node, on the switch that `switch_of(port)` names; returns the id of port 0's outward link.
 template <class SwitchOf>
-LinkId ConnectPorts(FabricBuilder* builder, const std::vector<VertexId>& nics, BytesPerSecond rate,
+LinkId ConnectPorts(FabricBuilder* builder, const std::vector<VertexId>& nics, const NodeSpec& node,
                     SwitchOf switch_of) {
   const LinkId first = builder->next_link();
   for (std::size_t port = 0; port < nics.size(); ++port) {
-    builder->Connect(nics[port], switch_of(static_cast<Port>(port)), rate, LinkKind::kNicPort);
+    builder->Connect(nics[port], switch_of(static_cast<Port>(port)),
+                     NicRate(node, static_cast<int>(port % node.nics.size())), LinkKind::kNicPort);
   }
   return first;
 }

@@ -39,7 +39,7 @@ class FatTree : public FabricRouting {
         spec.node.nic_rate * (static_cast<double>(leaf_ports) /
                               (spec.fabric.oversubscription * static_cast<double>(spines_)));
     const VertexId leaf = builder->AddSwitches(DeviceKind::kLeaf, leaves);
-    ports_ = ConnectPorts(builder, nics, spec.node.nic_rate,
+    ports_ = ConnectPorts(builder, nics, spec.node,
                           [&](Port port) { return static_cast<VertexId>(leaf + LeafOf(port)); });
     if (leaves > 1) AddSpines(leaf, leaves, uplink, builder);
   }

@@ -37,7 +37,7 @@ class NamedFabric : public FabricRouting {
     }
     const VertexId first =
         builder->AddSwitches(DeviceKind::kSwitch, static_cast<int64_t>(fabric.switches.size()));
-    ports_ = ConnectPorts(builder, nics, spec.node.nic_rate, [&](Port port) {
+    ports_ = ConnectPorts(builder, nics, spec.node, [&](Port port) {
       return static_cast<VertexId>(first + switch_of_[static_cast<std::size_t>(port)]);
     });
     for (const SwitchLink& link : fabric.links) {

@@ -112,7 +112,7 @@ std::vector<Uplinks> UplinksOf(const TopologySpec& spec, int64_t nodes) {
 
 std::vector<Uplinks> NarrowUplinks(const TopologySpec& spec, const ClusterSummary& cluster) {
   constexpr double kRounding = 1e-9;
-  const double nominal = std::min(spec.node.nic_rate, spec.node.pcie_rate).value;
+  const double nominal = std::min(SlowestNic(spec.node), spec.node.pcie_rate).value;
   if (const auto leaf =
           WholeLeaf(spec)) {  // no list of 16,384 nodes per leaf to say that none is narrow
     const double rate = leaf->value * (cluster.nic_rate.value / nominal);

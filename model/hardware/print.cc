@@ -128,6 +128,10 @@ std::string Header(const TopologySpec& spec, int64_t nodes) {
     const ClusterSummary summary = Summarise(spec, nodes);
     text += Line("NICs", fmt::format("{} x {}; {} per node", node.nics.size(),
                                      BothUnits(node.nic_rate), BothUnits(summary.node_rate())));
+    for (const auto& [nic, rate] : node.degraded_nics)
+      text +=
+          Line("degraded", fmt::format("{} at {}: the slowest NIC sets the pace of all",
+                                       node.nics[static_cast<std::size_t>(nic)], BothUnits(rate)));
   }
   text += Line("fabric", fmt::format("{}; profile {}", FabricText(spec), spec.fabric_profile));
   if (!spec.collectives.empty()) text += Line("measured", "collectives " + spec.collectives);

@@ -71,7 +71,22 @@ class NodeReader {
     spec_.nics = Numbered("nic", nics->Integer("count", 1, kMostDevices));
     spec_.nic_rate = ReadRate(*nics, "rate");
     spec_.gpu_direct = nics->Bool("gpu_direct", true);
+    if (const auto degraded = nics->Find("degraded")) ReadDegraded(*degraded);
     nics->RejectUnknownKeys();
+  }
+
+  void ReadDegraded(const Node& map) {
+    for (const std::string& name : map.Keys()) {
+      const BytesPerSecond rate = ReadRate(map, name);
+      const int nic = IndexOf(spec_.nics, name);
+      if (nic < 0)
+        map.ErrorAt(name, "no NIC '" + name + "' in this node", SuggestName(name, spec_.nics));
+      else if (rate >= spec_.nic_rate)
+        map.ErrorAt(name, name + " is not slower than the rate of each NIC",
+                    "list those alone whose ports have trained down");
+      else
+        spec_.degraded_nics[nic] = rate;
+    }
   }
 
   void ReadScaleUp() {

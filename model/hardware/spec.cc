@@ -60,4 +60,15 @@ BytesPerSecond ScaleUpPerGpu(const NodeSpec& node) {
   return BytesPerSecond(0);
 }
 
+BytesPerSecond NicRate(const NodeSpec& node, int nic) {
+  const auto degraded = node.degraded_nics.find(nic);
+  return degraded == node.degraded_nics.end() ? node.nic_rate : degraded->second;
+}
+
+BytesPerSecond SlowestNic(const NodeSpec& node) {
+  BytesPerSecond slowest = node.nic_rate;
+  for (const auto& [nic, rate] : node.degraded_nics) slowest = std::min(slowest, rate);
+  return slowest;
+}
+
 }  // namespace orrery

@@ -63,8 +63,9 @@ struct NodeSpec {
   std::vector<std::string> switches;
   std::vector<PcieGroup> pcie;
   std::vector<std::string> nics;
-  BytesPerSecond nic_rate;  // each NIC
-  bool gpu_direct = true;   // NICs read and write the memory of GPUs, where the network can
+  BytesPerSecond nic_rate;                      // each NIC, but of those that have trained down:
+  std::map<int, BytesPerSecond> degraded_nics;  // below nic_rate
+  bool gpu_direct = true;  // NICs read and write the memory of GPUs, where the network can
 };
 
 enum class FabricKind {
@@ -162,6 +163,10 @@ int64_t LeafNodes(const TopologySpec& spec);
 // Of each scale-up domain in use, when a run takes so many nodes: the nodes are laid evenly over as few domains
 // as hold them, each at least half full (64 nodes of an NVL72 over four racks of 16). 0: that cannot be done.
 int64_t NodesPerDomain(const TopologySpec& spec, int64_t nodes);
+
+// Of one NIC's port; of the slowest, for which messages wait that go over all NICs in equal parts.
+BytesPerSecond NicRate(const NodeSpec& node, int nic);
+BytesPerSecond SlowestNic(const NodeSpec& node);
 
 // The scale-up rate of one GPU, all its links together; the PCIe rate without any.
 BytesPerSecond ScaleUpPerGpu(const NodeSpec& node);

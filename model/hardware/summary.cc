@@ -132,7 +132,7 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.pcie_rate = spec.node.pcie_rate;
   s.nics_per_node = NicsInUse(spec.node, s.gpus_per_node);
   s.switch_gpus = GpusOnASwitch(spec.node, s.gpus_per_node);
-  s.nic_rate = std::min(spec.node.nic_rate, spec.node.pcie_rate);
+  s.nic_rate = std::min(SlowestNic(spec.node), spec.node.pcie_rate);
   s.fabric_latency = spec.fabric.latency;
   s.oversubscription = Oversubscription(spec.fabric);
   s.leaf_nodes = LeafNodes(spec);

@@ -25,10 +25,10 @@ struct ClusterSummary {
   BytesPerSecond scaleup_per_gpu;  // per direction, all links of a GPU; PCIe rate for kPcie
   BytesPerSecond per_link;         // one scale-up link
   BytesPerSecond pcie_rate;
-  int nics_per_node = 0;          // nearest to a GPU in use
-  int switch_gpus = 1;            // most GPUs in use that share a PCIe switch, and so its NICs
-  BytesPerSecond nic_rate;        // per direction per NIC, not above what PCIe feeds it with
-  Seconds fabric_latency;         // beyond the hop of the fabric profile
+  int nics_per_node = 0;    // nearest to a GPU in use
+  int switch_gpus = 1;      // most GPUs in use that share a PCIe switch, and so its NICs
+  BytesPerSecond nic_rate;  // per direction per NIC: the slowest, not above what PCIe feeds it with
+  Seconds fabric_latency;   // beyond the hop of the fabric profile
   double oversubscription = 1.0;  // leaf rate from below over uplink rate; 1 = full bisection
   int64_t leaf_nodes = 0;         // up to this many nodes no uplink is needed (rails: same rail)
   bool rail_optimised = false;

@@ -15,7 +15,7 @@ class Torus : public FabricRouting {
       routers_ *= extent;
     }
     const VertexId router = builder->AddSwitches(DeviceKind::kRouter, routers_);
-    ports_ = ConnectPorts(builder, nics, spec.node.nic_rate,
+    ports_ = ConnectPorts(builder, nics, spec.node,
                           [&](Port port) { return static_cast<VertexId>(router + port / nics_); });
     for (std::size_t d = 0; d < dims_.size(); ++d)
       AddDimension(d, router, spec.fabric.link_rate, builder);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/hardware/spec.h"
 #include "runtime/comm/communicator.h"
 
 namespace orrery::check {
@@ -62,6 +63,10 @@ struct Health {
   std::vector<Finding> findings;
   std::vector<std::string> bad_hosts;  // of nodes that are outside, and of those in most bad pairs
 };
+
+// What a pair of ranks on different nodes should at least exchange, `on_host` ranks on a node; 0: no network. A port that the
+// topology knows as degraded is held to the rate of the others: it is what a check is to find.
+BytesPerSecond LeastPairRate(const TopologySpec& spec, int64_t on_host);
 
 // Fills in findings and bad hosts. Medians need three nodes or pairs; fewer are held to given bounds
 // alone.

@@ -10,6 +10,7 @@
 
 #include "model/base/median.h"
 #include "model/base/text.h"
+#include "model/hardware/summary.h"
 #include "runtime/health/health.h"
 
 namespace orrery::check {
@@ -111,6 +112,16 @@ void NameHosts(Health* health) {
 }
 
 }  // namespace
+
+BytesPerSecond LeastPairRate(const TopologySpec& spec, int64_t on_host) {
+  // Of a rank's share of its node's NICs: what protocols and the host leave of it is no fault.
+  constexpr double kLeastOfNetwork = 0.5;
+  const ClusterSummary summary = Summarise(spec, spec.max_nodes > 1 ? 2 : 1);
+  if (summary.nics_per_node == 0) return {};
+  const double ranks_per_nic = std::max(1.0, static_cast<double>(on_host) / summary.nics_per_node);
+  return std::min(spec.node.nic_rate, summary.pcie_rate) *
+         (kLeastOfNetwork / summary.oversubscription / ranks_per_nic);
+}
 
 void Judge(const Bounds& bounds, Health* health) {
   for (const NodeHealth& node : health->nodes) {

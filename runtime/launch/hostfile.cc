@@ -71,6 +71,8 @@ HostSlots ReadHost(const std::string& line, const Location& where, bool* said) {
   CheckName(host.host, where);
   std::optional<int64_t> slots, most;
   while (words >> word) {
+    if (slots && word.starts_with("slots="))
+      throw InputError({{where, fmt::format("{} has slots twice", host.host), "NAME slots=N"}});
     if (const auto number = Count(word, {"slots"}, where))
       slots = number;
     else if (const auto limit = Count(word, {"max_slots", "max-slots"}, where))
@@ -104,6 +106,10 @@ SourcePtr ReadAll(const std::string& path) {
 
 std::vector<HostSlots> ReadHostfile(const std::string& path) {
   const SourcePtr source = ReadAll(path);
+  if (source->text.starts_with("\xef\xbb\xbf"))
+    throw InputError({{{source, 1, 1},
+                       "the file begins with a byte order mark, which no launcher reads",
+                       "sed -i '1s/^\\xEF\\xBB\\xBF//' " + path}});
   if (KindOfClusterFile(*source) != ClusterFile::kHostfile) RefuseMachineFile(source, "a hostfile");
   std::vector<HostSlots> all;
   std::map<std::string, std::pair<int, bool>> seen;  // line, and whether it says slots

@@ -53,16 +53,23 @@ int PortOf(const LauncherRow& row) {
   return job.empty() ? kUsualPort : launch::PortOfJob(job.substr(0, job.find('#')));
 }
 
-bool SameHost(const std::string& a, const std::string& b) {
-  return a == b || a.substr(0, a.find('.')) == b.substr(0, b.find('.'));
+std::string FirstLabel(const std::string& host) { return host.substr(0, host.find('.')); }
+
+bool IsNumeric(const std::string& host) {
+  return host.find_first_not_of("0123456789.:abcdef") == std::string::npos;
 }
 
+// By the whole name; by its first label, if one host alone has it; else by address, which may ask a name server for each host.
 int64_t IndexOfOwn(const std::vector<std::string>& hosts) {
   const std::string own = comm::OwnHost();
+  const auto at = [&](auto found) { return static_cast<int64_t>(found - hosts.begin()); };
+  if (const auto whole = std::ranges::find(hosts, own); whole != hosts.end()) return at(whole);
+  const auto alike = [&](const std::string& host) {
+    return !IsNumeric(host) && FirstLabel(host) == FirstLabel(own);
+  };
+  if (std::ranges::count_if(hosts, alike) == 1) return at(std::ranges::find_if(hosts, alike));
   const std::vector<InterfaceAddress> addresses = OwnAddresses();
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    const bool numeric = hosts[i].find_first_not_of("0123456789.:abcdef") == std::string::npos;
-    if (!numeric && SameHost(hosts[i], own)) return static_cast<int64_t>(i);
     const std::string address = comm::AddressOf(hosts[i]);
     if (std::ranges::any_of(addresses, [&](const auto& a) { return a.address == address; }) ||
         comm::IsLoopback(address))

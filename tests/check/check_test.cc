@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "model/hardware/catalog.h"
 #include "runtime/health/health.h"
 #include "runtime/launch/local_ranks.h"
 
@@ -76,6 +77,17 @@ TEST(Check, NamesTheHostThatBadPairsShare) {
   EXPECT_EQ(health.findings.size(), 3u);
   EXPECT_THAT(health.bad_hosts, ElementsAre("node1"));
   EXPECT_THAT(health.findings[0].text, HasSubstr("mine expects at least 500 MB/s"));
+}
+
+// A topology that knows a port as degraded expects what the port is to carry: half of a NIC, for two ranks on one.
+TEST(Check, ADegradedPortIsHeldToTheRateOfTheOthers) {
+  TopologySpec spec = LoadTopology("dgx-h100");
+  const double least = LeastPairRate(spec, 8).value;
+  EXPECT_DOUBLE_EQ(least, 25e9);
+  spec.node.degraded_nics[3] = BytesPerSecond(12.5e9);
+  EXPECT_DOUBLE_EQ(LeastPairRate(spec, 8).value, least);
+  EXPECT_DOUBLE_EQ(LeastPairRate(spec, 16).value, least / 2);
+  EXPECT_DOUBLE_EQ(LeastPairRate(LoadTopology("localhost"), 1).value, 0);
 }
 
 TEST(Check, RanksOfOneHostAreNotHeldToTheNetwork) {

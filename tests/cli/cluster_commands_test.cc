@@ -216,6 +216,9 @@ TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {
   const Outcome predicted = RunPlan({"predict", "--model", "gpt2-medium", "--topology",
                                      Path("mine.yaml"), "--nodes", "4", "--global-batch", "64"});
   EXPECT_EQ(predicted.code, 0) << predicted.err;
+  const Outcome typo = RunPlan({"topo", Path("mine.yaml"), "--failed", "leaf1-spines"});
+  EXPECT_THAT(typo.err, HasSubstr("hint: did you mean 'leaf1-spine'")) << "each link once";
+  EXPECT_EQ(typo.err.find("'leaf1-spine'"), typo.err.rfind("'leaf1-spine'"));
   const Outcome broken = RunPlan({"topo", Path("mine.yaml"), "--failed", "leaf1-spine", "--json"});
   ASSERT_EQ(broken.code, 0) << broken.err;
   const Json answer = Json::parse(broken.out);

@@ -112,6 +112,36 @@ TEST_F(InputKept, ByAFlagThatTakesTheNextWord) {
   EXPECT_EQ(In("discover topo.xml --json answer.json", "topo.xml").code, 0) << "its own answer";
 }
 
+// What another program or a hand has written is not replaced by a flag that writes something else; what the flag itself has
+// written is, and an empty file.
+TEST_F(InputKept, ByEveryFlagWhoseFilesItIsNot) {
+  WriteText(At("mine"), "gpu: by hand\n");
+  WriteText(At("empty"), "");
+  const std::string job = "predict --model gpt2-medium --topology cluster.yaml --nodes 1 ";
+  const std::string simulate = "simulate --model gpt2-medium --topology cluster.yaml --nodes 1 ";
+  const std::pair<std::string, std::string> flags[] = {{"discover topo.xml ", "--out"},
+                                                       {job, "--html"},
+                                                       {job, "--bundle"},
+                                                       {job, "--json"},
+                                                       {simulate, "--trace"},
+                                                       {"launch --show --nodes 1 ", "--out"},
+                                                       {"validate cluster.yaml ", "--accuracy"}};
+  for (const auto& [words, flag] : flags) {
+    SCOPED_TRACE(words + flag);
+    const Outcome got = In(words + flag + " mine", "mine");
+    EXPECT_EQ(got.code, 2) << got.out;
+    EXPECT_THAT(got.out, HasSubstr(flag + " would overwrite 'mine': it holds something else"));
+  }
+  for (const auto& [words, flag] : flags) {
+    if (flag == "--accuracy" || words.starts_with("launch")) continue;
+    SCOPED_TRACE(words + flag);
+    fs::remove(At("own"));
+    for (int time = 0; time < 2; ++time) EXPECT_EQ(In(words + flag + " own", "mine").code, 0);
+    EXPECT_EQ(In(words + flag + " empty", "mine").code, 0);
+    WriteText(At("empty"), "");
+  }
+}
+
 // What is looked through to find the nearest machine may be replaced.
 TEST_F(InputKept, ButAnAnswerOfBeforeIsReplaced) {
   fs::create_directories(At(".orrery/topologies"));

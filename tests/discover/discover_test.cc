@@ -431,5 +431,10 @@ TEST(Discover, TopologyCommandsNameTheRightCommand) {
   }
 }
 
+TEST(Discover, ATopologyOfItsOwnIsNoSource) {
+  EXPECT_THAT(ErrorOf({Made("mine.yaml", Discover({Sample("provider.xml")}).yaml)}),
+              HasSubstr("this is a topology already, as plan discover writes one"));
+}
+
 }  // namespace
 }  // namespace orrery::discover

@@ -147,6 +147,49 @@ TEST(NcclGraph, WaysOverNvLinkAreNoPcie) {
   EXPECT_THAT(pcie.assumed, Contains(HasSubstr("no source shows other links")));
 }
 
+std::string TwoGpus(const std::string& path, const char* affinity) {
+  return fmt::format(
+      "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t{0}\t{1}\nGPU1\t{0}\t X "
+      "\t{1}\n",
+      path, affinity);
+}
+
+// The row had ended there: a machine of one GPU.
+TEST(Matrix, APathThatItDoesNotKnowIsNoAffinity) {
+  for (const char* path : {"NVS", "NVS/0", "NVL", "NV", "N/A", "LK4"})
+    EXPECT_THAT(ErrorOf({Made("topo.txt", TwoGpus(path, "0-7\t0\tN/A"))}),
+                HasSubstr(fmt::format("topo.txt:2:1: error: GPU0 to GPU1 is '{}', which is no path",
+                                      path)));
+  for (const char* path : {"NV1", "NV4", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS"})
+    EXPECT_EQ(Discover({Made("topo.txt", TwoGpus(path, "0-7\t0\tN/A"))}).spec.node.gpus, 2) << path;
+}
+
+TEST(Matrix, WithoutAffinitiesOnlyAPathAcrossSocketsTellsHostsApart) {
+  const auto hosts = [](const char* path, const char* affinity) {
+    return Discover({Made("topo.txt", TwoGpus(path, affinity))}).spec.node.hosts.size();
+  };
+  EXPECT_EQ(hosts("NV18", "N/A\tN/A\tN/A"), 1u);
+  EXPECT_EQ(hosts("NV18", "0-7\tN/A\tN/A"), 1u);
+  EXPECT_EQ(hosts("SYS", "N/A\tN/A\tN/A"), 2u);
+  const Discovered apart =
+      Discover({Made("topo.txt",
+                     "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tNV4\t0-7\t0\n"
+                     "GPU1\tNV4\tX\t8-15\t1\n")});
+  EXPECT_EQ(apart.spec.node.hosts.size(), 2u);
+}
+
+// All links of an SXM module lead into switches, those of a card over a bridge.
+TEST(Matrix, TwoGpusOfABoardWithSwitchesAreOnThem) {
+  const auto of = [](const char* path, const char* gpu) {
+    return Discover({Made("topo.txt", TwoGpus(path, "0-7\t0\tN/A"))}, {"", gpu, std::nullopt})
+        .spec.node.intra;
+  };
+  EXPECT_EQ(of("NV18", "h100-sxm5-80gb"), IntraLink::kNvSwitch);
+  EXPECT_EQ(of("NV12", "a100-sxm4-80gb"), IntraLink::kNvSwitch);
+  EXPECT_EQ(of("NV4", "a100-sxm4-80gb"), IntraLink::kCubeMesh);  // four on a board without switches
+  EXPECT_EQ(of("NV12", "a100-pcie-40gb"), IntraLink::kCubeMesh);
+}
+
 // GPUs with NVLinks and the NICs between them: only the way to a NIC tells the switch.
 TEST(Matrix, DevicesBehindOneNicShareItsSwitch) {
   for (const std::string near : {"PIX", "PXB"}) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "model/hardware/catalog.h"
+#include "model/hardware/summary.h"
 #include "tests/discover/testing.h"
 
 namespace orrery::discover::nics {
@@ -157,6 +158,9 @@ TEST(DiscoverNics, ANicThatHasTrainedDownIsNamed) {
   EXPECT_EQ(made.spec.node.nics.size(), 4u);
   EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
   EXPECT_THAT(made.notes, Contains("mlx5_2 runs at 200Gbps, most NICs at 400Gbps (x.xml:9)"));
+  EXPECT_THAT(made.yaml, HasSubstr("rate: 400Gbps, degraded: {nic2: 200Gbps}}  # x.xml:1"));
+  EXPECT_THAT(made.yaml, HasSubstr("; nic2: mlx5_2, x.xml:9\n"));
+  EXPECT_DOUBLE_EQ(Summarise(made.spec, 1).nic_rate.value, 25e9);
   // As many of each: nobody can tell.
   EXPECT_THAT(ErrorOf({Made("x.xml", NcclXml("0x020700", {{400, 1}, {200, 1}}))}),
               HasSubstr("x.xml:8"));
@@ -169,7 +173,9 @@ TEST(DiscoverNics, ASlotThatCarriesLessThanItsPortIsNamedAndCounts) {
   text.replace(at, 15, "link_width=\"4\"");
   const Discovered made = Discover({Made("x.xml", text)});
   EXPECT_EQ(made.spec.node.nics.size(), 4u);
-  EXPECT_NEAR(made.spec.node.nic_rate.value, 15.75e9, 0.1e9);
+  EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
+  EXPECT_NEAR(NicRate(made.spec.node, 2).value, 15.75e9, 0.1e9);
+  EXPECT_NEAR(Summarise(made.spec, 1).nic_rate.value, 15.75e9, 0.1e9);
   EXPECT_THAT(made.notes, Contains(AllOf(HasSubstr("PCIe of mlx5_2 carries 126Gbps"),
                                          HasSubstr("its port's 400Gbps (x.xml:9)"))));
 }
@@ -193,6 +199,82 @@ TEST(DiscoverNics, NicsOfStorageAreNotThoseOfTraining) {
     EXPECT_THAT(made.notes,
                 Contains(AllOf(HasSubstr("ignored mlx5_5: "), HasSubstr("(x.xml:12)"))));
   }
+}
+
+std::string Adapters(const std::vector<std::pair<int, const char*>>& nics) {
+  std::string text;
+  for (std::size_t i = 0; i < nics.size(); ++i)
+    text += fmt::format(
+        "CA 'mlx5_{}'\n\tCA type: {}\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n"
+        "\t\tRate: {}\n\t\tLink layer: InfiniBand\n",
+        i, nics[i].second, nics[i].first);
+  return text;
+}
+
+// Seven of eight, which eight GPUs have: the eighth is there, and as slow as its port says.
+TEST(DiscoverNics, APortThatHasTrainedDownIsDegraded) {
+  std::vector<std::pair<int, const char*>> nics(8, {400, "MT4129"});
+  nics[3].first = 100;
+  const auto of = [&] {
+    return Discover({Made("ib.txt", Adapters(nics))}, {"", "h100-sxm5-80gb", 2});
+  };
+  const Discovered made = of();
+  EXPECT_THAT(made.yaml, HasSubstr("nics: {count: 8, rate: 400Gbps, degraded: {nic3: 100Gbps}}  # "
+                                   "ib.txt:6; nic3: mlx5_3, ib.txt:27\n"));
+  EXPECT_DOUBLE_EQ(Summarise(made.spec, 2).nic_rate.value, 12.5e9);
+  EXPECT_THAT(made.notes, Contains("mlx5_3 runs at 100Gbps, most at 400Gbps (ib.txt:27)"));
+  // Another adapter, and one beyond the eight, are not of training.
+  nics[3].second = "MT4123";
+  EXPECT_EQ(of().spec.node.nics.size(), 7u);
+  nics = std::vector<std::pair<int, const char*>>(9, {400, "MT4129"});
+  nics[8].first = 100;
+  const Discovered storage = of();
+  EXPECT_EQ(storage.spec.node.nics.size(), 8u);
+  EXPECT_TRUE(storage.spec.node.degraded_nics.empty());
+  EXPECT_THAT(storage.notes,
+              Contains("ignored mlx5_8: at 100Gbps next to 8 NICs at 400Gbps with the same adapter "
+                       "(MT4129): has its link trained down?, not one of training (ib.txt:62)"));
+}
+
+std::string Slots(const char* gpu, const char* nic) {
+  const auto link = [](const char* now) {
+    return fmt::format(
+        "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n\t\tLnkSta:\t{}\n",
+        now);
+  };
+  const char* whole = "Speed 32GT/s, Width x16";
+  std::string text;
+  for (int i = 0; i < 4; ++i)
+    text += fmt::format("1{}:00.0 3D controller [0302]: NVIDIA Corporation H100 [10de:2330]\n", i) +
+            link(i == 2 ? gpu : whole);
+  for (int i = 0; i < 4; ++i)
+    text += fmt::format("3{}:00.0 Infiniband controller [0207]: Mellanox CX-7 [15b3:1021]\n", i) +
+            link(i == 1 ? nic : whole);
+  return text;
+}
+
+// lspci -vv: the lanes of a slot hold its NIC to less than its port.
+TEST(DiscoverNics, ANicOnFewerLanesIsDegraded) {
+  const std::string slots = Slots("Speed 32GT/s, Width x16", "Speed 32GT/s, Width x8 (downgraded)");
+  const std::vector<std::pair<int, const char*>> nics(4, {400, "MT4129"});
+  const Discovered made =
+      Discover({Made("lspci.txt", slots), Made("ib.txt", Adapters(nics))}, {"", "", std::nullopt});
+  EXPECT_THAT(made.yaml,
+              HasSubstr("nics: {count: 4, rate: 400Gbps, degraded: {nic1: 252.062Gbps}}"));
+  EXPECT_THAT(made.notes, Contains("31:00.0 runs its PCIe link at 31.5 of 63 GB/s (lspci.txt:16)"));
+  EXPECT_THAT(made.notes, Contains(HasSubstr("PCIe of mlx5_1 carries 252.1Gbps, less than its "
+                                             "port's 400Gbps (lspci.txt:16)")));
+}
+
+TEST(DiscoverNics, AGpuWithoutWorkRestsAndAGpuOnFewerLanesDoesNot) {
+  const auto rate = [](const char* gpu) {
+    return Discover({Made("lspci.txt", Slots(gpu, "Speed 32GT/s, Width x16"))})
+               .spec.node.pcie_rate.value /
+           1e9;
+  };
+  EXPECT_NEAR(rate("Speed 2.5GT/s (downgraded), Width x16"), 63, 0.1);
+  EXPECT_NEAR(rate("Speed 2.5GT/s (downgraded), Width x8 (downgraded)"), 31.5, 0.1);
+  EXPECT_NEAR(rate("Speed 16GT/s (downgraded), Width x16"), 31.5, 0.1);
 }
 
 TEST(DiscoverNics, ReadsRoceFromIbstatus) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which node of a job this is, from the variables of each launcher.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "model/base/diagnostics.h"
+#include "runtime/comm/secret.h"
 #include "runtime/launch/launchers.h"
 #include "runtime/launch/node_place.h"
 #include "runtime/launch/place.h"
@@ -319,6 +322,21 @@ TEST_F(Places, AHostfileHasThisMachineByAddress) {
   EXPECT_EQ(NodeOfHosts({{"192.0.2.77", 4}}).index, -1);
 }
 
+// Its own line is found without a question to a name server for each line before it, which may take seconds a name; of hosts
+// whose first labels are alike, the whole name decides.
+TEST_F(Places, AHostfileHasThisMachineByNameBeforeAnyAddress) {
+  const std::string own = comm::OwnHost();
+  std::vector<HostSlots> hosts;
+  for (int i = 0; i < 2000; ++i)
+    hosts.push_back({fmt::format("no-such-host-{}.invalid", i), 1, ""});
+  hosts.push_back({own + ".elsewhere", 1, ""});
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(NodeOfHosts(hosts).index, 2000);
+  hosts.push_back({own, 1, ""});
+  EXPECT_EQ(NodeOfHosts(hosts).index, 2001);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+}
+
 TEST_F(Places, HostfilesAreReadAsTheyAreWritten) {
   const std::vector<HostSlots> hosts = {{"10.0.0.1", 8, "ip-10-0-0-1 (index 0)"}, {"n2", 1}};
   const std::string path = testing::TempDir() + "/launch-hosts";
@@ -357,6 +375,8 @@ TEST_F(Places, LinesOfHostfilesAreRefusedByWhatIsWrongWithThem) {
       {"n1 slots=2\nn1 slots=2\n", ":2:1", "has n1 twice, first in line 1"},
       {"n1\nn1 slots=2\n", ":2:1", "has n1 twice"},
       {"-x slots=2\n", ":1:1", "this is no host"},
+      {"n1 slots=2 slots=4\n", ":1:1", "n1 has slots twice"},
+      {"\xef\xbb\xbfn1 slots=2\n", ":1:1", "begins with a byte order mark"},
   };
   for (const Bad& c : bad) {
     EXPECT_THAT(error(c.text), AllOf(HasSubstr(path + c.line), HasSubstr(c.said))) << c.text;

@@ -168,6 +168,10 @@ TEST(Folders, OfSomebodyElseAreReadAsFilesOnly) {
   const std::string shard = step + "/rank-00000.shard";
   fs::create_symlink("/proc/kcore", shard);
   EXPECT_THAT(WhyRefused([&] { HashOfFile(shard); }), testing::HasSubstr("not followed"));
+  fs::create_symlink("/tmp/elsewhere", folder / ".lock");
+  EXPECT_THAT(WhyRefused([&] { const FolderLock lock(folder / ""); }),
+              testing::HasSubstr(".lock': it is a symbolic link, which is not followed"));
+  fs::remove(folder / ".lock");
   ASSERT_EQ(mkfifo((folder / ".lock").c_str(), 0600), 0);
   EXPECT_THAT(WhyRefused([&] { const FolderLock lock(folder / ""); }),
               testing::HasSubstr(".lock': it is no regular file"));

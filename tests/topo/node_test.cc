@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside one node: mesh rings, multi-hop routes, PCIe routes, nearest NICs.
+#include <gmock/gmock.h>
 
 #include "model/hardware/node_template.h"
+#include "model/hardware/print.h"
 #include "model/hardware/rings.h"
 #include "tests/topo/testing.h"
 
@@ -105,6 +107,34 @@ TEST(Nics, NearestFirstAndSharedFairly) {
   EXPECT_EQ(p5.NicOf(2, 5), 9);
   const NodeTemplate p3dn(LoadTopology("aws-p3dn").node);  // one NIC, on the other host of GPU 7
   EXPECT_EQ(p3dn.NearestNics(7), std::vector<int>{0});
+}
+
+// The port is as slow in the graph as it is, and closed forms go by the slowest.
+TEST(Nics, OneThatIsDegradedHasItsOwnRate) {
+  std::string text = TopologyText(4, 2, "kind: single-switch");
+  const std::size_t at = text.find("nics: {"), end = text.find('}', at);
+  ASSERT_NE(at, std::string::npos);
+  const TopologySpec whole = ParseTopology(text);
+  text.insert(end, ", degraded: {nic1: 10Gbps}");
+  const TopologySpec spec = ParseTopology(text);
+  EXPECT_DOUBLE_EQ(Summarise(spec, 2).nic_rate.value, 1.25e9);
+  EXPECT_DOUBLE_EQ(spec.node.nic_rate.value, whole.node.nic_rate.value);
+  const Cluster cluster = BuildCluster(spec, 2);
+  std::size_t slow = 0;
+  for (LinkId id = 0; id < static_cast<LinkId>(cluster.links.size()); ++id) {
+    const Link& link = cluster.links[static_cast<std::size_t>(id)];
+    if (link.kind != LinkKind::kNicPort) continue;
+    const bool is_slow = cluster.LinkName(id).find("nic1") != std::string::npos;
+    slow += is_slow ? 1 : 0;
+    EXPECT_DOUBLE_EQ(link.capacity.value, is_slow ? 1.25e9 : spec.node.nic_rate.value);
+  }
+  EXPECT_EQ(slow, 4u);  // two nodes, both ways
+  EXPECT_THAT(PrintTopology(spec, 2), testing::HasSubstr("nic1 at 1.25 GB/s = 10 Gbps"));
+  for (const char* wrong : {"nic9: 10Gbps", "nic1: 900Gbps"}) {
+    std::string bad = text;
+    bad.replace(bad.find("nic1: 10Gbps"), 12, wrong);
+    EXPECT_THROW(ParseTopology(bad), InputError) << wrong;
+  }
 }
 
 TEST(Counts, PartOfANodeKeepsItsNumbering) {

@@ -110,8 +110,12 @@ class Describer {
       made_.switches.push_back({place.cpu});
     }
     places_[{machine, row}] = place;
-    for (std::size_t nic = 0; nic < group.nics.size(); ++nic)
-      made_.nics.push_back({place.at_switch, place.cpu, host});
+    for (const int nic : group.nics) {
+      NodeDescription::Nic one{place.at_switch, place.cpu, host};
+      if (const auto slow = node_.degraded_nics.find(nic); slow != node_.degraded_nics.end())
+        one.rate = std::min(made_.nic_rate, static_cast<float>(slow->second.value / kGb));
+      made_.nics.push_back(one);
+    }
   }
 
   void AddNvLinks(std::span<const int> gpus) {
@@ -144,7 +148,7 @@ std::string Signature(const NodeDescription& node, bool across) {
   for (const auto& gpu : node.gpus)
     text += fmt::format("{},{},{},{} ", gpu.switch_index, gpu.cpu, gpu.host, gpu.device);
   for (const auto& nic : node.nics)
-    text += fmt::format("n{},{},{} ", nic.switch_index, nic.cpu, nic.host);
+    text += fmt::format("n{},{},{},{} ", nic.switch_index, nic.cpu, nic.host, nic.rate);
   for (const auto& one : node.switches) text += fmt::format("s{} ", one.cpu);
   for (const auto& cpu : node.cpus) text += fmt::format("c{} ", cpu.host);
   for (const auto& links : node.nvlinks)

@@ -34,23 +34,24 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
 }
 
 void DeclareJson(Flag* json, FlagSet* set, std::string_view command, std::string_view what) {
-  set->Value(json, "--json", "[FILE]",
-             fmt::format("{}{}as JSON, schema orrery.{}/1, instead of text or into FILE", what,
-                         what.empty() ? "" : " ", command),
-             Words::kOutput);
+  set->Output(json, "--json", "[FILE]",
+              fmt::format("{}{}as JSON, schema orrery.{}/1, instead of text or into FILE", what,
+                          what.empty() ? "" : " ", command),
+              "\"orrery.");
 }
 
 void DeclareHtml(Flag* html, FlagSet* set) {
-  set->Value(html, "--html", "FILE",
-             "also as a page with figures: one file for any browser, nothing is loaded",
-             Words::kOutput);
+  set->Output(html, "--html", "FILE",
+              "also as a page with figures: one file for any browser, nothing is loaded",
+              "<!doctype html>\n<html lang=en>\n<head>\n");
 }
 
 void DeclareBundle(Flag* bundle, FlagSet* set) {
-  set->Value(bundle, "--bundle", "FILE",
-             "also the question, all files that were read, and the answer: `plan open` computes it "
-             "again, `plan diff` explains what moved",
-             Words::kOutput);
+  set->Output(
+      bundle, "--bundle", "FILE",
+      "also the question, all files that were read, and the answer: `plan open` computes it "
+      "again, `plan diff` explains what moved",
+      "\"orrery.");
 }
 
 namespace {

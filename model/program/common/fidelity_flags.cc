@@ -24,10 +24,10 @@ ValidateFlags::ValidateFlags()
             {"closed", "event"});
   DeclareJson(&json, &set, "validate", "every case");
   DeclareHtml(&html, &set);
-  set.Value(&accuracy, "--accuracy", "[FILE]",
-            "errors of both engines, leave-one-out errors, memory and collectives, as Markdown; "
-            "takes minutes for 1,000 runs",
-            Words::kOutput);
+  set.Output(&accuracy, "--accuracy", "[FILE]",
+             "errors of both engines, leave-one-out errors, memory and collectives, as Markdown; "
+             "takes minutes for 1,000 runs",
+             "Written by `plan validate");
 }
 
 CompareFlags::CompareFlags()
@@ -87,8 +87,9 @@ CalibrateFlags::CalibrateFlags()
   set.Values(&free, "--free", "KEY,...",
              "constants to fit: framework:KEY, or FOLDER/FILE:KEY (default: of NAME@TOPOLOGY its "
              "site_factor, of others all)");
-  set.Value(&residuals, "--residuals", "FILE",
-            "CSV: predicted over measured for every row, fitted and leave-one-out", Words::kOutput);
+  set.Output(&residuals, "--residuals", "FILE",
+             "CSV: predicted over measured for every row, fitted and leave-one-out",
+             "case,group,model,");
   set.Values(&topologies, "--topology", "NAME",
              "where logs without a sheet ran; of sweeps, TEXT=NAME for machines with TEXT in their "
              "name",

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 
 #include "model/base/input_files.h"
 #include "model/base/write_file.h"
@@ -64,6 +64,12 @@ void FlagSet::Value(Flag* flag, const char* name, const char* value, std::string
   if (value[0] == '[') option->expected(0, 1);
   Add({flag, nullptr, option},
       {name, value, std::move(help), "", words, std::move(list), false, false, other_name});
+}
+
+void FlagSet::Output(Flag* flag, const char* name, const char* value, std::string help,
+                     std::string holds) {
+  Value(flag, name, value, std::move(help), Words::kOutput);
+  entries_.back().holds = std::move(holds);
 }
 
 void FlagSet::Switch(Flag* flag, const char* name, std::string help) {
@@ -251,40 +257,55 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first, bool outputs) {
   return false;
 }
 
-namespace {
-
-// `--json topo.xml`: the flag takes the word behind it, which was meant as an input.
-bool HoldsSomethingElse(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string head(512, '\0');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(file.gcount()));
-  return !head.empty() && head.find("\"orrery.") == std::string::npos;
-}
-
-}  // namespace
-
 void FlagSet::CheckOutputs() const {
   Diagnostics diagnostics;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const bool folder = infos_[i].words == Words::kOutputFolder;
-    if (entries_[i].flag == nullptr || (!folder && infos_[i].words != Words::kOutput)) continue;
-    const Flag& flag = *entries_[i].flag;
-    if (!flag.given || flag.text.empty() || flag.text == "-") continue;
-    if (!folder) ClaimOutput(flag.text, flag.name, flag.where);
-    const std::string why = folder ? WhyNoFolder(flag.text) : WhyNotWritable(flag.text);
-    if (!why.empty())
-      diagnostics.Error(
-          flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
-          fmt::format("{} names {}", flag.name,
-                      folder ? "a folder, which may be new" : "a file in a folder that exists"));
-    else if (flag.name == "--json" && HoldsSomethingElse(flag.text))
-      diagnostics.Error(
-          flag.where,
-          fmt::format("--json would overwrite '{}', which is no answer of this program", flag.text),
-          "--json takes the word behind it as its file: give --json last, or remove the file");
-  }
+  for (const Entry& entry : entries_)
+    if (entry.flag != nullptr) CheckOutput(*entry.flag, &diagnostics);
   diagnostics.ThrowIfAny();
+}
+
+// Whether what the command may read is this file, by whatever name.
+bool FlagSet::NamesInput(const std::string& path) const {
+  const auto is = [&](const Flag& flag) {
+    std::error_code error;
+    return flag.given && std::filesystem::equivalent(flag.text, path, error) && !error;
+  };
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (infos_[i].words == Words::kOutput) continue;
+    const auto& [flag, several, option, holds] = entries_[i];
+    if (flag != nullptr ? is(*flag) : std::ranges::any_of(*several, is)) return true;
+  }
+  return false;
+}
+
+void FlagSet::CheckOutput(const Flag& flag, Diagnostics* diagnostics) const {
+  const auto at = std::ranges::find(entries_, &flag, &Entry::flag) - entries_.begin();
+  const FlagInfo& info = infos_.at(static_cast<std::size_t>(at));
+  const bool folder = info.words == Words::kOutputFolder;
+  if (!folder && info.words != Words::kOutput) return;
+  if (!flag.given || flag.text.empty() || flag.text == "-") return;
+  if (!folder) ClaimOutput(flag.text, flag.name, flag.where);
+  if (const std::string why = folder ? WhyNoFolder(flag.text) : WhyNotWritable(flag.text);
+      !why.empty())
+    return diagnostics->Error(
+        flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
+        fmt::format("{} names {}", flag.name,
+                    folder ? "a folder, which may be new" : "a file in a folder that exists"));
+  // A file that is read, too, is refused as such.
+  if (folder || NamesInput(flag.text)) return;
+  const std::string kept =
+      WhyNotReplaced(flag.text, entries_.at(static_cast<std::size_t>(at)).holds);
+  if (kept.empty()) return;
+  // `--json topo.xml`: the flag takes the word behind it, which was meant as an input.
+  diagnostics->Error(
+      flag.where,
+      fmt::format("{0} would overwrite '{1}': {2}, nothing that {0} has written", flag.name,
+                  flag.text, kept),
+      info.value.starts_with('[')
+          ? fmt::format(
+                "{0} takes the word behind it as its file: give {0} last, or remove the file",
+                flag.name)
+          : "remove the file, or name another one");
 }
 
 Description FlagSet::Describe() const { return {Help(), infos_}; }

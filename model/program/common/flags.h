@@ -69,6 +69,9 @@ struct Description {
   std::vector<FlagInfo> flags;
 };
 
+// What traces of `plan run` and `plan simulate` begin with.
+inline constexpr const char* kTraceHead = "{\n\"schemaVersion\": 1,\n\"digest\": ";
+
 class FlagSet {
  public:
   // `usage` is what follows the program's name: "predict --model NAME [flags]".
@@ -79,6 +82,8 @@ class FlagSet {
   void Value(Flag* flag, const char* name, const char* value, std::string help,
              Words words = Words::kAny, std::vector<std::string> list = {},
              const char* other_name = "");
+  // A file that is written: over none but its own kind, whose head holds this (WhyNotReplaced of write_file.h); "": the command asks.
+  void Output(Flag* flag, const char* name, const char* value, std::string help, std::string holds);
   void Switch(Flag* flag, const char* name, std::string help);
   void Positional(Flag* flag, const char* name, std::string help, Words words = Words::kAny,
                   std::vector<std::string> list = {}, const char* other_name = "");
@@ -92,6 +97,7 @@ class FlagSet {
   bool Parse(const CommandLine& line, std::size_t first, bool outputs = true);
   // Before the work: throws InputError where a file or folder of the flags cannot be written.
   void CheckOutputs() const;
+  void CheckOutput(const Flag& flag, Diagnostics* diagnostics) const;  // one of them
   Description Describe() const;
 
  private:
@@ -99,9 +105,11 @@ class FlagSet {
     Flag* flag;                  // null: several
     std::vector<Flag>* several;  // null: one
     CLI::Option* option;
+    std::string holds = "";  // of Output()
   };
   void Add(Entry entry, FlagInfo info);
   std::string Help() const;
+  bool NamesInput(const std::string& path) const;
   void RejectUnknown(const CommandLine& line, std::size_t first) const;
   void Place(const CommandLine& line, std::size_t first, std::size_t entry) const;
   void PlaceAll(const CommandLine& line, std::size_t first, std::size_t entry) const;

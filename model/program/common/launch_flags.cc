@@ -63,9 +63,9 @@ LaunchFlags::LaunchFlags()
   set.Value(&disk, "--disk", "DIR", "--check: where 64 MiB are written (default: TMPDIR or /tmp)",
             Words::kFile);
   set.Group("What then");
-  set.Value(&hostfile, "--out", "FILE",
-            "the hostfile, on every node that is left: ADDRESS slots=N, whole or not at all",
-            Words::kOutput);
+  set.Output(&hostfile, "--out", "FILE",
+             "the hostfile, on every node that is left: ADDRESS slots=N, whole or not at all",
+             " slots=");
   set.Switch(&names, "--names", "names of hosts in it instead of addresses");
   set.Value(&start, "--start", "WHERE",
             "COMMAND on the main node (default), once on each node with NNODES and NODE_RANK, or "

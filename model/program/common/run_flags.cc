@@ -102,8 +102,8 @@ RunFlags::RunFlags()
   set.Value(&log_every, "--log-every", "N", "print every N-th step (default 1)");
   DeclareJson(&json, &set, "run");
   DeclareHtml(&html, &set);
-  set.Value(&trace, "--trace", "FILE", "the last step of all ranks as a Chrome trace, for Perfetto",
-            Words::kOutput);
+  set.Output(&trace, "--trace", "FILE",
+             "the last step of all ranks as a Chrome trace, for Perfetto", kTraceHead);
   set.Value(&trace_steps, "--trace-steps", "N", "the last N steps in it (default 1)");
   set.Value(&tensorboard, "--tensorboard", "DIR",
             "write an event file into DIR: loss, gradient norm, throughput, MFU, step time",

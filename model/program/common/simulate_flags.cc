@@ -47,10 +47,10 @@ SimulateFlags::SimulateFlags()
             "this NIC has failed, such as 0:nic3; its GPUs use the nearest working one; several "
             "with commas");
   set.Group("The output");
-  set.Value(&trace, "--trace", "FILE",
-            "the step of every executed rank as a Chrome trace, for Perfetto; compressed as "
-            "FILE.gz",
-            Words::kOutput);
+  set.Output(&trace, "--trace", "FILE",
+             "the step of every executed rank as a Chrome trace, for Perfetto; compressed as "
+             "FILE.gz",
+             kTraceHead);
   DeclareJson(&json, &set, "simulate");
   DeclareHtml(&html, &set);
   DeclareBundle(&bundle, &set);

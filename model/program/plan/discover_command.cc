@@ -34,14 +34,14 @@ struct DiscoverFlags {
   DiscoverFlags() {
     set.Positionals(&files, "FILE", "files of other programs, told apart by their content",
                     Words::kFile);
-    set.Value(&out, "--out", "FILE", "the topology goes there, a summary to standard output",
-              Words::kOutput);
+    set.Output(&out, "--out", "FILE", "the topology goes there, a summary to standard output",
+               discover::kWrittenBy);
     set.Value(&name, "--name", "NAME", "of the topology (default: the machine's product name)");
     set.Value(&gpu, "--gpu", "NAME", "the GPU where no file names it, a name of `plan list gpus`",
               Words::kGpu);
     set.Value(&nodes, "--nodes", "N", "compute nodes (default: as the files say, else 1)");
-    set.Value(&json, "--json", "[FILE]", "the answer as JSON, on standard output or in FILE",
-              Words::kOutput);
+    set.Output(&json, "--json", "[FILE]", "the answer as JSON, on standard output or in FILE",
+               "\"orrery.");
   }
 };
 
@@ -62,6 +62,9 @@ nlohmann::ordered_json DiscoverJson(const discover::Discovered& made) {
   for (const discover::LeftOut& one : made.left_out)
     left_out.push_back(
         {{"name", one.name}, {"why", one.why}, {"source", discover::PlaceText(one.where)}});
+  nlohmann::ordered_json degraded = nlohmann::ordered_json::object();
+  for (const auto& [nic, rate] : spec.node.degraded_nics)
+    degraded[spec.node.nics[static_cast<std::size_t>(nic)]] = rate.value;
   return {{"schema", "orrery.discover/1"},
           {"name", spec.name},
           {"gpu", spec.gpu},
@@ -69,6 +72,7 @@ nlohmann::ordered_json DiscoverJson(const discover::Discovered& made) {
           {"gpus_per_node", spec.node.gpus},
           {"nics_per_node", spec.node.nics.size()},
           {"nic_bytes_per_s", spec.node.nic_rate.value},
+          {"degraded_nics", std::move(degraded)},
           {"pcie_switches", spec.node.switches.size()},
           {"hosts", spec.fabric.hosts},
           {"numbering", NumberingText(spec.fabric)},

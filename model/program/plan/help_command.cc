@@ -30,8 +30,8 @@ struct VersionFlags {
               "with, and where its catalogues and your own files lie.",
               {"plan version", "plan version --json"}};
   VersionFlags() {
-    set.Value(&json, "--json", "[FILE]", "schema orrery.version/1, instead of text or into FILE",
-              Words::kOutput);
+    set.Output(&json, "--json", "[FILE]", "schema orrery.version/1, instead of text or into FILE",
+               "\"orrery.");
   }
 };
 

@@ -49,10 +49,10 @@ struct SweepFlags {
         "parts of one value are joined by + (recompute: mlp+core_attn) or stand in a list of their "
         "own where it has commas",
         Words::kFile);
-    set.Value(&out, "--out", "FILE",
-              "the rows (default: STUDY.csv in this folder); until all are there, those of each "
-              "process are in FILE.parts. rows.parquet: as Parquet, too, once all are in rows.csv",
-              Words::kOutput);
+    set.Output(&out, "--out", "FILE",
+               "the rows (default: STUDY.csv in this folder); until all are there, those of each "
+               "process are in FILE.parts. rows.parquet: as Parquet, too, once all are in rows.csv",
+               "");
     set.Value(&engine, "--engine", "NAME",
               "closed (closed form, the default), event (simulated with contention) or auto (as "
               "predict: simulated where that is quick)",

@@ -37,8 +37,8 @@ struct TopoFlags {
     set.Value(&nodes, "--nodes", "N", "compute nodes (default: as the file says)");
     set.Values(&failed, "--failed", "A-B",
                "links between two devices, switches or hosts that carry nothing; may be repeated");
-    set.Value(&json, "--json", "[FILE]", "the answer as JSON, on standard output or in FILE",
-              Words::kOutput);
+    set.Output(&json, "--json", "[FILE]", "the answer as JSON, on standard output or in FILE",
+               "\"orrery.");
   }
 };
 
@@ -101,8 +101,10 @@ std::string SuggestPair(const Cluster& cluster, const std::string& wrong) {
   std::vector<std::string> pairs;
   for (const Link& link : cluster.links) {
     if (link.kind != LinkKind::kFabric && link.kind != LinkKind::kNicPort) continue;
-    if (pairs.size() < 20'000)
-      pairs.push_back(cluster.DeviceName(link.from) + "-" + cluster.DeviceName(link.to));
+    if (link.from > link.to) continue;  // the way back
+    std::string pair = cluster.DeviceName(link.from) + "-" + cluster.DeviceName(link.to);
+    const bool parallel = !pairs.empty() && pairs.back() == pair;
+    if (pairs.size() < 20'000 && !parallel) pairs.push_back(std::move(pair));
   }
   const std::string near = SuggestName(wrong, pairs);
   return !near.empty() || pairs.empty() ? near : "links are named like " + pairs.front();

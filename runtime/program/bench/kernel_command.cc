@@ -49,7 +49,7 @@ struct KernelFlags {
               cli::Words::kList, {"cpu", "cuda"});
     set.Value(&seconds, "--each", "MILLISECONDS", "time per kernel (default 200)");
     set.Value(&total, "--total", "SECONDS", "start no kernel after this time (default 120)");
-    set.Value(&output, "--output", "FILE", "also as CSV", cli::Words::kOutput);
+    set.Output(&output, "--output", "FILE", "also as CSV", "date,script,device,");
   }
 };
 

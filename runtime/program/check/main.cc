@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "model/hardware/catalog.h"
-#include "model/hardware/summary.h"
 #include "model/program/common/check_flags.h"
 #include "model/program/common/program.h"
 #include "runtime/health/health.h"
@@ -22,8 +21,6 @@ namespace {
 
 constexpr const char* kSpeaker = "plan check";
 constexpr std::size_t kBehindCheck = 2;  // plan check
-// Of the topology's rate per rank: what protocols and the host leave of it is no fault.
-constexpr double kLeastOfNetwork = 0.5;
 
 struct Settings {
   Bounds bounds;
@@ -33,19 +30,14 @@ struct Settings {
   cli::Comm comm = cli::Comm::kLocal;
 };
 
-// What two ranks of different nodes can exchange at most: a rank's share of its node's NICs.
 void ReadTopologyBound(const cli::CheckFlags& flags, int64_t on_host, Bounds* bounds) {
   if (!flags.topology.given) return;
   cli::AtFlag(flags.topology, [&] {
     const TopologySpec spec = LoadTopology(flags.topology.text);
-    const ClusterSummary summary = Summarise(spec, spec.max_nodes > 1 ? 2 : 1);
     bounds->topology = spec.name;
-    if (summary.nics_per_node == 0)
+    bounds->network = LeastPairRate(spec, on_host).value;
+    if (bounds->network <= 0)
       throw InputError(fmt::format("topology '{}' has no network between nodes", spec.name));
-    const double ranks_per_nic =
-        std::max(1.0, static_cast<double>(on_host) / summary.nics_per_node);
-    const double rate = summary.nic_rate.value / summary.oversubscription / ranks_per_nic;
-    bounds->network = kLeastOfNetwork * rate;
   });
 }
 

@@ -9,11 +9,10 @@
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <utility>
 
-#include "model/base/input_files.h"
-#include "model/base/write_file.h"
 #include "model/program/common/launch_flags.h"
 #include "model/program/common/launcher_guard.h"
 #include "model/program/common/program.h"
@@ -36,12 +35,19 @@ using cli::Flag;
 constexpr std::size_t kBehindLaunch = 2;  // plan launch
 constexpr const char* kSpeaker = "plan launch";
 constexpr int64_t kMostNodes = 65536, kMostSlots = 4096;
+constexpr double kShortestDeadline = 0.5;  // seconds
 
-double ReadSeconds(const Flag& flag, double otherwise, Diagnostics* diagnostics) {
+double ReadSeconds(const Flag& flag, double otherwise, Diagnostics* diagnostics, double least = 0) {
   const auto time = cli::ReadQuantity<Seconds>(flag, diagnostics);
   if (!time) return otherwise;
-  if (time->value > 0) return time->value;
-  diagnostics->Error(flag.where, flag.name + " is no time", "such as 90s or 5m");
+  constexpr double kLongest = 366 * 86'400.0;  // beyond it clocks overflow
+  if (time->value >= least && time->value > 0 && time->value <= kLongest) return time->value;
+  diagnostics->Error(flag.where,
+                     time->value > 0
+                         ? fmt::format("{} is too {}", flag.name,
+                                       time->value > kLongest ? "long" : "short for a node to come")
+                         : flag.name + " is no time",
+                     "such as 90s or 5m");
   return otherwise;
 }
 
@@ -53,15 +59,6 @@ void CheckOnce(const std::string& file, const std::vector<HostSlots>& hosts) {
       throw InputError(fmt::format("the hostfile '{}' has {} twice", file, host.host),
                        "one line per node, with all its ranks: NAME slots=N");
   }
-}
-
-// The nodes meet first: a folder that is missing would be found after that.
-void CheckOut(const Flag& out, Diagnostics* diagnostics) {
-  if (!out.given) return;
-  ClaimOutput(out.text, out.name, out.where);
-  if (const std::string why = WhyNotWritable(out.text); !why.empty())
-    diagnostics->Error(out.where, fmt::format("--out: cannot write '{}': {}", out.text, why),
-                       "--out names a file in a folder that exists");
 }
 
 void ReadPlace(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* diagnostics) {
@@ -192,11 +189,12 @@ Settings ReadSettings(const cli::LaunchFlags& flags, std::vector<std::string> co
   settings.least =
       cli::ReadInteger(flags.least, 1, std::max<int64_t>(settings.place.nodes, 1), &diagnostics)
           .value_or(settings.place.nodes);
-  settings.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics);
+  settings.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics, kShortestDeadline);
   settings.late_s = ReadSeconds(flags.late, settings.deadline_s / 2, &diagnostics);
   settings.interface = flags.interface.text;
   settings.names = flags.names.given;
-  CheckOut(flags.hostfile, &diagnostics);
+  // The nodes meet first: a folder that is missing would be found after that.
+  flags.set.CheckOutput(flags.hostfile, &diagnostics);
   settings.hostfile = flags.hostfile.text;
   settings.command = std::move(command);
   const auto start = cli::ReadName(flags.start, {"main", "node", "rank"}, &diagnostics);
@@ -245,7 +243,7 @@ Answer LaunchOverSsh(const cli::LaunchFlags& flags, const cli::CommandLine& own,
       diagnostics.Error(flag->where, flag->name + " is that of one node, and --ssh starts all",
                         "lines NAME slots=N in --hosts");
   }
-  job.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics);
+  job.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics, kShortestDeadline);
   const auto port = cli::ReadInteger(flags.port, 1, 65535, &diagnostics);
   diagnostics.ThrowIfAny();
   job.secret = FindSecret();
@@ -261,7 +259,6 @@ Answer LaunchOverSsh(const cli::LaunchFlags& flags, const cli::CommandLine& own,
   }
   if (flags.json.given)
     job.main_words = {flags.json.text.empty() ? "--json" : "--json=" + flags.json.text};
-  WatchSignals(kSpeaker);
   return {ExitCode{RunOverSsh(job)}, ""};
 }
 
@@ -273,11 +270,13 @@ Answer LaunchCommand(const cli::CommandLine& line) {
   cli::LaunchFlags flags;
   if (flags.set.Parse(own, kBehindLaunch, false))
     return {ExitCode::kOk, cli::DescribeLaunch().help};
+  WatchSignals(kSpeaker);
   if (flags.ssh.given && !flags.show.given) return LaunchOverSsh(flags, own, command);
+  std::optional<WhileJoining> joining(std::in_place);  // names without an answer last
   const Settings settings = ReadSettings(flags, std::move(command));
+  joining.reset();
   if (settings.place.rank() == 0) flags.set.CheckOutputs();
   if (flags.show.given) return {ExitCode::kOk, ShowText(settings)};
-  WatchSignals(kSpeaker);
   // The command's own output follows: what is found out stands on standard error then.
   bool written = false;
   const auto report = [&](const RollCall& call) {

@@ -95,7 +95,7 @@ std::string StepLine(const RunJob& job, const launch::StepRecord& record, double
 }
 
 // Which steps the median is of: "3 of 8 steps: without the first and 4 in which other programs took a core".
-std::string CountedSteps(const StepSeconds& seconds, std::size_t steps) {
+std::string CountedSteps(const StepSeconds& seconds, int64_t steps) {
   std::string text = fmt::format("{} of {} step{}", seconds.counted, steps, steps == 1 ? "" : "s");
   std::string without;
   if (seconds.first_left_out) without = "the first";
@@ -125,16 +125,17 @@ std::string PlacedHosts(const RunJob& job, const std::vector<RankPart>& parts) {
   return text + (nodes.size() > kMost ? ", ... (--json has all)\n" : "\n");
 }
 
-std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
-                       double peak_flops_per_s, bool stopped_at_once) {
-  const StepSeconds seconds = SecondsOf(parts);
+std::string RunSummary(const RunJob& job, const RunRecord& record, double peak_flops_per_s,
+                       bool stopped_at_once) {
+  const std::vector<RankPart>& parts = record.parts;
+  const StepSeconds seconds = SecondsOf(record.steps);
   if (seconds.counted == 0) return stopped_at_once ? "" : "no steps remain\n";
   int64_t largest = 0;
   for (const RankPart& part : parts) largest = std::max(largest, part.arena_bytes);
   std::string text =
       fmt::format("median step {} (min {}, max {}; {}), {} {}/s, MFU {}, largest arena {}\n",
                   Format(Seconds{seconds.median}), Format(Seconds{seconds.min}),
-                  Format(Seconds{seconds.max}), CountedSteps(seconds, parts.front().steps.size()),
+                  Format(Seconds{seconds.max}), CountedSteps(seconds, record.steps.size()),
                   report::Scaled(static_cast<double>(job.facts.tokens) / seconds.median),
                   job.facts.has_tokens ? "tokens" : "samples",
                   report::Percent(Mfu(job, seconds.median, peak_flops_per_s)),
@@ -144,7 +145,7 @@ std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
                         job.on_cuda ? "so the GPU is not the one that the data sheet is of"
                                     : "which was measured while other programs had the cores");
   text += PlacedHosts(job, parts);
-  if (const double share = InputShare(parts); share > kInputBound)
+  if (const double share = InputShare(record.steps); share > kInputBound)
     text +=
         fmt::format("input-bound: {} of a step goes into reading data\n", report::Percent(share));
   return text;

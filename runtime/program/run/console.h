@@ -17,7 +17,7 @@ std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena
                        double peak_flops_per_s);
 std::string StepLine(const RunJob& job, const launch::StepRecord& record, double peak_flops_per_s);
 // `stopped_at_once`: before its first step.
-std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
-                       double peak_flops_per_s, bool stopped_at_once);
+std::string RunSummary(const RunJob& job, const RunRecord& record, double peak_flops_per_s,
+                       bool stopped_at_once);
 
 }  // namespace orrery::cli

@@ -273,18 +273,20 @@ Answer RunCommand(const CommandLine& line) {
   if (!(job.comm != Comm::kLocal ? RunAsProcess(&job, &outcome) : RunAsThreads(job, &outcome)))
     return {FailureOf(outcome), ""};
   const ExitCode code = CodeOf(job, outcome);
-  observer.ReadParts();
-  if (job.place.rank != 0 || observer.parts.empty()) return {code, ""};  // or no rank has begun
-  auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
+  if (job.place.rank != 0 || observer.record.parts.empty())
+    return {code, ""};  // or no rank has begun
+  const std::string text =
+      RunSummary(job, observer.record, observer.peak_flops_per_s, outcome.at_once) +
+      (job.profile ? ProfileText(outcome.profile) : "");
+  // Of millions of steps the record is large, and nobody asks for it.
+  if (!flags.json.given && !flags.html.given) return {code, text};
+  auto record = RunJson(job, observer.record, observer.peak_flops_per_s);
   if (outcome.profile.steps > 0) record["breakdown"] = report::TimeJson(outcome.profile.breakdown);
   if (!observer.timeline.is_null()) record["timeline"] = std::move(observer.timeline);
   if (flags.html.given && job.graphs)
     record["not_pictured"] = "ops of CUDA graphs are not timed one by one (--cuda-graphs off)";
   if (job.profile) record["profile"] = ProfileJson(outcome.profile);
-  return Deliver(code,
-                 RunSummary(job, observer.parts, observer.peak_flops_per_s, outcome.at_once) +
-                     (job.profile ? ProfileText(outcome.profile) : ""),
-                 record, flags.json, flags.html);
+  return Deliver(code, text, record, flags.json, flags.html);
 }
 
 }  // namespace

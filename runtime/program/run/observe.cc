@@ -46,11 +46,6 @@ RankObserver::RankObserver(const RunJob& job, comm::Endpoint* endpoint, Observer
   part_.host = endpoint->host();
 }
 
-void Observer::ReadParts() {
-  for (const std::string& text : texts) parts.push_back(ReadPart(text));
-  texts.clear();
-}
-
 void RankObserver::BeforeTraining(exec::Executor* executor) {
   part_.arena_bytes = executor->arena_bytes();
   if (part_.rank != 0 || observer_->quiet) return;
@@ -58,7 +53,7 @@ void RankObserver::BeforeTraining(exec::Executor* executor) {
 }
 
 void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord& record) {
-  part_.steps.push_back(record);
+  steps_.Add(record);
   if (!observer_->trace_file.empty() && record.step > job_.steps - observer_->trace_steps)
     traced_.push_back({record.step, executor->spans()});
   if (observer_->wants_timeline) last_ = {record.step, executor->spans()};
@@ -68,10 +63,36 @@ void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord&
 }
 
 void RankObserver::AfterTraining(exec::Executor* executor) {
-  auto texts = comm::GatherText(endpoint_, PartText(part_), job_.timeout_s);
-  if (part_.rank == 0) observer_->texts = std::move(texts);
+  GatherRecord();
   if (!observer_->trace_file.empty() && !traced_.empty()) GatherTrace(*executor);
   if (observer_->wants_timeline && !last_.spans.empty()) GatherTimeline(*executor);
+}
+
+// As many steps at a time as are a few megabytes of all ranks.
+void RankObserver::GatherRecord() {
+  constexpr int64_t kMostAtOnce = 65'536, kFewestAtOnce = 64;
+  Summarise(steps_, &part_);
+  RunRecord* record = &observer_->record;
+  for (const std::string& text : comm::GatherText(endpoint_, PartText(part_), job_.timeout_s))
+    record->parts.push_back(ReadPart(text));
+  const int64_t at_once = std::max(kFewestAtOnce, kMostAtOnce / endpoint_->size());
+  for (int64_t first = 0; first < steps_.size(); first += at_once) {
+    const auto own = steps_.Part(first, std::min(at_once, steps_.size() - first));
+    std::string text(reinterpret_cast<const char*>(own.data()), own.size() * sizeof own[0]);
+    std::vector<RunStep> merged(own.size());
+    const auto texts = comm::GatherText(endpoint_, text, job_.timeout_s);
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+      if (texts[rank].size() != text.size())
+        throw std::runtime_error(fmt::format("rank {} has done other steps than rank 0", rank));
+      for (std::size_t s = 0; s < merged.size(); ++s) {
+        launch::StepRecord one;
+        std::memcpy(&one, texts[rank].data() + s * sizeof one, sizeof one);
+        Merge(one, rank == 0, &merged[s]);
+      }
+    }
+    if (part_.rank != 0) continue;
+    for (const RunStep& step : merged) record->steps.Add(step);
+  }
 }
 
 int64_t RankObserver::Origin(int64_t origin, std::vector<comm::ClockOffset>* all) {

@@ -20,11 +20,7 @@ struct Observer {
   bool wants_timeline = false;
   nlohmann::ordered_json timeline;  // after the run, of the last step; null: not wanted
   double peak_flops_per_s = 0;
-  std::vector<std::string> texts;  // by rank, after the run: what each has sent of itself
-  std::vector<RankPart> parts;     // the same, after ReadParts()
-
-  // To be called when no rank waits any more: of millions of steps it lasts.
-  void ReadParts();
+  RunRecord record;  // after the run
 };
 
 class RankObserver : public launch::StepHook {
@@ -38,6 +34,7 @@ class RankObserver : public launch::StepHook {
  private:
   // `begin_ns` of rank 0, on this rank's clock. Rank 0 gets the offsets, too.
   int64_t Origin(int64_t begin_ns, std::vector<comm::ClockOffset>* clocks);
+  void GatherRecord();
   void GatherTrace(const exec::Executor& executor);
   void GatherTimeline(const exec::Executor& executor);
 
@@ -45,6 +42,7 @@ class RankObserver : public launch::StepHook {
   comm::Endpoint* endpoint_;
   Observer* observer_;
   RankPart part_;
+  StepLog<launch::StepRecord> steps_;
   std::vector<exec::TracedStep> traced_;
   exec::TracedStep last_;  // where its timeline is wanted
 };

@@ -3,62 +3,37 @@
 #include "runtime/program/run/record.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
-
-#include "model/base/median.h"
 
 namespace orrery::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool Disturbed(const std::vector<RankPart>& parts, std::size_t step) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](const RankPart& part) { return part.steps[step].switches > 0; });
-}
+// What JSON has no number for, such as the norm of a step that overflowed.
+double Finite(double value) { return std::isfinite(value) ? value : 0; }
 
-// The step lasts until its last rank is done.
-double Slowest(const std::vector<RankPart>& parts, std::size_t step) {
-  double seconds = 0;
-  for (const RankPart& part : parts) seconds = std::max(seconds, part.steps[step].result.seconds);
-  return seconds;
-}
-
-double SlowestLoad(const std::vector<RankPart>& parts, std::size_t step) {
-  double seconds = 0;
-  for (const RankPart& part : parts) seconds = std::max(seconds, part.steps[step].result.load_s);
-  return seconds;
-}
-
-Json StepJson(const std::vector<RankPart>& parts, std::size_t s) {
-  const launch::StepRecord& record = parts[0].steps[s];
-  return {{"step", record.step},
-          {"loss", record.result.loss},
-          {"gradient_norm", record.result.gradient_norm},
-          {"seconds", Slowest(parts, s)},
-          {"rank_0_seconds", record.result.seconds},
-          {"load_s", SlowestLoad(parts, s)},
-          {"disturbed", Disturbed(parts, s)}};
+Json StepJson(const RunStep& step) {
+  return {{"step", step.step},
+          {"loss", step.loss},
+          {"gradient_norm", step.gradient_norm},
+          {"seconds", step.seconds},
+          {"rank_0_seconds", step.rank_0_seconds},
+          {"load_s", step.load_s},
+          {"disturbed", step.disturbed}};
 }
 
 Json RankJson(const RankPart& part) {
-  std::vector<double> compute, communicate, wait, load, shares;
-  for (const launch::StepRecord& step : part.steps) {
-    const exec::StepResult& r = step.result;
-    compute.push_back(r.compute_s);
-    communicate.push_back(r.communicate_s);
-    wait.push_back(r.wait_s);
-    load.push_back(r.load_s);
-    shares.push_back((r.compute_s + r.communicate_s + r.wait_s) / r.seconds);
-  }
   return {{"rank", part.rank},
           {"host", part.host},
           {"arena_bytes", part.arena_bytes},
-          {"compute_s", Median(compute)},
-          {"communicate_s", Median(communicate)},
-          {"wait_s", Median(wait)},
-          {"load_s", Median(load)},
-          {"op_share", Median(shares)}};
+          {"compute_s", part.compute_s},
+          {"communicate_s", part.communicate_s},
+          {"wait_s", part.wait_s},
+          {"load_s", part.load_s},
+          {"op_share", part.op_share}};
 }
 
 }  // namespace
@@ -69,58 +44,97 @@ const std::string& HostOfPlace(const RunJob& job, const std::vector<RankPart>& p
 }
 
 std::string PartText(const RankPart& part) {
-  Json steps = Json::array();
-  for (const launch::StepRecord& s : part.steps) {
-    const exec::StepResult& r = s.result;
-    steps.push_back({s.step, r.loss, r.gradient_norm, r.seconds, r.compute_s, r.communicate_s,
-                     r.wait_s, s.switches, r.load_s});
-  }
   return Json{
-      {"rank", part.rank}, {"host", part.host}, {"arena_bytes", part.arena_bytes}, {"steps", steps}}
+      {"rank", part.rank},
+      {"host", part.host},
+      {"arena_bytes", part.arena_bytes},
+      {"steps", part.steps},
+      {"medians", {part.compute_s, part.communicate_s, part.wait_s, part.load_s, part.op_share}}}
       .dump();
 }
 
 RankPart ReadPart(const std::string& text) {
   const Json json = Json::parse(text);
-  RankPart part{json["rank"], json["host"], json["arena_bytes"], {}};
-  const auto number = [](const Json& value) { return value.is_null() ? 0 : value.get<double>(); };
-  for (const Json& s : json["steps"]) {
-    part.steps.push_back({s[0],
-                          {number(s[1]), number(s[2]), number(s[3]), number(s[4]), number(s[5]),
-                           number(s[6]), number(s[8])},
-                          s[7]});
-  }
-  return part;
+  const Json& medians = json["medians"];
+  const auto median = [&](std::size_t i) {
+    return medians.at(i).is_null() ? 0 : medians.at(i).get<double>();
+  };
+  return {json["rank"], json["host"], json["arena_bytes"], json["steps"], median(0),
+          median(1),    median(2),    median(3),           median(4)};
 }
 
-StepSeconds SecondsOf(const std::vector<RankPart>& parts) {
+void Summarise(const StepLog<launch::StepRecord>& steps, RankPart* part) {
+  constexpr std::size_t kColumns = 5;
+  part->steps = steps.size();
+  const std::vector<double> medians = MediansOf(
+      [&](const auto& see) {
+        steps.ForEach([&](const launch::StepRecord& step) {
+          const exec::StepResult& r = step.result;
+          const double compute = Finite(r.compute_s), communicate = Finite(r.communicate_s),
+                       wait = Finite(r.wait_s);
+          const double row[kColumns] = {compute, communicate, wait, Finite(r.load_s),
+                                        (compute + communicate + wait) / Finite(r.seconds)};
+          see(row);
+        });
+      },
+      kColumns);
+  part->compute_s = medians[0];
+  part->communicate_s = medians[1];
+  part->wait_s = medians[2];
+  part->load_s = medians[3];
+  part->op_share = medians[4];
+}
+
+void Merge(const launch::StepRecord& record, bool first_rank, RunStep* step) {
+  const exec::StepResult& r = record.result;
+  const double seconds = Finite(r.seconds), load = Finite(r.load_s);
+  if (first_rank)
+    *step = {record.step, Finite(r.loss), Finite(r.gradient_norm), 0, 0, seconds, false};
+  step->seconds = std::max(step->seconds, seconds);
+  step->load_s = std::max(step->load_s, load);
+  step->disturbed |= record.switches > 0;
+}
+
+StepSeconds SecondsOf(const StepLog<RunStep>& steps) {
   StepSeconds seconds;
-  std::vector<double> calm, all;
-  for (std::size_t s = 0; s < parts[0].steps.size(); ++s) {
-    if (s == 0 && parts[0].steps.size() > 1) {
-      seconds.first_left_out = true;
-      continue;
-    }
-    const bool disturbed = Disturbed(parts, s);
-    seconds.disturbed += disturbed ? 1 : 0;
-    all.push_back(Slowest(parts, s));
-    if (!disturbed) calm.push_back(all.back());
-  }
-  const std::vector<double>& counted = calm.empty() ? all : calm;
-  if (counted.empty()) return seconds;
-  seconds.all_disturbed = calm.empty();
-  seconds.min = *std::min_element(counted.begin(), counted.end());
-  seconds.max = *std::max_element(counted.begin(), counted.end());
-  seconds.median = Median(counted);
-  seconds.counted = static_cast<int64_t>(counted.size());
+  seconds.first_left_out = steps.size() > 1;
+  int64_t number = 0, behind = 0;
+  const auto each = [&](const auto& see) {  // that counts at all
+    number = 0;
+    steps.ForEach([&](const RunStep& step) {
+      if (number++ > 0 || !seconds.first_left_out) see(step);
+    });
+  };
+  each([&](const RunStep& step) {
+    ++behind;
+    seconds.disturbed += step.disturbed ? 1 : 0;
+  });
+  if (behind == 0) return seconds;
+  seconds.all_disturbed = seconds.disturbed == behind;
+  seconds.min = std::numeric_limits<double>::infinity();
+  const Rows counted = [&](const auto& see) {
+    each([&](const RunStep& step) {
+      if (!step.disturbed || seconds.all_disturbed) see(std::span(&step.seconds, 1));
+    });
+  };
+  counted([&](std::span<const double> row) {
+    ++seconds.counted;
+    seconds.min = std::min(seconds.min, row[0]);
+    seconds.max = std::max(seconds.max, row[0]);
+  });
+  seconds.median = MediansOf(counted, 1)[0];
   return seconds;
 }
 
-double InputShare(const std::vector<RankPart>& parts) {
-  std::vector<double> shares;
-  for (std::size_t s = 0; s < parts[0].steps.size(); ++s)
-    shares.push_back(SlowestLoad(parts, s) / Slowest(parts, s));
-  return Median(shares);
+double InputShare(const StepLog<RunStep>& steps) {
+  return MediansOf(
+      [&](const auto& see) {
+        steps.ForEach([&](const RunStep& step) {
+          const double share = step.load_s / step.seconds;
+          see(std::span(&share, 1));
+        });
+      },
+      1)[0];
 }
 
 double Mfu(const RunJob& job, double seconds, double peak_flops_per_s) {
@@ -128,11 +142,12 @@ double Mfu(const RunJob& job, double seconds, double peak_flops_per_s) {
   return job.facts.flops / (seconds * static_cast<double>(job.ranks()) * peak_flops_per_s);
 }
 
-Json RunJson(const RunJob& job, const std::vector<RankPart>& parts, double peak_flops_per_s) {
-  const StepSeconds seconds = SecondsOf(parts);
+Json RunJson(const RunJob& job, const RunRecord& record, double peak_flops_per_s) {
+  const std::vector<RankPart>& parts = record.parts;
+  const StepSeconds seconds = SecondsOf(record.steps);
   Json steps = Json::array(), ranks = Json::array();
   int64_t largest = 0;
-  for (std::size_t s = 0; s < parts[0].steps.size(); ++s) steps.push_back(StepJson(parts, s));
+  record.steps.ForEach([&](const RunStep& step) { steps.push_back(StepJson(step)); });
   for (const RankPart& part : parts) {
     ranks.push_back(RankJson(part));
     largest = std::max(largest, part.arena_bytes);

@@ -39,7 +39,9 @@ FolderLock::FolderLock(const std::string& folder) {
   const std::string path = folder + "/.lock";
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   if (file_ < 0)
-    throw SnapshotError(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
+    throw SnapshotError(fmt::format(
+        "cannot write '{}': {}", path,
+        errno == ELOOP ? "it is a symbolic link, which is not followed" : std::strerror(errno)));
   try {
     CheckRegular(file_);
   } catch (const FileError& error) {
