@@ -12,6 +12,7 @@
 #include <set>
 
 #include "calib/compare/governing.h"
+#include "calib/compare/parts.h"
 #include "model/base/median.h"
 #include "model/price/breakdown.h"
 
@@ -25,22 +26,6 @@ using measured::TrainingLog;
 
 using Key = std::array<std::string, 3>;  // work, phase, stream
 using Sums = std::map<Key, double>;
-
-constexpr double kRoundingError = 1e-9;  // seconds; traces count in nanoseconds
-
-struct Ranks {
-  std::set<int64_t> ranks;
-  double scale = 1;  // one over ranks times steps
-};
-
-// A trace holds the steps that it annotates, or else one.
-Ranks RanksOf(const TrainingLog& log) {
-  Ranks ranks;
-  for (const SpanSample& span : log.spans) ranks.ranks.insert(span.rank);
-  const double steps = std::max<double>(1, static_cast<double>(log.steps.size()));
-  if (!ranks.ranks.empty()) ranks.scale = 1 / (steps * static_cast<double>(ranks.ranks.size()));
-  return ranks;
-}
 
 template <class KeyOfSpan>
 Sums AddUp(const TrainingLog& log, const KeyOfSpan& key) {
@@ -104,52 +89,6 @@ bool ShareStreams(const TrainingLog& a, const TrainingLog& b) {
                      [&](const SpanSample& span) { return streams.contains(span.stream); });
 }
 
-constexpr const char* kWaiting = "waiting for the host or other ranks";
-
-bool Communicates(const SpanSample& span) {
-  return span.work == measured::Work::kCollective || span.work == measured::Work::kPointToPoint;
-}
-
-// Seconds per rank and step by term of the breakdown: kernels whole; of a message, which holds the wait for its
-// partners, what no kernel covers, counted once for the one that began first.
-Sums TermsOf(const TrainingLog& log, double step) {
-  const double scale = RanksOf(log).scale;
-  std::map<int64_t, std::vector<const SpanSample*>> ranks;
-  for (const SpanSample& span : log.spans) ranks[span.rank].push_back(&span);
-  Sums sums;
-  double all = 0;
-  for (auto& [rank, spans] : ranks) {
-    std::stable_sort(spans.begin(), spans.end(),
-                     [](const SpanSample* a, const SpanSample* b) { return a->begin < b->begin; });
-    std::vector<std::pair<double, double>> busy;  // disjoint, in order
-    for (const SpanSample* span : spans) {
-      if (Communicates(*span)) continue;
-      const double from = busy.empty() ? span->begin : std::max(span->begin, busy.back().second);
-      const double end = span->begin + span->seconds;
-      if (end <= from) continue;
-      busy.emplace_back(from, end);
-      sums[{span->term, "", ""}] += scale * (end - from);
-      all += scale * (end - from);
-    }
-    double counted = -std::numeric_limits<double>::infinity();
-    for (const SpanSample* span : spans) {
-      if (!Communicates(*span)) continue;
-      const double end = span->begin + span->seconds, from = std::max(span->begin, counted);
-      if (end <= from) continue;
-      double exposed = end - from;
-      auto at = std::upper_bound(busy.begin(), busy.end(), std::pair(from, from));
-      if (at != busy.begin()) --at;
-      for (; at != busy.end() && at->first < end; ++at)
-        exposed -= std::max(0.0, std::min(end, at->second) - std::max(from, at->first));
-      sums[{span->term, "", ""}] += scale * exposed;
-      all += scale * exposed;
-      counted = end;
-    }
-  }
-  sums[{kWaiting, "", ""}] = step - all > kRoundingError ? step - all : 0;
-  return sums;
-}
-
 // Seconds of each rank in kernels.
 std::map<int64_t, double> ComputeOf(const TrainingLog& log) {
   std::map<int64_t, double> compute;
@@ -189,11 +128,6 @@ std::optional<Straggler> StragglerOf(const TrainingLog& predicted, const Trainin
   return slowest.slowdown > kStraggles ? std::optional(slowest) : std::nullopt;
 }
 
-bool HasTerms(const TrainingLog& log) {
-  return std::all_of(log.spans.begin(), log.spans.end(),
-                     [](const SpanSample& span) { return !span.term.empty(); });
-}
-
 void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
   const auto differences = [&](const auto& key, bool idle) {
     Sums p = AddUp(predicted, key), m = AddUp(measured, key);
@@ -208,9 +142,15 @@ void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Com
         return Key{measured::Name(s.work), "", ""};
       },
       true);
-  if (HasTerms(predicted) && HasTerms(measured))
-    c->by_part =
-        Differences(TermsOf(predicted, c->predicted_step), TermsOf(measured, c->measured_step));
+  if (NamesTerms(predicted) && NamesTerms(measured)) {
+    const auto keyed = [](const NamedSeconds& parts) {
+      Sums sums;
+      for (const auto& [name, seconds] : parts) sums[{name, "", ""}] = seconds;
+      return sums;
+    };
+    c->by_part = Differences(keyed(TermsOfTrace(predicted, c->predicted_step)),
+                             keyed(TermsOfTrace(measured, c->measured_step)));
+  }
   if (ShareStreams(predicted, measured))
     c->by_stream = differences([](const SpanSample& s) { return Key{"", "", s.stream}; }, false);
   if (!HasPhases(predicted) || !HasPhases(measured)) return;
@@ -222,32 +162,15 @@ void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Com
       true);
 }
 
-// "data_exposed" -> "data-parallel communication"; other programs' timers keep their names.
-std::string TermName(const std::string& key) {
-  for (const BreakdownTerm& term : BreakdownTerms()) {
-    if (key + "_s" == term.key) return term.name;
-  }
-  return key;
-}
-
-// Parts that both records name alike.
+// Parts that both files name alike.
 void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
-  const auto means = [](const TrainingLog& log) {
-    std::map<std::string, std::pair<double, int>> parts;
-    for (const measured::TermSample& term : log.terms) {
-      auto& [sum, count] = parts[TermName(term.name)];
-      sum += term.seconds;
-      ++count;
-    }
-    return parts;
-  };
-  const auto p = means(predicted), m = means(measured);
+  const auto [p, m] = PartsOf(predicted, c->predicted_step, measured, c->measured_step);
   Sums left, right;
-  for (const auto& [name, sum] : p) {
+  for (const auto& [name, seconds] : p) {
     const auto other = m.find(name);
-    if (other == m.end() || (sum.first == 0 && other->second.first == 0)) continue;
-    left[{name, "", ""}] = sum.first / sum.second;
-    right[{name, "", ""}] = other->second.first / other->second.second;
+    if (other == m.end() || (seconds == 0 && other->second == 0)) continue;
+    left[{name, "", ""}] = seconds;
+    right[{name, "", ""}] = other->second;
   }
   if (c->foreign && !left.empty()) {
     const auto rest = [](double step, const Sums& of) {
@@ -333,9 +256,12 @@ void CheckPlans(const TrainingLog& predicted, TrainingLog* log, Comparison* c) {
     RefuseLog(predicted.source, "the first file is no prediction of this program",
               "plan simulate ... --json FILE or --trace FILE writes one, of a launch script with "
               "--from SCRIPT; the measured file is the second");
-  if (predicted.measured)
-    RefuseLog(predicted.source, "the first file is what plan run measured",
-              "plan compare PREDICTED MEASURED: the prediction comes first");
+  if (predicted.measured || IsTraceOfRun(predicted))
+    RefuseLog(predicted.source,
+              predicted.measured ? "the first file is what plan run measured"
+                                 : "the first file is a trace of plan run, which measured it",
+              "plan compare PREDICTED MEASURED: the prediction comes first; --json FILE or --trace "
+              "FILE of plan simulate writes it");
   c->foreign = !measured.own;
   if (c->foreign) {
     const PlannedJob job(predicted.source, predicted.digest, predicted.size);
@@ -385,8 +311,8 @@ bool Comparison::AbovePeak() const { return peak_share.value_or(0) > 1; }
 bool Comparison::WaitsForStraggler(const Term& term) const {
   if (!straggler) return false;
   const std::string& work = term.work;
-  return work == "idle" || work == kWaiting || work == Name(measured::Work::kCollective) ||
-         work == Name(measured::Work::kPointToPoint) ||
+  return work == "idle" || work == kWaiting || work == kBetweenKernels ||
+         work == Name(measured::Work::kCollective) || work == Name(measured::Work::kPointToPoint) ||
          std::ranges::any_of(BreakdownTerms(), [&](const BreakdownTerm& of) {
            const bool own = of.seconds == &Breakdown::compute || of.seconds == &Breakdown::host ||
                             of.seconds == &Breakdown::optimizer ||
@@ -423,12 +349,14 @@ Comparison Compare(const TrainingLog& predicted, TrainingLog measured) {
   c.measured_step = StepOf(measured, predicted.size);
   c.by_throughput = !MedianStep(measured);
   c.measured_steps = measured.steps.size();
+  c.predicted_trace = !predicted.spans.empty();
+  c.measured_trace = !measured.spans.empty();
   c.garbled_lines = predicted.garbled_lines + measured.garbled_lines;
   c.precision = predicted.precision;
   c.optimizer = predicted.optimizer;
   CompareFigures(predicted, measured, &c);
   ComparePeak(predicted, measured, &c);
-  if (!predicted.spans.empty() && !measured.spans.empty()) {
+  if (c.predicted_trace && c.measured_trace) {
     CompareSpans(predicted, measured, &c);
     c.straggler = StragglerOf(predicted, measured);
   } else {

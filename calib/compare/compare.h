@@ -54,12 +54,14 @@ struct Comparison {
   Pair allocated, reserved;  // bytes at the peak of the allocator on one GPU; with its free blocks
   // Of the GPUs' peak rate: what the measured step would come to by the prediction's FLOP, and what the log says itself.
   std::optional<double> peak_share, own_mfu;
-  std::string precision, optimizer;                // of the job; "": not said
-  std::optional<Straggler> straggler;              // of the measured step
-  int64_t garbled_lines = 0;                       // of both files
-  std::vector<Term> by_work, by_phase, by_stream;  // largest difference first
+  std::string precision, optimizer;                      // of the job; "": not said
+  std::optional<Straggler> straggler;                    // of the measured step
+  bool predicted_trace = false, measured_trace = false;  // these files hold kernels and messages
+  int64_t garbled_lines = 0;                             // of both files
+  std::vector<Term> by_work, by_phase, by_stream;        // largest difference first
   std::vector<Term> by_work_and_phase;
-  // Terms of the breakdown that both sides have. They add up to the step; those of traces with what a rank waits.
+  // Terms of the breakdown that both sides have. They add up to the step; those of traces with what a rank waits. Of a
+  // record and a trace: kernels, and all else.
   std::vector<Term> by_part;
   bool HasTerms() const { return !by_work.empty() || !by_part.empty(); }
   double error() const { return predicted_step / measured_step - 1; }

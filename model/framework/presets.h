@@ -130,7 +130,7 @@ struct FrameworkPreset {
   Strategy Complete(const Strategy& degrees, Precision precision) const;
   // Also those that hang on the recipe of low precision.
   Strategy Complete(const Strategy& degrees, const Workload& work) const;
-  // Dropout of a published run that does not print it: the framework's own default, and none for models with gated
+  // Dropout of a published run that does not print it: the default of the framework, and none for models with gated
   // layers, whose recipes train without (Llama and its kin).
   double DropoutOf(const ModelSpec& model) const { return model.gated ? 0 : dropout; }
   // The fused attention that it takes on a chip; nullopt: none of its kernels runs there.

@@ -178,7 +178,7 @@ void BoundTerms::Add(const SizeForm& form, double micro_batch) {
   points_.push_back(point);
 }
 
-// While micro-batches run: the layout keeps room for the fullest moment of every part.
+// While micro-batches run: the layout keeps room for the peak of every part.
 void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch,
                            const SizeForm& held, RingSums* rings) {
   const StageView view{forms, slots};

@@ -3,7 +3,7 @@
 //
 //   total = allocated x (1 + memory_fragmentation) + context
 //
-// allocated: what the software has allocated at its fullest moment, by software_memory.h; context: the chip's driver,
+// allocated: what the framework has allocated at the peak, by software_memory.h; context: the chip's driver,
 // the software's buffers and its communicators.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks one stage's calls and keeps the fullest moment of each kind of call.
+// Walks one stage's calls and keeps the peak of each kind of call.
 #include "model/memory/schedule_slots.h"
 
 #include <algorithm>

@@ -81,7 +81,7 @@ StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir:
                      const Holding& holding);
 std::vector<StageDemand> DemandsOf(const ir::Plan& plan, const Holding& holding);  // by stage
 
-// What the software has allocated at its fullest moment.
+// What the framework has allocated at the peak.
 struct StagePeak {
   Bytes live;             // the plan's tensors at that moment
   Bytes gaps;             // of the static layout

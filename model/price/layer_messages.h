@@ -12,6 +12,7 @@
 #include "model/collectives/group_shapes.h"
 #include "model/price/layer_ops.h"
 #include "model/price/message_prices.h"
+#include "model/price/ring_ranks.h"
 #include "model/price/setting.h"
 
 namespace orrery {
@@ -37,7 +38,7 @@ class LayerMessages {
       };
       hop_ = hop(inside ? 2 : 1);
       if (inside || ring.ranks_per_node == 1) return;
-      ring_leads_ = true;
+      ring_ranks_ = ring.ranks_per_node;
       hop_inside_ = hop(2);
     }
   }
@@ -46,13 +47,11 @@ class LayerMessages {
   double Hop(double bytes) const {
     return std::max(hop_.Time(bytes), ring_leads() ? hop_inside_.Time(bytes) : 0.0);
   }
-  bool ring_leads() const { return ring_leads_; }
+  double HopInside(double bytes) const { return hop_inside_.Time(bytes); }
+  // Some of its hops leave a node and some do not: ranks of it on a node.
+  bool ring_leads() const { return ring_ranks_ > 1; }
+  int ring_ranks() const { return ring_ranks_; }
   double holds_nics() const { return holds_nics_; }  // as LayerTable
-  // The rank that sends to another node receives from its own, which is faster. Of two slots one is free again when it has
-  // sent on what was in it: so it is ahead of the next one by the difference of two hops.
-  double Lead(double bytes) const {
-    return std::max(0.0, hop_.Time(bytes) - hop_inside_.Time(bytes));
-  }
   const PreparedMessage& tail() const {
     return Prepared(&tail_, MessageRole::kShard, Collective::kAllReduce, shape_);
   }
@@ -97,39 +96,41 @@ class LayerMessages {
   mutable std::array<Kept, kCollectives> forward_, backward_, whole_, context_;
   mutable Kept tail_;
   PreparedMessage hop_, hop_inside_;
-  bool ring_leads_ = false;  // it has hops of both kinds
+  int ring_ranks_ = 1;  // on a node, where it has hops of both kinds
   double holds_nics_ = 0;
 };
 
 // Messages of a ring beside the kernels of one pass, in the order of issue: a hop starts when the one before has arrived
-// and no earlier than it is issued, for until then its receiver reads what it will replace. Where some of a ring's hops leave a node,
-// ranks in front of a slow hop run ahead of those behind it, as far as the slots of the ring let them: these find the
-// first hops under way since the attention of the layer before has left the slots, `head_start` seconds ago.
+// and no earlier than it is issued, for until then its receiver reads what it will replace. Where some of a ring's hops leave a node
+// (ring_ranks.h), the first one starts as early as its sender is ahead, and the next one finds its slot free.
 class RingClock {
  public:
-  explicit RingClock(double head_start) : head_start_(head_start) {}
+  explicit RingClock(RingLead lead) : lead_(lead) {}
   void Kernel(double seconds) { now_ += seconds; }
   void Hop(double seconds) {
-    const bool slot_was_free = head_start_ > 0 && arrived_.size() < kSlots;
-    const double free = slot_was_free ? -head_start_ : now_;
-    arrived_.push_back(std::max(free, arrived_.empty() ? -head_start_ : arrived_.back()) + seconds);
+    double start = now_;
+    if (lead_.seconds > 0 && arrived_.size() < kSlots)
+      start = std::max(arrived_.empty() ? now_ - lead_.seconds : arrived_.back(), -lead_.slot_free);
+    arrived_.push_back(std::max(start, arrived_.empty() ? start : arrived_.back()) + seconds);
     all_ += seconds;
   }
   double Await(int hops) {
     if (hops == 0) return 0;
     const double wait = std::max(0.0, arrived_[static_cast<std::size_t>(hops - 1)] - now_);
-    now_ += wait;
-    exposed_ += wait;
-    last_await_ = now_;
+    Wait(wait);
     return wait;
+  }
+  void Wait(double seconds) {
+    now_ += seconds;
+    exposed_ += seconds;
   }
   double exposed() const { return exposed_; }
   double hidden() const { return std::max(0.0, all_ - exposed_); }
-  double behind_last_await() const { return now_ - last_await_; }
 
  private:
   static constexpr std::size_t kSlots = 2;  // of the lowering's rings
-  double head_start_, now_ = 0, all_ = 0, exposed_ = 0, last_await_ = 0;
+  RingLead lead_;
+  double now_ = 0, all_ = 0, exposed_ = 0;
   std::vector<double> arrived_;
 };
 

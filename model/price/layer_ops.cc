@@ -36,14 +36,23 @@ std::vector<ShapedOp>* PhaseList(ir::Phase phase, SegmentOps* segment) {
 // sends arrives with the n-th that it receives.
 class Hops {
  public:
-  // Marks a kernel that waits for one.
+  // Marks a kernel that waits for one, and a hop that sends on what one has brought.
   void See(const ir::Program& program, const ir::Op& op, ShapedOp* shaped) {
-    if (op.kind == ir::OpKind::kRecv) by_buffer_[BufferOf(program, op.out.front())] = ++received_;
-    if (shaped == nullptr || std::holds_alternative<HopShape>(shaped->shape)) return;
-    for (const ir::ViewId view : op.in) {
-      const auto at = by_buffer_.find(BufferOf(program, view));
-      if (at != by_buffer_.end()) shaped->awaited_hops = std::max(shaped->awaited_hops, at->second);
+    if (shaped != nullptr) {
+      auto* hop = std::get_if<HopShape>(&shaped->shape);
+      int& brought = hop != nullptr ? hop->forwards : shaped->awaited_hops;
+      for (const ir::ViewId view : op.in) {
+        const auto at = by_buffer_.find(BufferOf(program, view));
+        if (at != by_buffer_.end() && (hop == nullptr || !made_.contains(at->first)))
+          brought = std::max(brought, at->second);
+      }
+      if (hop == nullptr)
+        for (const ir::ViewId view : op.out) made_.insert(BufferOf(program, view));
     }
+    if (op.kind != ir::OpKind::kRecv) return;
+    const ir::BufferId buffer = BufferOf(program, op.out.front());
+    by_buffer_[buffer] = ++received_;
+    made_.erase(buffer);
   }
 
  private:
@@ -51,8 +60,21 @@ class Hops {
     return program.views[static_cast<std::size_t>(view)].buffer;
   }
   std::map<ir::BufferId, int> by_buffer_;
+  std::set<ir::BufferId> made_;  // by a kernel, after what came
   int received_ = 0;
 };
+
+// A number for each slot of each ring of buffers.
+int SlotOf(const ir::Program& program, ir::ViewId view) {
+  const ir::Buffer& buffer =
+      program
+          .buffers[static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer)];
+  if (buffer.ring < 0) return -1;
+  int slot = 0;
+  for (int ring = 0; ring < buffer.ring; ++ring)
+    slot += program.rings[static_cast<std::size_t>(ring)].slots;
+  return slot + buffer.ring_index % program.rings[static_cast<std::size_t>(buffer.ring)].slots;
+}
 
 // Where the ops stand that read the weights of each flat unit.
 class Units {
@@ -127,7 +149,13 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
       if (list == nullptr) continue;
       std::optional<ShapedOp> shaped = ShapeOf(micro_batch.plan, program, op);
       hops[list].See(program, op, shaped ? &*shaped : nullptr);
+      if (op.kind == ir::OpKind::kRecv && !list->empty()) {  // of the send in front of it
+        if (auto* hop = std::get_if<HopShape>(&list->back().shape))
+          hop->to = SlotOf(program, op.out.front());
+      }
       if (!shaped) continue;
+      if (auto* hop = std::get_if<HopShape>(&shaped->shape))
+        hop->from = SlotOf(program, op.in.front());
       if (auto* collective = std::get_if<CollectiveShape>(&shaped->shape)) {
         collective->context = AxisOf(micro_batch.plan, op) == CommAxis::kContext;
         collective->whole = op.attrs.Get(ir::Attr::kWhole) != 0;

@@ -30,22 +30,18 @@ struct SegmentCosting {
     return message.Time(shape.bytes) * (1.0 - message.terms.hidden);
   }
 
-  // Seconds of a pass behind its last hop, as far as the sender of the next one is ahead.
-  double HeadStart(std::span<const ShapedOp> list) const {
-    if (!messages.ring_leads()) return 0;
-    RingClock ring(0);
-    double lead = 0;
-    for (const ShapedOp& op : list) {
-      (void)ring.Await(op.awaited_hops);
-      ring.Kernel(ops.Price(op, false).device);
-      if (const auto* collective = std::get_if<CollectiveShape>(&op.shape))
-        ring.Kernel(ExposedOf(*collective, op.pass));
-      if (const auto* hop = std::get_if<HopShape>(&op.shape)) {
-        ring.Hop(messages.Hop(hop->bytes));
-        lead = messages.Lead(hop->bytes);
-      }
-    }
-    return std::min(lead, ring.behind_last_await());
+  RingOp InRing(const ShapedOp& op, int list) const {
+    RingOp of{ops.Price(op, false).device, list, op.awaited_hops, std::get_if<HopShape>(&op.shape)};
+    if (const auto* collective = std::get_if<CollectiveShape>(&op.shape))
+      of.seconds += ExposedOf(*collective, op.pass);
+    return of;
+  }
+
+  // Of ops in the order of issue; of rings alone whose ranks are ahead of each other.
+  RingWaits Waits(std::span<const RingOp> all, int lists) const {
+    return WaitsOfRing(all, lists, messages.ring_ranks(), [this](double bytes, bool leaves) {
+      return leaves ? messages.Hop(bytes) : messages.HopInside(bytes);
+    });
   }
 
   // Operations of one list, which may stand between those of another; each has a ring of its own.
@@ -58,19 +54,30 @@ struct SegmentCosting {
     std::vector<PassPart>* parts;
     OpPrice put_off;
     double put_off_messages = 0;
+    const RingWaits* known;  // null: ranks of the ring are where this one is
+    std::size_t list, next = 0;
 
-    OpList(const SegmentCosting& all, double head_start, PassTime* to, double* sum,
-           std::vector<PassPart>* of_pass)
+    OpList(const SegmentCosting& all, const RingWaits* waits, std::size_t own, PassTime* to,
+           double* sum, std::vector<PassPart>* of_pass)
         : costing(all),
-          ring(head_start),
-          late(head_start),
+          ring(waits != nullptr ? waits->lead : RingLead()),
+          late(waits != nullptr ? waits->lead : RingLead()),
           pass(to),
           accumulated(sum),
-          parts(of_pass) {}
+          parts(of_pass),
+          known(waits),
+          list(own) {}
+
+    double Await(const ShapedOp& op) {
+      if (known == nullptr) return ring.Await(op.awaited_hops);
+      const double wait = known->waits[list][next++];
+      ring.Wait(wait);
+      return wait;
+    }
 
     void Add(const ShapedOp& op) {
       const OpPrice price = costing.ops.Price(op, false);
-      Behind(ring.Await(op.awaited_hops), nullptr);
+      Behind(Await(op), nullptr);
       ring.Kernel(price.device);
       if (parts != nullptr) {
         parts->back().kernels += price.device;
@@ -129,7 +136,13 @@ struct SegmentCosting {
   // Adds one list of operations to a pass. Returns the part of its kernels that may be put off.
   OpPrice Add(std::span<const ShapedOp> list, PassTime* pass, double* accumulated,
               std::vector<PassPart>* parts = nullptr) const {
-    OpList added{*this, HeadStart(list), pass, accumulated, parts};
+    RingWaits waits;
+    if (messages.ring_leads()) {
+      std::vector<RingOp> all;
+      for (const ShapedOp& op : list) all.push_back(InRing(op, 0));
+      waits = Waits(all, 1);
+    }
+    OpList added{*this, messages.ring_leads() ? &waits : nullptr, 0, pass, accumulated, parts};
     for (const ShapedOp& op : list) added.Add(op);
     return added.End();
   }
@@ -137,14 +150,26 @@ struct SegmentCosting {
   // Products that run again stand in front of the gradients that want them: not all of them at the beginning of a pass.
   void AddBackward(const SegmentOps& segment, LayerTime* time, double* accumulated,
                    std::vector<PassPart>* parts) const {
-    OpList again{*this, HeadStart(segment.recompute), &time->backward, accumulated, parts};
-    OpList gradients{*this, HeadStart(segment.backward), &time->backward, accumulated, parts};
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < segment.recompute.size(); ++i) {
-      for (; next < segment.behind[i]; ++next) gradients.Add(segment.backward[next]);
-      again.Add(segment.recompute[i]);
+    const auto in_order = [&](const auto& again, const auto& gradient) {
+      std::size_t next = 0;
+      for (std::size_t i = 0; i < segment.recompute.size(); ++i) {
+        for (; next < segment.behind[i]; ++next) gradient(segment.backward[next]);
+        again(segment.recompute[i]);
+      }
+      for (; next < segment.backward.size(); ++next) gradient(segment.backward[next]);
+    };
+    RingWaits waits;
+    if (messages.ring_leads()) {
+      std::vector<RingOp> all;
+      in_order([&](const ShapedOp& op) { all.push_back(InRing(op, 0)); },
+               [&](const ShapedOp& op) { all.push_back(InRing(op, 1)); });
+      waits = Waits(all, 2);
     }
-    for (; next < segment.backward.size(); ++next) gradients.Add(segment.backward[next]);
+    const RingWaits* known = messages.ring_leads() ? &waits : nullptr;
+    OpList again{*this, known, 0, &time->backward, accumulated, parts};
+    OpList gradients{*this, known, 1, &time->backward, accumulated, parts};
+    in_order([&](const ShapedOp& op) { again.Add(op); },
+             [&](const ShapedOp& op) { gradients.Add(op); });
     (void)again.End();
     const OpPrice put_off = gradients.End();
     time->weight_gradient = put_off.device + gradients.put_off_messages;

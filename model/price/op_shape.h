@@ -38,6 +38,8 @@ struct CollectiveShape {
 // A message to the next rank of a ring, inside a pass.
 struct HopShape {
   double bytes = 0;
+  int forwards = 0;  // the hop of its pass that has brought it, from 1 on; 0: a kernel has made it
+  int from = -1, to = -1;  // slots that hold it here and where it arrives; -1: not to be replaced
 };
 
 // Between memory of the device and of the host.

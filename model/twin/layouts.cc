@@ -77,7 +77,7 @@ void FillFirst(const Strategy& s, std::vector<int>* layout) {
 Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& s,
                   const std::vector<double>& slowdown, bool fill_first) {
   const std::vector<int> rule = RuleOf(layers, s);
-  // None where it is the framework's own split.
+  // None where it is the default split of the framework.
   const auto of = [&](const std::vector<int64_t>& held) {
     std::shared_ptr<const std::vector<int>> spread = SpreadShares(held, s);
     if (fill_first && spread->front() == 0) {

@@ -11,7 +11,7 @@
 
 namespace orrery {
 
-// Layouts by chunk that are worth a look beside the framework's own split; null: there is none, or it is that one.
+// Layouts by chunk that are worth a look beside the default split of the framework; null: there is none, or it is that one.
 struct Layouts {
   // LayerSplit::kBalanced and kLighter of space.h.
   std::shared_ptr<const std::vector<int>> balanced, lighter;

@@ -96,7 +96,10 @@ StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSe
   sim::Simulation simulation(plan, cluster, prices, OptionsFor(links, true));
   simulation.Run();
   if (step != nullptr) step->ops = simulation.result().ops;
-  if (links) step->shared = simulation.SharedLinks();
+  if (links) {
+    step->shared = simulation.SharedLinks();
+    step->uneven = sim::UnevennessOf(plan, simulation.tasks(), simulation.meetings());
+  }
   return simulation.time();
 }
 
@@ -112,7 +115,9 @@ std::optional<StepTime> SimulateCycle(const Job& job, const Strategy& layout, co
       const double contention = more.breakdown().contention;
       *step = {more.result().ops +
                    static_cast<int64_t>(run.cycles) * (more.result().ops - fewer.result().ops),
-               links ? more.SharedLinks() : std::vector<sim::SharedLink>(), true};
+               links ? more.SharedLinks() : std::vector<sim::SharedLink>(), true, false,
+               links ? sim::UnevennessOf(more.plan(), more.tasks(), more.meetings())
+                     : sim::Unevenness()};
       for (sim::SharedLink& shared : step->shared)
         shared.seconds *= contention > 0 ? time.contention / contention : 1;
     }

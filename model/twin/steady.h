@@ -8,6 +8,7 @@
 #pragma once
 
 #include "model/engine/event/simulation.h"
+#include "model/engine/event/unevenness.h"
 #include "model/twin/job.h"
 
 namespace orrery {
@@ -18,6 +19,7 @@ struct SimulatedStep {
   std::vector<sim::SharedLink> shared;  // terms that contention lengthens, with the link
   bool repeated = false;                // most micro-batches follow from a cycle
   bool perturbed = false;               // on request: no reason to agree with the closed form
+  sim::Unevenness uneven;               // in what ranks differ that the closed form has one of
 };
 
 // Of a step, on request: to keep which messages share links takes long where there are many ranks.

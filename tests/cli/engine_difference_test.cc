@@ -5,6 +5,8 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "model/program/common/candidate_report.h"
 
@@ -63,6 +65,48 @@ TEST(EngineDifference, OfAPerturbedStepIsThePerturbationsAlone) {
   prediction.simulated->perturbed = true;
   EXPECT_EQ(EngineDifference(prediction), "");
   EXPECT_TRUE(CandidateJson(prediction)["engines_differ"].is_null());
+}
+
+// Simulated, with `seconds` more of a term than a closed form of 2 s.
+Prediction Differing(double Breakdown::*term, double seconds) {
+  Prediction prediction = Contended(0);
+  StepTime time = *prediction.closed_form;
+  time.*term += seconds;
+  time.total = time.Total();
+  prediction.SetTime(WithInterval(time, *prediction.closed_form));
+  prediction.simulated = SimulatedStep{.ops = 100, .shared = {}};
+  return prediction;
+}
+
+// Each term has a reason; none has that of another, and the interval covers both engines.
+TEST(EngineDifference, GivesAReasonForEachTerm) {
+  std::set<std::string> reasons;
+  for (const BreakdownTerm& term : BreakdownTerms()) {
+    if (term.seconds == &Breakdown::contention) continue;
+    const std::string words = EngineDifference(Differing(term.seconds, 0.3));
+    EXPECT_THAT(words, HasSubstr(std::string("Largest difference: ") + term.name + " (+300 ms); "));
+    EXPECT_THAT(words, HasSubstr("the closed form"));
+    EXPECT_THAT(words, testing::EndsWith(". The interval covers both"));
+    reasons.insert(words.substr(words.find("; ")));
+  }
+  EXPECT_GE(reasons.size(), 5u);
+}
+
+TEST(EngineDifference, ReasonsAreThoseOfTheSimulatedStep) {
+  Prediction data = Differing(&Breakdown::data, 0.3);
+  EXPECT_THAT(EngineDifference(data), HasSubstr("wait for the one before on their channel"));
+  data.time.data_hidden -= 0.3;
+  EXPECT_THAT(EngineDifference(data),
+              HasSubstr("of the same messages 300 ms less hide behind kernels"));
+  data.simulated->uneven.axes = {CommAxis::kData};
+  EXPECT_THAT(EngineDifference(data), HasSubstr("take longer between some ranks than between"));
+  Prediction bubble = Differing(&Breakdown::bubble, -0.3);
+  EXPECT_THAT(EngineDifference(bubble), HasSubstr("stages are alike"));
+  bubble.simulated->uneven.stages = 1.5;
+  EXPECT_THAT(EngineDifference(bubble), HasSubstr("busiest stage take 1.50 times"));
+  Prediction host = Differing(&Breakdown::host, 0.3);
+  host.simulated->uneven.host = 1.9;
+  EXPECT_THAT(EngineDifference(host), HasSubstr("a host issues the step in 1.90 s"));
 }
 
 TEST(EngineDifference, ClaimsNoIntervalThatDoesNotCoverBoth) {

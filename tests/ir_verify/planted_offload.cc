@@ -141,6 +141,17 @@ void ShardGatheredFromHost(Plan& plan) {
                    [&](Op& op) { op.in[0] = host; }),
             1);
 }
+Strategy StatesBehindGradients() {
+  Strategy s = States(2, 2);
+  s.gradients_on_host = true;
+  return s;
+}
+// Squares of what is on its way to the host, added in the passes.
+void LoseStreamedSquares(Plan& plan) {
+  Block& backward = BlockOf(plan.programs[0], "B0");
+  const size_t at = Find(plan.programs[0], backward, Is(OpKind::kSumSq));
+  backward.ops.erase(backward.ops.begin() + static_cast<std::ptrdiff_t>(at));
+}
 Strategy AllForwardFirst() {
   Strategy s = Activations();
   s.schedule = PipelineSchedule::kGpipe;
@@ -168,6 +179,11 @@ std::vector<PlantedFault> OffloadFaults() {
       {"updated weights stay on the host", States(), UpdateStays, {F::kCoverage}, {}},
       {"weights back before the update", States(), WeightsBeforeUpdate, {F::kStaleRead}, {}},
       {"gradient of another unit sent", States(), OtherUnit, {F::kCoverage}, {}},
+      {"squares left out of the norm in a pass",
+       StatesBehindGradients(),
+       LoseStreamedSquares,
+       {F::kCoverage},
+       {}},
       {"weights never fetched", Weights(), WeightsNeverFetched, {F::kReadBeforeWrite}, {}},
       {"weights fetched behind their use", Weights(), WeightsFetchedLate, {F::kStaleRead}, {}},
       {"weights of another unit fetched", Weights(), WeightsOfAnotherUnit, {F::kCoverage}, {}},

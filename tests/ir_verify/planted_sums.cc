@@ -91,6 +91,30 @@ void SumTheMaximum(Plan& plan) {
 void DropNormReduction(Plan& plan) {
   ASSERT_GT(Drop(plan, Both(Is(OpKind::kAllReduce), Writes("gnorm"))), 0);
 }
+// Clipped by a norm without these gradients, up to one of nothing.
+OpTest SquaresOf(const std::string& gradient) { return Both(Is(OpKind::kSumSq), Reads(gradient)); }
+void DropSquares(Plan& plan) { ASSERT_EQ(Drop(plan, SquaresOf("G.u1")), 1); }
+void DropAllSquares(Plan& plan) { ASSERT_GT(Drop(plan, Is(OpKind::kSumSq)), 1); }
+void AddSquaresTwice(Plan& plan) {
+  Block& end = BlockOf(plan.programs[0], "E");
+  const size_t at = Find(plan.programs[0], end, SquaresOf("G.u1"));
+  const Op twin = end.ops[at];
+  end.ops.insert(end.ops.begin() + static_cast<std::ptrdiff_t>(at), twin);
+}
+void ClearBehindSquares(Plan& plan) {
+  Block& end = BlockOf(plan.programs[0], "E");
+  MoveOp(end, Find(plan.programs[0], end, Both(Is(OpKind::kZero), Writes("gnorm"))),
+         Find(plan.programs[0], end, SquaresOf("G.u1")));
+}
+void CountNothing(Plan& plan) {
+  ASSERT_EQ(Change(plan, SquaresOf("G.u1"), [](Op& op) { op.attrs.Set(Attr::kWt, 0); }), 1);
+}
+void CountBothTied(Plan& plan) {
+  ASSERT_EQ(Change(plan, SquaresOf("G.wte"), [](Op& op) { op.attrs.Set(Attr::kWt, 1); }), 2);
+}
+void ReadNoNorm(Plan& plan) {
+  ASSERT_GT(Change(plan, Is(OpKind::kAdam), [](Op& op) { op.in.resize(4); }), 1);
+}
 void DropLossReduction(Plan& plan) {
   ASSERT_GT(Drop(plan, Both(Is(OpKind::kAllReduce), Writes("loss"))), 0);
 }
@@ -162,6 +186,13 @@ std::vector<PlantedFault> SumFaults() {
       {"activation reduced twice", tp2, ReduceActivationTwice, {F::kDoubleReduce}, {}},
       {"maximum of the logits summed", tp2, SumTheMaximum, {F::kPartialRead}, {}},
       {"reduction of the gradient norm dropped", zero1, DropNormReduction, {F::kPartialRead}, {}},
+      {"squares of a unit left out of the norm", dp2, DropSquares, {F::kCoverage}, {}},
+      {"squares of all units left out of the norm", pp2, DropAllSquares, {F::kCoverage}, {}},
+      {"squares of a unit added twice", dp2, AddSquaresTwice, {F::kCoverage}, {}},
+      {"norm cleared behind squares", dp2, ClearBehindSquares, {F::kCoverage}, {}},
+      {"squares of a unit count for nothing", dp2, CountNothing, {F::kCoverage}, {}},
+      {"squares of both tied tables count", pp2, CountBothTied, {F::kCoverage}, {}},
+      {"clips and reads no norm", dp2, ReadNoNorm, {F::kCoverage}, {}},
       {"reduction of the loss dropped", dp2, DropLossReduction, {F::kPartialRead}, {}},
       {"partial sum sliced and sent", Degrees(2, 2, 1), SlicePartialSum, {F::kPartialRead}, {}},
       {"slice over an axis of other size", Degrees(2, 2, 1), SliceOverOtherAxis, {F::kShape}, {}},

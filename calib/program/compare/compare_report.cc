@@ -65,10 +65,19 @@ std::string ErrorWords(double error) {
   return fmt::format("{} % too {}", percent, error < 0 ? "short" : "long");
 }
 
-constexpr const char* kNoTerms =
-    "The measured file tells how long a step takes, not what takes the time. With a trace of it "
-    "(plan run --trace, or an export of PyTorch's profiler) and --trace FILE of plan simulate, "
-    "this command names the kind of work and the constants behind the difference.";
+// What is missing for a table of terms.
+std::string NoTerms(const Comparison& c) {
+  if (c.measured_trace)
+    return "The predicted file tells how long a step takes, not which kernels take the time. With "
+           "--trace FILE of plan simulate in its place, this command names the kind of work and "
+           "the "
+           "constants behind the difference.";
+  return fmt::format(
+      "The measured file tells how long a step takes, not what takes the time. With a trace of it "
+      "(plan run --trace, or an export of PyTorch's profiler){}, this command names the kind of "
+      "work and the constants behind the difference.",
+      c.predicted_trace ? "" : " and --trace FILE of plan simulate");
+}
 
 // What a log says beside the step time.
 void AddFigures(const Comparison& c, std::vector<std::string>* out) {
@@ -105,7 +114,7 @@ void AddCulprit(const Comparison& c, std::vector<std::string>* out) {
   if (culprit == nullptr) {
     out->push_back(c.HasTerms() ? fmt::format("No term differs by more than {} % of the step.",
                                               100 * kLeastBlamed)
-                                : kNoTerms);
+                                : NoTerms(c));
     return;
   }
   const auto both = [](const Term& term) {
@@ -117,7 +126,7 @@ void AddCulprit(const Comparison& c, std::vector<std::string>* out) {
     largest += fmt::format("; most of it in phase {}: {}", culprit->phase, both(*culprit));
   out->push_back(largest + ".");
   if (culprit->work == kRest) {
-    out->push_back(kNoTerms);
+    out->push_back(NoTerms(c));
     return;
   }
   if (c.WaitsForStraggler(*culprit))
@@ -191,6 +200,14 @@ std::string ComparisonText(const Comparison& c) {
   text += TableOf(c, "kind of work and phase", c.by_work_and_phase, true);
   text += TableOf(c, "phase", c.by_phase, false);
   text += TableOf(c, "stream", c.by_stream, false);
+  if (c.predicted_trace != c.measured_trace && !c.by_part.empty())
+    text +=
+        "\n" +
+        report::Fold(
+            "A trace and a record have no more terms in common: two records (--json FILE) or two "
+            "traces (--trace FILE) tell communication by axis.",
+            0) +
+        "\n";
   if (c.by_work.empty()) return text;
   return text +
          "\nSeconds per rank and step. Streams run concurrently; idle: a rank runs nothing on any "

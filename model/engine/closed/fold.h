@@ -331,7 +331,11 @@ class Fold : private LayerPrices {
     double beside = 0;                // its transfers beside them, when its passes have ended
   };
   Reduced ReducedByFormulas(double parameters, double late) const;
-  double HostAhead(double forward, double backward) const;
+  // Seconds by which the device waits less for the host, and by which it waits for messages instead.
+  struct HostGain {
+    double seconds = 0, shown = 0;
+  };
+  HostGain HostAhead(double forward, double backward) const;
   double Tied(const PreparedMessage& message) const;
   double TiedStages() const { return Tied(stages_.tied); }
   double TiedOfWatched() const;

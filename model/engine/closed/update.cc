@@ -206,27 +206,36 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters, double late) const {
       reduced.in_pass =
           reduced.exposed * (1 - std::min(1.0, (layer + rows) / std::max(1.0, parameters)));
     reduced.own = reduced.exposed += held;
+    reduced.in_pass += held;
   }
   return reduced;
 }
 
-// While the device waits for messages in a pass, once per step, the host goes on: seconds by which the device then waits less
-// for the host. `forward`: in the first micro-batch; `backward`: in the last one.
-double Fold::HostAhead(double forward, double backward) const {
-  if (outline_.stages > 1 || forward + backward <= 0) return 0;
+// While the device waits for messages in a pass, once per step, the host goes on. `forward`: in the first micro-batch;
+// `backward`: in the last one. Beside a host that is late no longer, kernels wait for messages of their pass again.
+Fold::HostGain Fold::HostAhead(double forward, double backward) const {
+  if (outline_.stages > 1 || forward + backward <= 0) return {};
   if (!form_.host_waits) {
     const double gap = M_ * std::max(0.0, work_.host() - work_.device());
     const double last = std::max(0.0, work_.backward.host - work_.backward.device());
-    return std::min(gap, std::min(forward, gap) + std::min(backward, last));
+    return {std::min(gap, std::min(forward, gap) + std::min(backward, last)), 0};
   }
-  const double plain = BehindHost(work_).seconds;
-  const auto saved = [&](double in_forward, double in_backward) {
+  const Turn plain = BehindHost(work_);
+  HostGain gain;
+  const auto add = [&](double in_forward, double in_backward) {
     Work longer = work_;
     longer.forward.copies += in_forward;
     longer.backward.copies += in_backward;
-    return std::max(0.0, plain + in_forward + in_backward - BehindHost(longer).seconds);
+    const Turn turn = BehindHost(longer);
+    gain.seconds += std::max(0.0, plain.seconds + in_forward + in_backward - turn.seconds);
+    gain.shown += std::max(0.0, turn.shards - plain.shards);
   };
-  return M_ > 1 ? saved(forward, 0) + saved(0, backward) : saved(forward, backward);
+  if (M_ > 1) {
+    add(forward, 0), add(0, backward);
+  } else {
+    add(forward, backward);
+  }
+  return gain;
 }
 
 double Fold::TrainedOfChunk(int place) const {
@@ -440,7 +449,12 @@ void Fold::AddUpdate(StepTime* time) const {
   double exposed = BookReduced(reduced, time);
   double all = With(*this, Watched()).fold().Reduction(parameters);
   double awaited_gather = gathers.awaited;
-  time->host -= std::min(time->host, HostAhead(gathers.late, reduced.in_pass));
+  const HostGain gain = HostAhead(gathers.late, reduced.in_pass);
+  time->host -= std::min(time->host, gain.seconds);
+  const double shown = std::min({gain.shown, time->host, time->data_hidden});
+  time->host -= shown;
+  time->data += shown;
+  time->data_hidden -= shown;
   const double copied = std::min(time->offload, CopiesAhead(reduced.in_pass));
   time->offload -= copied;
   time->offload_hidden += copied;

@@ -195,6 +195,7 @@ std::vector<Finding> VerifySound(const Plan& plan, const std::vector<Layout>& la
   VerifyContext(stages, &findings);
   VerifyPartialSums(stages, &findings);
   VerifyCoverage(stages, &findings);
+  VerifyNorm(stages, &findings);
   Findings matching;
   VerifyMatching(stages, &matching);
   const bool matched = matching.empty();

@@ -95,6 +95,8 @@ void VerifyPartialSums(const std::vector<Stage>& stages, Findings* findings);
 void VerifyContext(const std::vector<Stage>& stages, Findings* findings);
 void VerifyMatching(const std::vector<Stage>& stages, Findings* findings);
 void VerifyCoverage(const std::vector<Stage>& stages, Findings* findings);
+// The norm that updates clip by holds every gradient once.
+void VerifyNorm(const std::vector<Stage>& stages, Findings* findings);
 // `window` as in VerifyOptions. Expects a plan without mismatches.
 void VerifyDeadlock(const std::vector<Stage>& stages, int window, Findings* findings);
 

@@ -141,34 +141,6 @@ std::string Brief(const std::string& layout, const Prediction& prediction) {
   return text;
 }
 
-std::string EngineDifference(const Prediction& candidate) {
-  if (!candidate.EnginesDiffer()) return "";
-  const StepTime& closed = candidate.ClosedForm();
-  std::string text =
-      fmt::format("{} simulated, {} in closed form", Format(Seconds(candidate.time.total)),
-                  Format(Seconds(closed.total)));
-  const bool covered = candidate.time.low <= closed.total && closed.total <= candidate.time.high;
-  const char* covers = covered ? ". The interval covers both" : "";
-  if (std::isnan(candidate.time.compute)) return text + covers;
-  const auto more = [&](const BreakdownTerm& term) {
-    return candidate.time.*term.seconds - closed.*term.seconds;
-  };
-  const BreakdownTerm& most = *std::ranges::max_element(
-      BreakdownTerms(), {}, [&](const BreakdownTerm& term) { return std::abs(more(term)); });
-  text += fmt::format(". Largest difference: {} ({}{})", most.name, more(most) < 0 ? "-" : "+",
-                      Format(Seconds(std::abs(more(most)))));
-  const std::vector<sim::SharedLink>& shared = candidate.simulated->shared;
-  const auto link = std::ranges::max_element(shared, {}, &sim::SharedLink::seconds);
-  if (link != shared.end() && !link->link.empty() && candidate.time.contention > 0) {
-    const std::vector<std::string> others = sim::SharedWith(*link);
-    text += others.empty()
-                ? fmt::format("; {} fills {} by itself", AxisWords(link->axis), link->link)
-                : fmt::format("; {} shares {} with {}", AxisWords(link->axis), link->link,
-                              fmt::join(others, " and "));
-  }
-  return text + covers;
-}
-
 namespace {
 
 // Whether groups of an axis have members in several scale-up domains.

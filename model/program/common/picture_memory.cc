@@ -48,7 +48,7 @@ const char* ClassWords(ir::BufferClass cls) {
   return "scalars";
 }
 
-// The fullest moment in each of kMemoryDates intervals.
+// The peak in each of kMemoryDates intervals.
 std::vector<double> DatesOf(const sim::MemoryTrack& track, double seconds) {
   std::vector<double> dates;
   std::size_t interval = 0;

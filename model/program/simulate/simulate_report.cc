@@ -51,8 +51,12 @@ Prediction SimulatedCandidate(const Simulation& simulation) {
   candidate.simulated = SimulatedStep{.ops = simulation.result.ops,
                                       .shared = {},
                                       .repeated = simulation.simulated_micro_batches > 0,
-                                      .perturbed = !simulation.perturbation.empty()};
-  if (simulation.analysis) candidate.simulated->shared = simulation.analysis->contention;
+                                      .perturbed = !simulation.perturbation.empty(),
+                                      .uneven = {}};
+  if (simulation.analysis) {
+    candidate.simulated->shared = simulation.analysis->contention;
+    candidate.simulated->uneven = simulation.analysis->uneven;
+  }
   candidate.SetTime(time);
   return candidate;
 }

@@ -59,6 +59,7 @@ StepAnalysis AnalyseStep(const TraceSource& source, const sim::Simulation& simul
   analysis.time = simulation.time();
   analysis.rank = simulation.result().ranks[simulation.busiest()];
   analysis.contention = simulation.SharedLinks();
+  analysis.uneven = sim::UnevennessOf(simulation.plan(), simulation.tasks(), simulation.meetings());
   return analysis;
 }
 

@@ -9,6 +9,7 @@
 #include "model/engine/closed/closed_form.h"
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/simulation.h"
+#include "model/engine/event/unevenness.h"
 #include "model/memory/memory.h"
 #include "model/program/common/step_picture.h"
 #include "model/program/simulate/trace_json.h"
@@ -30,6 +31,7 @@ struct StepAnalysis {
   int64_t rank = 0;                         // that one
   std::vector<Breakdown> of_ranks;          // of the ranks asked for
   std::vector<sim::SharedLink> contention;  // where it arises, most first
+  sim::Unevenness uneven;
 };
 
 // `ranks`: indices into the result's ranks, one per stage. `memory`: of the same plan.
