@@ -169,12 +169,21 @@ std::vector<Field> Pipelines() {
                return NameIn(kScheduleNames, c.strategy.schedule);
              }),
        "--schedule",
-       {{kMegatron, Rule([](const Case& c) {
-           if (c.strategy.schedule == PipelineSchedule::k1F1B) return Default("1F1B");
-           if (c.strategy.schedule == PipelineSchedule::kInterleaved)
-             return Written{Status::kFollows, {}, "interleaved where there are virtual stages"};
-           return No("runs 1F1B, interleaved or not");
-         })},
+       {{kMegatron,
+         Rule(
+             [](const Case& c) {
+               if (c.strategy.schedule == PipelineSchedule::k1F1B) return Default("1F1B");
+               if (c.strategy.schedule == PipelineSchedule::kInterleaved)
+                 return Written{Status::kFollows, {}, "interleaved where there are virtual stages"};
+               return No("runs 1F1B, interleaved or not");
+             },
+             [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+               // Megatron-DeepSpeed's; its exact semantics are of the update's checks.
+               const Setting* bubble = settings.Find("enable-zbh1-pipeline");
+               (void)settings.Find("enable-zbh1-exact-semantics");
+               if (bubble == nullptr) return std::nullopt;
+               return From(bubble, NameIn(kScheduleNames, PipelineSchedule::kZeroBubble));
+             })},
         {kBridge, Rule([](const Case& c) {
            if (c.strategy.schedule == PipelineSchedule::k1F1B) return Default("1F1B");
            if (c.strategy.schedule == PipelineSchedule::kInterleaved)
