@@ -161,6 +161,25 @@ std::vector<Field> Degrees() {
   };
 }
 
+const char* const kByLayout = "layout, which names the layers of each stage";
+
+// BigScience's stages count the token table, which stands at both ends, as a layer where they are told so (its gpt_model.py).
+// Two stages are equal all the same.
+Cell CountedEnd() {
+  return Rule(
+      [](const Case&) {
+        return Written{Status::kFollows, {}, kByLayout};
+      },
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        const std::vector<std::string> words = WordsOf(settings.Peek("pp-partition-method"));
+        if (words.size() != 1 || !words[0].starts_with("type:transformer")) return std::nullopt;
+        const Setting* method = settings.Find("pp-partition-method");
+        if (words[0] != "type:transformer|embedding" || NumberOf(values, "pp", 1) < 3)
+          return std::nullopt;
+        return From(method, "on");
+      });
+}
+
 std::vector<Field> Pipelines() {
   return {
       {"schedule",
@@ -223,12 +242,12 @@ std::vector<Field> Pipelines() {
         {kAnyTarget, OtherPlacement()}}},
       {"count_embedding",
        Where(Pipeline, Switch(&Strategy::count_embedding)),
-       "",
-       {{kAnyTarget, Follows("layout, which names the layers of each stage")}}},
+       "fact count_embedding",
+       {{kMegatron, CountedEnd()}, {kAnyTarget, Follows(kByLayout)}}},
       {"count_head",
        Where(Pipeline, Switch(&Strategy::count_head)),
-       "",
-       {{kAnyTarget, Follows("layout, which names the layers of each stage")}}},
+       "fact count_head",
+       {{kMegatron, CountedEnd()}, {kAnyTarget, Follows(kByLayout)}}},
       {"scatter_gather",
        Where(Scatters, Switch(&Strategy::scatter_gather)),
        "fact scatter_gather",

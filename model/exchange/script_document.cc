@@ -135,7 +135,7 @@ class ScriptReader {
       most = std::move(settings);
       lost = std::move(unknown);
     }
-    if (best == nullptr && other_)
+    if (other_ && (best == nullptr || !TargetOf(most)))
       throw InputError(
           {{other_->where, fmt::format("{} {}", other_->text, OtherThanTraining(other_->text)),
             "a script that trains a language model, such as by pretrain_gpt.py"}});

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "model/base/plain_text.h"
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
 
@@ -42,14 +41,6 @@ Settings::iterator ArgumentAt(Settings* settings, std::string_view key) {
 bool HasArgument(const Settings& settings, std::string_view key) {
   return std::ranges::find(settings, key, &Setting::key) != settings.end();
 }
-int64_t CountAt(Settings* settings, std::string_view key, int64_t missing) {
-  const auto at = ArgumentAt(settings, key);
-  int64_t number = 0;
-  if (at == settings->end() || ParseInteger(at->value, &number) != NumberFault::kNone || number < 1)
-    return missing;
-  return number;
-}
-
 // Before there was a granularity, a method said that whole layers are repeated.
 void AddGranularity(Settings* settings) {
   const auto method = ArgumentAt(settings, "recompute-method");
@@ -77,27 +68,6 @@ void SayGroups(Settings* settings) {
   keys->key = "num-query-groups";
   if (HasArgument(*settings, "group-query-attention")) return;
   settings->push_back({"group-query-attention", "", keys->where, "", keys->flag});
-}
-
-// BigScience's stages count the token table, which stands at both ends, as a layer (its gpt_model.py). Where that makes no equal
-// stages DeepSpeed's engine cuts by weights, which is left unread.
-void SayCountedEnds(Settings* settings) {
-  const auto method = ArgumentAt(settings, "pp-partition-method");
-  if (method == settings->end() || !method->unresolved.empty()) return;
-  const std::vector<std::string> words = WordsOf(method->value);
-  const Setting said = *method;
-  const int64_t stages = CountAt(settings, "pipeline-model-parallel-size", 1);
-  if (words.size() != 1) return;
-  const bool ends = words[0] == "type:transformer|embedding";
-  if (ends && stages > 1) {
-    if ((CountAt(settings, "num-layers", 0) + 2) % stages != 0) return;
-    for (const char* end :
-         {"account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"})
-      settings->push_back({end, "", said.where, "", said.flag, said.key});
-  } else if (!ends && words[0] != "type:transformer") {
-    return;
-  }
-  std::erase_if(*settings, [](const Setting& one) { return one.key == "pp-partition-method"; });
 }
 
 // Of its attention there is one profile, of the second release; the first has no kernel of its own here.
@@ -135,7 +105,6 @@ void RespellMegatron(Settings* settings, std::vector<std::string>* notes) {
   AddGranularity(settings);
   DropOneExpert(deepspeed, settings);
   SayGroups(settings);
-  SayCountedEnds(settings);
   if (!deepspeed) return;
   NameFlash(settings, notes);
   // Its engine adds gradients up by itself.

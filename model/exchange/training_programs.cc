@@ -20,6 +20,7 @@ constexpr const char* kPrepares = "prepares data or a checkpoint, and trains not
 constexpr const char* kVision = "trains a model of images, which is not modelled";
 constexpr OtherProgram kPrograms[] = {
     {"text_generation", kGenerates},
+    {"text_gen_", kGenerates},
     {"generate_samples", kGenerates},
     {"generate_text", kGenerates},
     {"modelopt/generate.py", kGenerates},
@@ -32,6 +33,7 @@ constexpr OtherProgram kPrograms[] = {
     {"avlm_inference", kGenerates},
     {"megatron_gpt_eval.py", kEvaluates},
     {"eval_harness/evaluate.py", kEvaluates},
+    {"eval_harness/download.py", kPrepares},
     {"modelopt/mmlu.py", kEvaluates},
     {"modelopt/validate.py", kEvaluates},
     {"tasks/main.py", kTasks},

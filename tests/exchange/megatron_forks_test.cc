@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/plan/lower/balance.h"
 #include "tests/exchange/styles.h"
 
 namespace orrery::exchange::styles {
@@ -147,11 +148,25 @@ TEST(MegatronBigScience, ItsOwnArgumentsAreRead) {
 // BLOOM's stages: the ends hold a layer less. They were taken for equal ones.
 TEST(MegatronBigScience, TheTokenTableCountsAsALayerOfStages) {
   const std::string on = "--deepspeed --zero-stage 0 --pp-partition-method ";
-  const auto layout = [&](const std::string& rest) { return Text(OfScript(on + rest), "layout"); };
-  EXPECT_EQ(layout("'type:transformer|embedding' --pipeline-model-parallel-size 7"), "1,5x2,1");
-  EXPECT_EQ(layout("type:transformer --pipeline-model-parallel-size 2"), "");
-  EXPECT_THAT(OfScript(on + "'type:transformer|embedding' --pipeline-model-parallel-size 4").notes,
+  const auto ends = [&](const std::string& rest) {
+    const Imported read = OfScript(on + rest);
+    return Text(read, "count_embedding") + Text(read, "count_head");
+  };
+  EXPECT_EQ(ends("'type:transformer|embedding' --pipeline-model-parallel-size 4"), "onon");
+  EXPECT_EQ(ends("'type:transformer|embedding' --pipeline-model-parallel-size 2"), "");
+  EXPECT_EQ(ends("type:transformer --pipeline-model-parallel-size 4"), "");
+  EXPECT_THAT(OfScript(on + "parameters --pipeline-model-parallel-size 4").notes,
               Contains(HasSubstr("not modelled: stages cut by weights of modules")));
+  const Resolved job =
+      Predict({{"bloom.sh",
+                "deepspeed --num_gpus 8 --num_nodes 1 pretrain_gpt.py --num-layers 14 "
+                "--hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
+                "--max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 8 " +
+                    on + "'type:transformer|embedding' --pipeline-model-parallel-size 4"}},
+              {"--topology", "dgx-a100-80"});
+  std::vector<int64_t> layers;
+  for (const LayerRange& range : BalanceLayers(14, job.strategy)) layers.push_back(range.count);
+  EXPECT_THAT(layers, testing::ElementsAre(3, 4, 4, 3));
 }
 
 // A script and its log were told apart by their spelling.
