@@ -300,15 +300,23 @@ void ReadPositions(const SettingIndex& settings, ModelSpec* spec) {
         {{settings.Find("rotary-percent")->where, "rotary-percent is above 0, up to 1", ""}});
 }
 
-// Layers of a decoder besides: a stack of its own behind the encoder's (pretrain_t5.py).
-void ReadDecoder(const SettingIndex& settings, ModelSpec* spec) {
-  const auto layers = settings.Whole("decoder-num-layers", 1);
+// Arguments alone do not say what a program makes of them. Dumps name none, but BERT has its tokenizers, and T5's decoder is a
+// stack of its own behind the encoder's, of as many layers unless it is told otherwise (pretrain_t5.py).
+void ReadFamily(const SettingIndex& settings, int64_t layers, ModelSpec* spec) {
+  const std::string program = settings.Has("PROGRAM") ? settings.Peek("PROGRAM") : "";
+  const bool words = settings.Peek("tokenizer-type").starts_with("BertWordPiece");
+  const auto decoder = settings.Whole("decoder-num-layers", 1);
   const auto buckets = settings.Whole(kBuckets, 1);
-  if (!layers) return;
-  spec->family = Family::kEncoderDecoder;
-  spec->decoder_layers = *layers;
-  if (spec->positions == Positions::kRelativeBias)
-    spec->relative_buckets = buckets.value_or(kDefaultBuckets);
+  if (decoder || program == "pretrain_t5.py") {
+    spec->family = Family::kEncoderDecoder;
+    spec->decoder_layers = decoder.value_or(layers);
+    if (spec->positions == Positions::kRelativeBias)
+      spec->relative_buckets = buckets.value_or(kDefaultBuckets);
+  } else if (program == "pretrain_bert.py" || settings.Has("bert-no-binary-head") ||
+             (program.empty() && words)) {
+    spec->family = Family::kEncoder;
+    spec->pooler = !settings.Has("bert-no-binary-head");
+  }
 }
 
 }  // namespace
@@ -392,8 +400,7 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
   ReadWindows(settings, &spec);
   const auto vocab = settings.Whole("vocab-size", 1);
   const auto padded = settings.Whole("padded-vocab-size", 1);
-  if (settings.Has("bert-no-binary-head")) spec.family = Family::kEncoder;
-  ReadDecoder(settings, &spec);
+  ReadFamily(settings, *layers, &spec);
   // BigScience's fork is told the rows of the table.
   const auto rows = settings.Whole("pad-vocab-size-to", 1);
   spec.vocab = rows.value_or(vocab.value_or(padded.value_or(0)));

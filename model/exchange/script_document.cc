@@ -150,6 +150,10 @@ class ScriptReader {
     if (document_.target)
       document_.kind = fmt::format("a script with settings of {}", InfoOf(*document_.target).name);
     for (const Word& word : lost) Lost(word, true);
+    const Word& started = (*best)[program];
+    if (document_.target == kMegatron)  // it knows the model's family
+      most.push_back(
+          {"PROGRAM", started.text.substr(started.text.rfind('/') + 1), started.where, "", true});
     if (IsNemo(most)) most = ArgumentsOfNemo(most, &document_.notes);
     // HfArgumentParser takes one as the first word behind the program.
     if (document_.target == kAccelerate && program + 1 < best->size() &&

@@ -107,9 +107,10 @@ void RespellMegatron(Settings* settings, std::vector<std::string>* notes) {
   SayGroups(settings);
   if (!deepspeed) return;
   NameFlash(settings, notes);
-  // Its engine adds gradients up by itself.
+  // Its engine adds gradients up by itself, and validate_args has no all-reduce beside a product next to it.
   std::erase_if(*settings, [](const Setting& setting) {
-    return setting.key == "no-gradient-accumulation-fusion";
+    return setting.key == "no-gradient-accumulation-fusion" ||
+           setting.key == "no-async-tensor-model-parallel-allreduce";
   });
   if (const auto stage = ArgumentAt(settings, "zero-stage");
       stage != settings->end() && stage->value == "1.0")  // its default, as dumps have it

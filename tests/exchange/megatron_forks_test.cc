@@ -208,6 +208,27 @@ TEST(Megatron, PartsThatAreNotTrainedAndFilesOfArgumentsAreRefused) {
   EXPECT_THAT(ErrorOfScript("--kd"), HasSubstr("another model's answers"));
 }
 
+// They were predicted as GPT.
+TEST(Programs, SayTheFamilyOfTheModel) {
+  const std::string sizes =
+      " --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 512 "
+      "--max-position-embeddings 512 --micro-batch-size 4 --global-batch-size 32 ";
+  const ModelSpec bert = Read({{"x.sh", "python ../pretrain_bert.py" + sizes}}).model->spec;
+  EXPECT_EQ(bert.family, Family::kEncoder);
+  EXPECT_TRUE(bert.pooler);
+  EXPECT_FALSE(
+      Read({{"x.sh", "python pretrain_bert.py --bert-no-binary-head" + sizes}}).model->spec.pooler);
+  const ModelSpec t5 = Read({{"x.sh", "python pretrain_t5.py" + sizes}}).model->spec;
+  EXPECT_EQ(t5.family, Family::kEncoderDecoder);
+  EXPECT_EQ(t5.decoder_layers, 12);
+  EXPECT_EQ(Read({{"x.sh", "python pretrain_gpt.py" + sizes}}).model->spec.family,
+            Family::kDecoder);
+  EXPECT_EQ(OfDump({{"tokenizer_type", "BertWordPieceLowerCase"}}).model->spec.family,
+            Family::kEncoder);
+  EXPECT_THAT(Read({{"x.sh", "python pretrain_bert.py" + sizes}}).notes,
+              Not(Contains(HasSubstr("PROGRAM"))));
+}
+
 // They were predicted as training.
 TEST(Programs, ThatTrainNothingAreRefusedByName) {
   const std::string sizes =
