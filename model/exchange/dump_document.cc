@@ -37,6 +37,7 @@ constexpr std::pair<const char*, const char*> kRenamed[] = {
 constexpr std::pair<const char*, const char*> kNegative[] = {
     {"scatter-gather-tensors-in-pipeline", "no-scatter-gather-tensors-in-pipeline"},
     {"add-bias-linear", "disable-bias-linear"},
+    {"add-position-embedding", "no-position-embedding"},
     {"bert-binary-head", "bert-no-binary-head"},
     {"torch-fsdp2-reshard-after-forward", "torch-fsdp2-no-reshard-after-forward"},
     {"masked-softmax-fusion", "no-masked-softmax-fusion"},

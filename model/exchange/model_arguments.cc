@@ -41,6 +41,7 @@ constexpr std::pair<const char*, const char*> kRefused[] = {
     {"freeze-LM", kFrozen},
     {"freeze-ViT", kFrozen},
     {"freeze-all-layers", kFrozen},
+    {"bitfit", kFrozen},  // biases alone
     {"language-model-type", kImages},
     {"vision-model-type", kImages},
     {"retro-add-retriever", "layers that retrieve are not modelled"},
@@ -273,7 +274,8 @@ void ReadPositions(const SettingIndex& settings, ModelSpec* spec) {
   const Setting* type = settings.Find("position-embedding-type");
   const bool rope =
       settings.Has("use-rotary-position-embeddings") || (type != nullptr && type->value == "rope");
-  spec->positions = rope ? Positions::kRotary : Positions::kLearned;
+  const bool none = settings.Has("no-position-embedding");
+  spec->positions = rope ? Positions::kRotary : none ? Positions::kNone : Positions::kLearned;
   if (!rope && type != nullptr) {
     // Dumps have the name of the enumeration in front.
     const std::string name = type->value.substr(type->value.rfind('.') + 1);

@@ -205,6 +205,13 @@ TEST(Megatron, PartsThatAreNotTrainedAndFilesOfArgumentsAreRefused) {
   EXPECT_THAT(ErrorOfScript("--freeze-LM"), HasSubstr("freeze-LM: a part of the model"));
   EXPECT_THAT(ErrorOfScript("--yaml-cfg gpt.yaml"), HasSubstr("stand in gpt.yaml"));
   EXPECT_THAT(ErrorOfScript("--skip-train"), HasSubstr("evaluates, and trains nothing"));
+  EXPECT_THAT(ErrorOfScript("--bitfit"), HasSubstr("bitfit: a part of the model"));
+  for (const char* flags :
+       {"--step-batch-size-schedule 0:16", "--use-checkpoint-args", "--fsdp-double-buffer",
+        "--partition-activations", "--checkpoint-in-cpu", "--use-bnb-optimizer",
+        "--no-masked-softmax-fusion", "--delay-wgrad-compute", "--embed-layernorm"})
+    EXPECT_THAT(OfScript(flags).notes, Contains(HasSubstr("x.sh:1: not modelled: "))) << flags;
+  EXPECT_EQ(OfScript("--no-position-embedding").model->spec.positions, Positions::kNone);
   EXPECT_THAT(ErrorOfScript("--kd"), HasSubstr("another model's answers"));
 }
 
