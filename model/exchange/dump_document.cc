@@ -168,6 +168,12 @@ Document ReadArgumentDump(const SourcePtr& source) {
     if (whole) break;
     std::string_view name, value;
     if (!LineOf(text, &name, &value) || value == "None") continue;
+    // "num_layers ... 24......updated": by other names than Megatron's, too.
+    if (value.ends_with("....updated") || value.ends_with("....default"))
+      throw InputError(
+          {{{source, line, 1},
+            "these are the arguments of GPT-NeoX, which are not read",
+            "its layout by flags: --model, --tp, --pp, --micro-batch, --global-batch"}});
     if (document.settings.size() > kMostSettings) break;
     std::string key(name);
     std::ranges::replace(key, '_', '-');

@@ -55,6 +55,11 @@ TEST(MegatronDumps, NamesOfValuesAreTakenForTheirFlags) {
               Contains(HasSubstr("not modelled: buffers registered with NCCL")));
 }
 
+TEST(MegatronDumps, ThoseOfGptNeoxAreRefusedByName) {
+  EXPECT_THAT(Error({{"n.log", Dump({{"num_layers", "24.......updated"}})}}),
+              AllOf(HasSubstr("n.log:2"), HasSubstr("arguments of GPT-NeoX")));
+}
+
 // False of these is a flag, and was dropped.
 TEST(MegatronDumps, WhatIsOffByItsFlagIsOff) {
   EXPECT_EQ(OfDump({{"bert_binary_head", "False"}}).model->spec.family, Family::kEncoder);
