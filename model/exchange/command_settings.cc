@@ -73,8 +73,9 @@ Settings OptionsOf(std::span<const Word> words, Words* lost) {
     }
     const std::size_t equals = word.text.find('=');
     if (equals != std::string::npos && equals > 0) {
-      std::string key = word.text.substr(word.text[0] == '+' ? 1 : 0, equals);
-      key.resize(word.text[0] == '+' ? equals - 1 : equals);
+      // Hydra adds a key by "+", and adds or replaces it by "++".
+      const std::size_t front = std::min(word.text.find_first_not_of('+'), equals);
+      std::string key = word.text.substr(front, equals - front);
       settings.push_back({key, word.text.substr(equals + 1), word.where, word.unresolved, true});
     }
   }
@@ -125,6 +126,7 @@ std::optional<Target> TargetOf(const Settings& settings) {
   if (Has(settings, {"tensor-model-parallel-size", "pipeline-model-parallel-size", "hidden-size",
                      "num-attention-heads", "micro-batch-size", "model-parallel-size"}))
     return kMegatron;
+  if (IsNemo(settings)) return kMegatron;
   if (HasPart(settings, "model.tensor_model_parallel") || HasPart(settings, "train.micro_batch") ||
       HasPart(settings, "ddp."))
     return kBridge;

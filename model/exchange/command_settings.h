@@ -5,6 +5,9 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "model/exchange/setting.h"
 #include "model/exchange/shell.h"
@@ -21,6 +24,11 @@ Settings SettingsOf(const Words& words, std::size_t program, Words* lost);
 bool Has(const Settings& settings, std::initializer_list<const char*> keys);
 // Whether such a setting of a training command names a file with more of them.
 bool NamesConfiguration(const std::string& setting);
+// Whether they are overrides of NeMo 1; these as arguments of Megatron. Throws InputError: what of it is not read.
+bool IsNemo(const Settings& settings);
+Settings ArgumentsOfNemo(const Settings& overrides, std::vector<std::string>* notes);
+// What a program does instead of training a model that plans have; null: nothing that is known.
+const char* OtherThanTraining(std::string_view program);
 // By the keys; nullopt: of none that is known.
 std::optional<Target> TargetOf(const Settings& settings);
 

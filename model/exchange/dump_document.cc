@@ -15,12 +15,39 @@ constexpr std::string_view kBegin = " arguments ---";
 constexpr std::string_view kDumpEnd = "end of arguments";
 constexpr std::size_t kMostSettings = 5000;
 
-// Arguments that exist only as --no-NAME; the dump has NAME, False.
-constexpr const char* kNegative[] = {"scatter-gather-tensors-in-pipeline"};
-// Arguments with another name on the command line.
+// A dump names an argument by where its value is stored (argparse's dest), which is not always its flag. These two tables are of
+// the arguments that an import knows and that differ: Megatron-LM at d98e8a64 (training/arguments.py; argparse_meta of the members
+// of core/transformer/transformer_config.py and core/model_parallel_config.py), Megatron-DeepSpeed at 4efb479d and BigScience's
+// fork at 8387ae17 (megatron/arguments.py).
 constexpr std::pair<const char*, const char*> kRenamed[] = {
     {"virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"},
-    {"add-bias-linear", ""},
+    {"fp8", "fp8-format"},
+    {"fp4", "fp4-format"},
+    {"fp8-param", "fp8-param-gather"},
+    {"fp4-param", "fp4-param-gather"},
+    {"layernorm-epsilon", "norm-epsilon"},
+    {"layernorm-zero-centered-gamma", "apply-layernorm-1p"},
+    {"rope-theta", "rotary-base"},
+    {"nccl-ub", "use-nccl-ub"},
+    {"logit-dtype", "output-logit-dtype"},
+    {"microbatch-group-size-per-vp-stage", "microbatch-group-size-per-virtual-pipeline-stage"},
+    {"overlap-p2p-comm-warmup-flush", "overlap-p2p-communication-warmup-flush"},
+};
+// Switches that turn off what is on without them (store_false): False is their flag, True its absence.
+constexpr std::pair<const char*, const char*> kNegative[] = {
+    {"scatter-gather-tensors-in-pipeline", "no-scatter-gather-tensors-in-pipeline"},
+    {"add-bias-linear", "disable-bias-linear"},
+    {"add-position-embedding", "no-position-embedding"},
+    {"bert-binary-head", "bert-no-binary-head"},
+    {"torch-fsdp2-reshard-after-forward", "torch-fsdp2-no-reshard-after-forward"},
+    {"masked-softmax-fusion", "no-masked-softmax-fusion"},
+    {"bias-gelu-fusion", "no-bias-gelu-fusion"},
+    {"bias-swiglu-fusion", "no-bias-swiglu-fusion"},
+    {"bias-dropout-fusion", "no-bias-dropout-fusion"},
+    {"apply-rope-fusion", "no-rope-fusion"},
+    {"gradient-accumulation-fusion", "no-gradient-accumulation-fusion"},
+    {"overlap-p2p-comm", "no-overlap-p2p-communication"},
+    {"async-tensor-model-parallel-allreduce", "no-async-tensor-model-parallel-allreduce"},
 };
 
 // What the line in front of the dump says, by the names of arguments. Some releases lack a comma in it.
@@ -58,6 +85,48 @@ Settings WorldOf(std::string_view text, const Location& where) {
   return settings;
 }
 
+bool IsSet(const Settings& settings, std::string_view key) {
+  return std::ranges::find(settings, key, &Setting::key) != settings.end();
+}
+std::string ValueAt(const Settings& settings, std::string_view key) {
+  const auto at = std::ranges::find(settings, key, &Setting::key);
+  return at == settings.end() ? "" : at->value;
+}
+
+// validate_args turns off by itself what has nothing to do in a job: fusions of another activation or without biases, sends of
+// chunks that are not there, what DeepSpeed's engine does.
+void DropFollowing(Settings* settings) {
+  const bool deepspeed = IsSet(*settings, "deepspeed"), gated = IsSet(*settings, "swiglu"),
+             relu = IsSet(*settings, "squared-relu");
+  const std::string degree = ValueAt(*settings, "tensor-model-parallel-size");
+  const bool tensor = !degree.empty() && degree != "1";
+  const bool rope = IsSet(*settings, "use-rotary-position-embeddings") ||
+                    ValueAt(*settings, "position-embedding-type") == "rope";
+  const std::pair<const char*, bool> kFollow[] = {
+      {"no-bias-gelu-fusion", gated || relu || IsSet(*settings, "disable-bias-linear")},
+      {"no-bias-swiglu-fusion", !gated},
+      {"no-rope-fusion", !rope},
+      {"no-overlap-p2p-communication", !IsSet(*settings, "num-virtual-stages-per-pipeline-rank")},
+      {"no-async-tensor-model-parallel-allreduce",
+       deepspeed || !tensor || IsSet(*settings, "sequence-parallel")}};
+  std::erase_if(*settings, [&](const Setting& setting) {
+    return std::ranges::any_of(
+        kFollow, [&](const auto& one) { return one.second && setting.key == one.first; });
+  });
+}
+
+// "AttnBackend.flash", "PositionEmbeddingType.alibi": the word behind the class of an enumeration.
+std::string WithoutClass(const std::string& word) {
+  const std::size_t dot = word.find('.');
+  if (dot == std::string::npos || dot + 1 == word.size() || word[0] < 'A' || word[0] > 'Z')
+    return word;
+  const bool name = std::ranges::all_of(word, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.';
+  });
+  return name && word.find('.', dot + 1) == std::string::npos ? word.substr(dot + 1) : word;
+}
+
 bool LineOf(std::string_view text, std::string_view* name, std::string_view* value) {
   const std::size_t dots = text.find(" ..");
   if (dots == std::string_view::npos) return false;
@@ -82,7 +151,7 @@ Document ReadArgumentDump(const SourcePtr& source) {
   Document document{source, "the arguments that Megatron printed", kMegatron, {}, {}};
   std::string_view rest = source->text;
   Settings world;
-  bool inside = false, whole = false;
+  bool inside = false, whole = false, plain = false;
   int last = 1;
   for (int line = 1; !rest.empty(); ++line) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -99,6 +168,12 @@ Document ReadArgumentDump(const SourcePtr& source) {
     if (whole) break;
     std::string_view name, value;
     if (!LineOf(text, &name, &value) || value == "None") continue;
+    // "num_layers ... 24......updated": by other names than Megatron's, too.
+    if (value.ends_with("....updated") || value.ends_with("....default"))
+      throw InputError(
+          {{{source, line, 1},
+            "these are the arguments of GPT-NeoX, which are not read",
+            "its layout by flags: --model, --tp, --pp, --micro-batch, --global-batch"}});
     if (document.settings.size() > kMostSettings) break;
     std::string key(name);
     std::ranges::replace(key, '_', '-');
@@ -108,24 +183,25 @@ Document ReadArgumentDump(const SourcePtr& source) {
       document.settings.push_back({"WORLD", word, where, ""});
       continue;
     }
-    if (key == "add-bias-linear" && word == "False") {
-      document.settings.push_back({"disable-bias-linear", "", where, ""});
-      continue;
+    for (const auto& [stored, flag] : kRenamed) {
+      if (key == stored) key = flag;
     }
-    for (const auto& [old_name, new_name] : kRenamed) {
-      if (key == old_name) key = new_name;
-    }
-    if (key.empty()) continue;
+    plain |= key == "deepspeed" && word == "False";
     if (key == "deepspeed-config") {  // names a file, which the log may hold, too
       if (!HasLoggedJson(source->text))
         document.files.push_back({"deepspeed_config", word, where, ""});
       continue;
     }
-    const bool negative = std::ranges::any_of(kNegative, [&](const char* n) { return key == n; });
-    if (word == "False" && negative) document.settings.push_back({"no-" + key, "", where, ""});
+    const auto negative =
+        std::ranges::find(kNegative, key, [](const auto& one) { return std::string(one.first); });
+    if (negative != std::end(kNegative) && word == "False") {
+      document.settings.push_back({negative->second, "", where, ""});
+      continue;
+    }
+    // On, as it is without its flag; one of older releases stands for what the job does.
+    if (negative != std::end(kNegative) && key != kNegative[0].first) continue;
     if (word == "False") continue;
-    if (word == "True") word.clear();
-    if (word.starts_with("AttnBackend.")) word.erase(0, 12);
+    word = word == "True" ? "" : WithoutClass(word);
     document.settings.push_back({std::move(key), std::move(word), where, ""});
   }
   // Arguments are printed in the order of the alphabet: those behind the cut would be taken for defaults.
@@ -135,6 +211,9 @@ Document ReadArgumentDump(const SourcePtr& source) {
                                    "comes",
                                    source->name),
                        "the whole dump, or the launch script"}});
+  if (plain)  // Megatron-DeepSpeed without DeepSpeed has its stage of ZeRO as a default alone
+    std::erase_if(document.settings, [](const Setting& one) { return one.key == "zero-stage"; });
+  DropFollowing(&document.settings);
   const std::size_t again = rest.find(kBegin);
   if (again != std::string_view::npos) {
     const auto between =

@@ -166,6 +166,25 @@ std::vector<Field> Degrees() {
   };
 }
 
+const char* const kByLayout = "layout, which names the layers of each stage";
+
+// BigScience's stages count the token table, which stands at both ends, as a layer where they are told so (its gpt_model.py).
+// Two stages are equal all the same.
+Cell CountedEnd() {
+  return Rule(
+      [](const Case&) {
+        return Written{Status::kFollows, {}, kByLayout};
+      },
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
+        const std::vector<std::string> words = WordsOf(settings.Peek("pp-partition-method"));
+        if (words.size() != 1 || !words[0].starts_with("type:transformer")) return std::nullopt;
+        const Setting* method = settings.Find("pp-partition-method");
+        if (words[0] != "type:transformer|embedding" || NumberOf(values, "pp", 1) < 3)
+          return std::nullopt;
+        return From(method, "on");
+      });
+}
+
 std::vector<Field> Pipelines() {
   return {
       {"schedule",
@@ -174,12 +193,21 @@ std::vector<Field> Pipelines() {
                return NameIn(kScheduleNames, c.strategy.schedule);
              }),
        "--schedule",
-       {{kMegatron, Rule([](const Case& c) {
-           if (c.strategy.schedule == PipelineSchedule::k1F1B) return Default("1F1B");
-           if (c.strategy.schedule == PipelineSchedule::kInterleaved)
-             return Written{Status::kFollows, {}, "interleaved where there are virtual stages"};
-           return No("runs 1F1B, interleaved or not");
-         })},
+       {{kMegatron,
+         Rule(
+             [](const Case& c) {
+               if (c.strategy.schedule == PipelineSchedule::k1F1B) return Default("1F1B");
+               if (c.strategy.schedule == PipelineSchedule::kInterleaved)
+                 return Written{Status::kFollows, {}, "interleaved where there are virtual stages"};
+               return No("runs 1F1B, interleaved or not");
+             },
+             [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+               // Megatron-DeepSpeed's; its exact semantics are of the update's checks.
+               const Setting* bubble = settings.Find("enable-zbh1-pipeline");
+               (void)settings.Find("enable-zbh1-exact-semantics");
+               if (bubble == nullptr) return std::nullopt;
+               return From(bubble, NameIn(kScheduleNames, PipelineSchedule::kZeroBubble));
+             })},
         {kBridge, Rule([](const Case& c) {
            if (c.strategy.schedule == PipelineSchedule::k1F1B) return Default("1F1B");
            if (c.strategy.schedule == PipelineSchedule::kInterleaved)
@@ -219,12 +247,12 @@ std::vector<Field> Pipelines() {
         {kAnyTarget, OtherPlacement()}}},
       {"count_embedding",
        Where(Pipeline, Switch(&Strategy::count_embedding)),
-       "",
-       {{kAnyTarget, Follows("layout, which names the layers of each stage")}}},
+       "fact count_embedding",
+       {{kMegatron, CountedEnd()}, {kAnyTarget, Follows(kByLayout)}}},
       {"count_head",
        Where(Pipeline, Switch(&Strategy::count_head)),
-       "",
-       {{kAnyTarget, Follows("layout, which names the layers of each stage")}}},
+       "fact count_head",
+       {{kMegatron, CountedEnd()}, {kAnyTarget, Follows(kByLayout)}}},
       {"scatter_gather",
        Where(Scatters, Switch(&Strategy::scatter_gather)),
        "fact scatter_gather",

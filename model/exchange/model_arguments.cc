@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <iterator>
 
@@ -12,26 +13,20 @@
 #include "model/base/plain_text.h"
 #include "model/exchange/bundle.h"
 #include "model/exchange/rules.h"
+#include "model/exchange/spellings.h"
 
 namespace orrery::exchange {
 namespace {
-
-constexpr RegistryRow kRegistry[] = {
-    {"llama3-8b", "llama3", "8B", "llama3_8b", "llama3_8b_pretrain_config",
-     "meta-llama/Meta-Llama-3-8B"},
-    {"llama3-70b", "llama3", "70B", "llama3_70b", "llama3_70b_pretrain_config",
-     "meta-llama/Meta-Llama-3-70B"},
-    {"llama3-405b", "llama3", "405B", "llama3_405b", "llama31_405b_pretrain_config",
-     "meta-llama/Llama-3.1-405B"},
-    {"llama3.1-405b", "llama3", "405B", "llama3_405b", "llama31_405b_pretrain_config",
-     "meta-llama/Llama-3.1-405B"},
-};
 
 constexpr const char* kBuckets = "relative-attention-num-buckets";
 constexpr int64_t kDefaultBuckets = 32;  // Megatron's
 
 constexpr const char* kSeveralShapes = "layers of several shapes are not modelled";
 constexpr const char* kExperts = "mixtures of experts are not modelled";
+constexpr const char* kFrozen = "a part of the model that is not trained is not modelled";
+constexpr const char* kImages = "models of images and text are not modelled";
+constexpr const char* kTeacher = "training from another model's answers is not modelled";
+constexpr const char* kNoTraining = "this job evaluates, and trains nothing";
 // Arguments that change what is computed and that a plan does not know.
 constexpr std::pair<const char*, const char*> kRefused[] = {
     {"num-experts", kExperts},
@@ -43,6 +38,20 @@ constexpr std::pair<const char*, const char*> kRefused[] = {
     {"attention-output-gate", "gates on attention's output are not modelled"},
     {"heterogeneous-layers-config-path", kSeveralShapes},
     {"heterogeneous-layers-config-encoded-json", kSeveralShapes},
+    {"freeze-LM", kFrozen},
+    {"freeze-ViT", kFrozen},
+    {"freeze-all-layers", kFrozen},
+    {"bitfit", kFrozen},  // biases alone
+    {"language-model-type", kImages},
+    {"vision-model-type", kImages},
+    {"retro-add-retriever", "layers that retrieve are not modelled"},
+    {"perform-rl-step", "reinforcement learning is not modelled"},
+    {"mos", kTeacher},
+    {"kd", kTeacher},
+    {"logits-load-dir", kTeacher},
+    {"skip-train", kNoTraining},
+    {"eval-only", kNoTraining},
+    {"inference", kNoTraining},
 };
 
 bool Same(const ModelSpec& a, const ModelSpec& b) {
@@ -198,7 +207,7 @@ void ReadWidths(const SettingIndex& settings, ModelSpec* spec) {
   spec->ffn =
       settings.Whole("ffn-hidden-size", 1)
           .value_or(
-              spec->activation == Activation::kSwiglu
+              settings.Has("swiglu")
                   ? static_cast<int64_t>(4.0 * static_cast<double>(spec->hidden) * 2 / 3 / 64) * 64
                   : 4 * spec->hidden);
   spec->kv_heads = spec->heads;
@@ -208,15 +217,40 @@ void ReadWidths(const SettingIndex& settings, ModelSpec* spec) {
   spec->head_dim = settings.Whole("kv-channels", 1).value_or(spec->hidden / spec->heads);
 }
 
+// BigScience's gates, whose block is as wide as one without (its model/transformer.py).
+void ReadGate(const Setting& gate, ModelSpec* spec) {
+  constexpr std::pair<std::string_view, Activation> kGates[] = {
+      {"swiglu", Activation::kSwiglu}, {"geglu", Activation::kGelu}, {"reglu", Activation::kRelu}};
+  const auto row =
+      std::ranges::find_if(kGates, [&](const auto& one) { return one.first == gate.value; });
+  if (row == std::end(kGates))
+    throw InputError({{gate.where, fmt::format("{} '{}' is not modelled", gate.key, gate.value),
+                       "known: swiglu, geglu, reglu"}});
+  spec->gated = true;
+  spec->activation = row->second;
+}
+
 void ReadBlock(const SettingIndex& settings, ModelSpec* spec) {
-  const Setting* norm = settings.Find("normalization");
-  if (norm != nullptr && norm->value == "RMSNorm") spec->norm = Norm::kRmsNorm;
+  if (const Setting* norm =
+          settings.Find("normalization")) {  // Megatron-DeepSpeed has small letters
+    std::string name = norm->value;
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (name == "rmsnorm") {
+      spec->norm = Norm::kRmsNorm;
+    } else if (name != "layernorm") {
+      throw InputError(
+          {{norm->where, fmt::format("normalization '{}' is not modelled", norm->value),
+            "known: LayerNorm, RMSNorm"}});
+    }
+  }
   spec->norm_epsilon = settings.Number("norm-epsilon").value_or(spec->norm_epsilon);
   if (settings.Has("swiglu")) {
     spec->activation = Activation::kSwiglu;
     spec->gated = true;
   } else if (settings.Has("squared-relu")) {
     spec->activation = Activation::kRelu2;
+  } else if (const Setting* gate = settings.Find("glu-activation")) {
+    ReadGate(*gate, spec);
   } else {
     spec->gated = settings.Has("quick-geglu");
   }
@@ -240,7 +274,8 @@ void ReadPositions(const SettingIndex& settings, ModelSpec* spec) {
   const Setting* type = settings.Find("position-embedding-type");
   const bool rope =
       settings.Has("use-rotary-position-embeddings") || (type != nullptr && type->value == "rope");
-  spec->positions = rope ? Positions::kRotary : Positions::kLearned;
+  const bool none = settings.Has("no-position-embedding");
+  spec->positions = rope ? Positions::kRotary : none ? Positions::kNone : Positions::kLearned;
   if (!rope && type != nullptr) {
     // Dumps have the name of the enumeration in front.
     const std::string name = type->value.substr(type->value.rfind('.') + 1);
@@ -267,66 +302,26 @@ void ReadPositions(const SettingIndex& settings, ModelSpec* spec) {
         {{settings.Find("rotary-percent")->where, "rotary-percent is above 0, up to 1", ""}});
 }
 
-// Layers of a decoder besides: a stack of its own behind the encoder's (pretrain_t5.py).
-void ReadDecoder(const SettingIndex& settings, ModelSpec* spec) {
-  const auto layers = settings.Whole("decoder-num-layers", 1);
+// Arguments alone do not say what a program makes of them. Dumps name none, but BERT has its tokenizers, and T5's decoder is a
+// stack of its own behind the encoder's, of as many layers unless it is told otherwise (pretrain_t5.py).
+void ReadFamily(const SettingIndex& settings, int64_t layers, ModelSpec* spec) {
+  const std::string program = settings.Has("PROGRAM") ? settings.Peek("PROGRAM") : "";
+  const bool words = settings.Peek("tokenizer-type").starts_with("BertWordPiece");
+  const auto decoder = settings.Whole("decoder-num-layers", 1);
   const auto buckets = settings.Whole(kBuckets, 1);
-  if (!layers) return;
-  spec->family = Family::kEncoderDecoder;
-  spec->decoder_layers = *layers;
-  if (spec->positions == Positions::kRelativeBias)
-    spec->relative_buckets = buckets.value_or(kDefaultBuckets);
+  if (decoder || program == "pretrain_t5.py") {
+    spec->family = Family::kEncoderDecoder;
+    spec->decoder_layers = decoder.value_or(layers);
+    if (spec->positions == Positions::kRelativeBias)
+      spec->relative_buckets = buckets.value_or(kDefaultBuckets);
+  } else if (program == "pretrain_bert.py" || settings.Has("bert-no-binary-head") ||
+             (program.empty() && words)) {
+    spec->family = Family::kEncoder;
+    spec->pooler = !settings.Has("bert-no-binary-head");
+  }
 }
 
 }  // namespace
-
-const RegistryRow* FindRegistry(const std::string& model) {
-  for (const RegistryRow& row : kRegistry) {
-    if (model == row.model) return &row;
-  }
-  return nullptr;
-}
-
-std::string FlavorNames() {
-  std::string names;
-  for (const RegistryRow& row : kRegistry) {
-    const std::string name = fmt::format("{} {}", row.module, row.flavor);
-    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
-  }
-  return names;
-}
-
-const RegistryRow* RegistryIn(const Settings& settings) {
-  const auto at = [&](const char* key) {
-    const auto found = std::ranges::find(settings, key, &Setting::key);
-    return found == settings.end() ? std::string() : found->value;
-  };
-  const std::string module = at("model.name"), flavor = at("model.flavor"), recipe = at("recipe");
-  constexpr const char* kDimensions[] = {"model.num_layers", "model.hidden_size",
-                                         "model.ffn_hidden_size", "model.num_attention_heads",
-                                         "model.num_query_groups"};
-  const bool own = std::ranges::any_of(kDimensions, [&](const char* key) {
-    return std::ranges::find(settings, key, &Setting::key) != settings.end();
-  });
-  for (const RegistryRow& row : kRegistry) {
-    if (module == row.module && flavor == row.flavor) return &row;
-    if (module.empty() && flavor == row.config) return &row;
-    if (at("module") == row.module && at("config") == row.config) return &row;
-    // "llama3_8b_" of pretraining, adapters and lengths.
-    const std::string_view pretrain = row.recipe;
-    if (!own && recipe.starts_with(pretrain.substr(0, pretrain.find("pretrain_config"))))
-      return &row;
-  }
-  return nullptr;
-}
-
-const RegistryRow* RegistryByHub(std::string_view name) {
-  const auto row = std::ranges::find_if(kRegistry, [&](const RegistryRow& one) {
-    const std::string_view hub = one.hub;
-    return hub.substr(hub.rfind('/') + 1) == name;
-  });
-  return row == std::end(kRegistry) ? nullptr : row;
-}
 
 std::string MegatronProgram(const ModelSpec& model) {
   switch (model.family) {
@@ -379,9 +374,14 @@ const Setting* LayersOfMegatron(const SettingIndex& settings) {
 std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
   for (const auto& [key, why] : kRefused) {
     const Setting* setting = settings.Find(key);
-    if (setting != nullptr)
+    if (setting != nullptr && !Off(setting->value))
       throw InputError({{setting->where, fmt::format("{}: {}", key, why), ""}});
   }
+  if (const Setting* file = settings.Find("yaml-cfg"); file != nullptr)
+    throw InputError(
+        {{file->where,
+          fmt::format("yaml-cfg: the job's arguments stand in {}, which is not read", file->value),
+          "the dump of arguments in its log (--from train.log)"}});
   LoadedModel model;
   ModelSpec& spec = model.spec;
   const Setting* first = LayersOfMegatron(settings);
@@ -402,9 +402,10 @@ std::optional<LoadedModel> ModelOfMegatron(const SettingIndex& settings) {
   ReadWindows(settings, &spec);
   const auto vocab = settings.Whole("vocab-size", 1);
   const auto padded = settings.Whole("padded-vocab-size", 1);
-  if (settings.Has("bert-no-binary-head")) spec.family = Family::kEncoder;
-  ReadDecoder(settings, &spec);
-  spec.vocab = vocab.value_or(padded.value_or(0));
+  ReadFamily(settings, *layers, &spec);
+  // BigScience's fork is told the rows of the table.
+  const auto rows = settings.Whole("pad-vocab-size-to", 1);
+  spec.vocab = rows.value_or(vocab.value_or(padded.value_or(0)));
   if (spec.vocab == 0) {
     spec.vocab = 50257;
     model.notes.emplace_back("vocabulary of 50257 assumed: the file names no --vocab-size");

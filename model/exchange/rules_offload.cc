@@ -109,6 +109,11 @@ std::optional<Value> ReadMegatronOffload(const SettingIndex& settings, const Val
       RequireOfOffload(*optimizer, settings.Find(keys.shards) != nullptr, keys.shards);
     }
   }
+  // Megatron-DeepSpeed's: DeepSpeed's Adam of the CPU, which takes states that its file leaves there.
+  if (const Setting* cpu = bridge ? nullptr : settings.Find("cpu-optimizer")) {
+    optimizer = cpu;
+    offload.optimizer = 1;
+  }
   const auto layers = settings.Whole(keys.layers, 0);
   if (layers.value_or(0) > 0 && OffloadsActivations(settings, bridge)) {
     CheckOffloadedActivations(*settings.Find(keys.layers), values);

@@ -131,6 +131,10 @@ class ScriptReader {
     for (const Words& words : script_.commands) {
       const std::size_t at = ProgramOf(words);
       if (at == words.size()) continue;
+      if (OtherThanTraining(words[at].text) != nullptr) {
+        other_ = words[at];
+        continue;
+      }
       Words unknown;
       Settings settings = SettingsOf(words, at, &unknown);
       others += TargetOf(settings) ? 1 : 0;
@@ -141,6 +145,10 @@ class ScriptReader {
       most = std::move(settings);
       lost = std::move(unknown);
     }
+    if (other_ && (best == nullptr || !TargetOf(most)))
+      throw InputError(
+          {{other_->where, fmt::format("{} {}", other_->text, OtherThanTraining(other_->text)),
+            "a script that trains a language model, such as by pretrain_gpt.py"}});
     if (best == nullptr) return (void)Started();  // it finds variables
     if (others > 1)
       document_.notes.push_back(
@@ -155,6 +163,11 @@ class ScriptReader {
     if (document_.target)
       document_.kind = fmt::format("a script with settings of {}", InfoOf(*document_.target).name);
     for (const Word& word : lost) Lost(word, true);
+    const Word& started = (*best)[program];
+    if (document_.target == kMegatron)  // it knows the model's family
+      most.push_back(
+          {"PROGRAM", started.text.substr(started.text.rfind('/') + 1), started.where, "", true});
+    if (IsNemo(most)) most = ArgumentsOfNemo(most, &document_.notes);
     // HfArgumentParser takes one as the first word behind the program.
     if (document_.target == kAccelerate && program + 1 < best->size() &&
         IsArgumentsFile((*best)[program + 1].text)) {
@@ -408,6 +421,7 @@ class ScriptReader {
   std::size_t command_ = 0;      // the place of the training command
   std::optional<Word> program_;  // that it starts, of no known target
   std::string arguments_;        // of that program
+  std::optional<Word> other_;    // a program that trains nothing here
   Document document_;
   JobCounts counts_{&document_};
   Settings job_;  // options of salloc or sbatch

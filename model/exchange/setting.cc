@@ -4,9 +4,40 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/base/plain_text.h"
 
 namespace orrery::exchange {
+namespace {
+
+// Python's brackets and quotes stand around what a command line has without them: "['p2p']" is p2p, "(4095, 0)" is 4095,0.
+std::vector<std::string> BareWords(const std::string& text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    if (std::string_view(" \t,[](){}\"'").find(c) == std::string_view::npos)
+      words.back() += c;
+    else if (!words.back().empty())
+      words.emplace_back();
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+// 1 and 1.0 are one number, whichever of a script and its log has which.
+bool SaysTheSame(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  const auto same = [](const std::string& one, const std::string& other) {
+    double first = 0, second = 0;
+    return one == other || (ParseNumber(one, &first) == NumberFault::kNone &&
+                            ParseNumber(other, &second) == NumberFault::kNone && first == second);
+  };
+  const std::vector<std::string> left = BareWords(a), right = BareWords(b);
+  return !left.empty() && left.size() == right.size() &&
+         std::equal(left.begin(), left.end(), right.begin(), same);
+}
+
+}  // namespace
 
 std::string Place(const Location& where) {
   if (!where.source) return "";
@@ -19,7 +50,13 @@ SettingIndex::SettingIndex(const Settings& settings)
     const auto [at, added] = at_.emplace(settings[i].key, i);
     if (added) continue;
     const Setting& first = settings[at->second];
-    if (first.value != settings[i].value) {
+    const bool unread = !first.unresolved.empty() || !settings[i].unresolved.empty();
+    if (unread) {  // the other one may know it: the log of a script
+      used_[first.unresolved.empty() ? i : at->second] = true;
+      if (!first.unresolved.empty()) at->second = i;
+      continue;
+    }
+    if (!SaysTheSame(first.value, settings[i].value)) {
       throw InputError({{settings[i].where,
                          fmt::format("{} is '{}' here and '{}' in {}", first.key, settings[i].value,
                                      first.value, Place(first.where)),

@@ -21,17 +21,6 @@ struct Alias {
   const char* value;  // "": that of the old one
 };
 constexpr Alias kAliases[] = {
-    {kMegatron, "model-parallel-size", "tensor-model-parallel-size", ""},
-    {kMegatron, "pipe-parallel-size", "pipeline-model-parallel-size", ""},  // Megatron-DeepSpeed's
-    {kMegatron, "recompute-activations", "recompute-granularity", "selective"},
-    {kMegatron, "checkpoint-activations", "recompute-granularity", "full"},
-    {kMegatron, "activations-checkpoint-method", "recompute-method", ""},  // of 2021 and 2022
-    {kMegatron, "activations-checkpoint-num-layers", "recompute-num-layers", ""},
-    {kMegatron, "checkpoint-num-layers", "recompute-num-layers", ""},
-    {kMegatron, "use-flash-attn-v1", "use-flash-attn", ""},
-    {kMegatron, "use-flash-attn-v2", "use-flash-attn", ""},
-    {kMegatron, "batch-size", "micro-batch-size", ""},
-    {kMegatron, "use-custom-fsdp", "use-megatron-fsdp", ""},
     {kDeepSpeed, "bfloat16.enabled", "bf16.enabled", ""},
     {kDeepSpeed, "zero_optimization.zero_hpz_partition_size", "zero_hpz", ""},
     // Before offload had sections of its own (runtime/zero/config.py).
@@ -71,28 +60,6 @@ int64_t WholeAt(Settings* settings, std::string_view key, int64_t missing) {
   if (at == settings->end() || ParseInteger(at->value, &number) != NumberFault::kNone || number < 1)
     return missing;
   return number;
-}
-
-// Before there was a granularity, a method said that whole layers are repeated.
-void SayGranularity(Settings* settings) {
-  const auto method = FindKey(settings, "recompute-method");
-  if (method == settings->end() || method->value == "None" ||
-      HasKey(*settings, "recompute-granularity"))
-    return;
-  settings->push_back({"recompute-granularity", "full", method->where, "", method->flag});
-}
-
-// Megatron-DeepSpeed's own.
-void RespellMegatron(Settings* settings) {
-  SayGranularity(settings);
-  for (Setting& setting : *settings) {
-    if (setting.key == "ds-sequence-parallel-size") setting.key = "context-parallel-size";
-  }
-  // Ulysses is the only way in which it shares sequences.
-  const auto ulysses = FindKey(settings, "context-parallel-size");
-  if (ulysses != settings->end() && HasKey(*settings, "deepspeed") && ulysses->value != "1" &&
-      !HasKey(*settings, "cp-comm-type"))
-    settings->push_back({"cp-comm-type", "a2a", ulysses->where, "", ulysses->flag});
 }
 
 // Products in 16 bits over weights in fp32: PyTorch's autocast (torch_autocast) and apex's (amp).
@@ -309,6 +276,14 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
     *dynamo = {"args.torch_compile", Off(dynamo->value) ? "false" : "true", dynamo->where, ""};
 }
 
+// OmegaConf takes Python's words for truths, too.
+void RespellBridge(Settings* settings) {
+  for (Setting& setting : *settings) {
+    if (setting.value == "True" || setting.value == "TRUE") setting.value = "true";
+    if (setting.value == "False" || setting.value == "FALSE") setting.value = "false";
+  }
+}
+
 // split_points "layers.8", ... as the lists of modules that followed them.
 std::string ModulesOf(const std::string& points, int64_t layers) {
   std::vector<int64_t> ends;
@@ -417,7 +392,8 @@ void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
     }
   }
   std::erase_if(*settings, [](const Setting& setting) { return setting.key.empty(); });
-  if (target == kMegatron) RespellMegatron(settings);
+  if (target == kMegatron) RespellMegatron(settings, notes);
+  if (target == kBridge) RespellBridge(settings);
   if (target == kDeepSpeed) RespellDeepSpeed(settings);
   if (target == kAccelerate) RespellAccelerate(settings, notes);
   if (target == kTitanToml) RespellTitan(layers, settings);

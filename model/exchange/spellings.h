@@ -29,6 +29,9 @@ void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
 // The part of it for FSDP under the Trainer and Accelerate. Throws InputError: no choice of that release.
 void RespellFsdp(Settings* settings, std::vector<std::string>* notes);
 
+// The part of it for Megatron-LM and its forks.
+void RespellMegatron(Settings* settings, std::vector<std::string>* notes);
+
 // Where a program lets its command line win over its configuration, the settings that lose are taken away, and `notes`
 // says so.
 void LetFlagsWin(Target target, Settings* settings, std::vector<std::string>* notes);

@@ -303,7 +303,13 @@ TEST(Megatron, ItsExampleOfT5IsRead) {
   EXPECT_NEAR(static_cast<double>(CountParameters(spec).total), 220e6, 5e6);
   EXPECT_EQ(t5.values.at("seq_len").text, "512");
   EXPECT_THAT(t5.notes, Contains(HasSubstr("another length of the decoder's sequences")));
-  EXPECT_EQ(read("--encoder-num-layers 12").model->spec.family, Family::kDecoder);
+  // Its decoder has config.num_layers, which is the encoder's number; GPT's program has one stack.
+  EXPECT_EQ(read("--encoder-num-layers 12").model->spec.decoder_layers, 12);
+  EXPECT_EQ(Read("x.sh",
+                 "pretrain_gpt.py --encoder-num-layers 12 --hidden-size 768 "
+                 "--num-attention-heads 12 --seq-length 512 --micro-batch-size 1")
+                .model->spec.family,
+            Family::kDecoder);
   EXPECT_THAT(ErrorOf([&] { read("--num-layers 6 --encoder-num-layers 12"); }),
               AllOf(HasSubstr("t5.sh:1"), HasSubstr("num-layers 6")));
 }
