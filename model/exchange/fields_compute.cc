@@ -189,14 +189,20 @@ std::vector<Field> Overlaps() {
         {kBridge, Choices({{"on", {{"ddp.grad_reduce_in_fp32", "true"}}},
                            {"off", {{"ddp.grad_reduce_in_fp32", "false"}}}})},
         {kDeepSpeed, DeepSpeedGradType()},
-        {kAccelerate, Rule([](const Case& c) {
-           const int zero = c.strategy.zero;
-           const char* const why = zero == 0 ? "autocast keeps gradients in fp32"
-                                   : ByDeepSpeed(c)
-                                       ? "DeepSpeed adds gradients up in the type of the weights"
-                                       : "FSDP reduces in the type of mixed_precision";
-           return c.strategy.fp32_grads == (zero == 0) ? Default(why) : No(why);
-         })},
+        {kAccelerate, Rule(
+                          [](const Case& c) {
+                            const int zero = c.strategy.zero;
+                            const char* const why =
+                                zero == 0 ? "autocast keeps gradients in fp32"
+                                : ByDeepSpeed(c)
+                                    ? "DeepSpeed adds gradients up in the type of the weights"
+                                    : "FSDP reduces in the type of mixed_precision";
+                            return c.strategy.fp32_grads == (zero == 0) ? Default(why) : No(why);
+                          },
+                          [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+                            const Setting* weights = settings.Find("WEIGHTS");
+                            return weights == nullptr ? std::nullopt : From(weights, "off");
+                          })},
         {kTitans, Fixed("on", "reduces in float32 only")},
         {kFsdp,
          Choices({{"on", {{"REDUCE_DTYPE", "float32"}}}, {"off", {{"REDUCE_DTYPE", "half"}}}})},
