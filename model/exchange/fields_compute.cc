@@ -29,6 +29,21 @@ Cell BridgeAdapterSplit() {
       });
 }
 
+// What TRL's ModelConfig and LLaMA-Factory hand to the model.
+Cell TrainerAttention() {
+  return Rule([](const Case&) { return No(kByModel); },
+              [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+                for (const char* key : {"args.attn_implementation", "args.flash_attn"}) {
+                  const Setting* kernel = settings.Find(key);
+                  if (kernel == nullptr || kernel->value == "auto" || kernel->value.empty())
+                    continue;
+                  const bool whole = kernel->value == "eager" || kernel->value == "disabled";
+                  return From(kernel, OnOff(!whole));
+                }
+                return std::nullopt;
+              });
+}
+
 std::vector<Field> Compute() {
   const Cell whole = Fixed("on", "torch.utils.checkpoint repeats the whole forward pass");
   const Cell early = Fixed("off", "a checkpoint that is not reentrant ends where it may");
@@ -130,7 +145,8 @@ std::vector<Field> Compute() {
        "--attention",
        {{kMegatron, MegatronAttention("attention-backend")},
         {kBridge, MegatronAttention("model.attention_backend")},
-        {kDeepSpeed | kAccelerate, Choices({}, kByModel)},
+        {kAccelerate, TrainerAttention()},
+        {kDeepSpeed, Choices({}, kByModel)},
         {kTitans, Fixed("on", "its attention is fused (SDPA, flex)")},
         {kTorch, Choices({{"on", {{"ATTENTION", "sdpa"}}}, {"off", {{"ATTENTION", "eager"}}}})}}},
   };

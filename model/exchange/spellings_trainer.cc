@@ -158,6 +158,36 @@ void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
       "{}: precision fp32, the Trainer's default: nothing says bf16 or fp16", Place(where)));
 }
 
+// LLaMA-Factory recomputes layers unless it is told not to (model/model_utils/checkpointing.py, prepare_model_for_training).
+void FactoryRecompute(Settings* settings, std::vector<std::string>* notes, const Location where) {
+  const auto off = FindKey(settings, "args.disable_gradient_checkpointing");
+  const auto own = FindKey(settings, "fsdp_config.fsdp_activation_checkpointing");
+  const bool disabled = off != settings->end() && !Off(off->value);
+  if (const auto reentrant = FindKey(settings, "args.use_reentrant_gc");
+      reentrant != settings->end())
+    reentrant->key = "args.gradient_checkpointing_kwargs.use_reentrant";
+  if (disabled) {
+    std::erase_if(*settings, [](const Setting& setting) {
+      return setting.key == "args.gradient_checkpointing";
+    });
+    FindKey(settings, "args.disable_gradient_checkpointing")->key = "args.gradient_checkpointing";
+    FindKey(settings, "args.gradient_checkpointing")->value = "false";
+    return;
+  }
+  if (off != settings->end()) settings->erase(off);
+  if (own != settings->end() && !Off(own->value)) return;
+  if (const auto said = FindKey(settings, "args.gradient_checkpointing");
+      said != settings->end() && !Off(said->value))
+    return;
+  std::erase_if(*settings, [](const Setting& setting) {
+    return setting.key == "args.gradient_checkpointing";
+  });
+  settings->push_back({"args.gradient_checkpointing", "true", where, ""});
+  notes->push_back(fmt::format(
+      "{}: LLaMA-Factory recomputes layers unless disable_gradient_checkpointing is true",
+      Place(where)));
+}
+
 // LLaMA-Factory trains adapters unless it is told otherwise (hparams/finetuning_args.py); with Megatron's arguments it is another
 // program.
 void FactoryDefaults(Settings* settings, std::vector<std::string>* notes) {
@@ -175,10 +205,10 @@ void FactoryDefaults(Settings* settings, std::vector<std::string>* notes) {
                          fmt::format("{} {}: LLaMA-Factory's training with Megatron is not read",
                                      std::string_view(degree).substr(5), found->value),
                          "give its degrees by flags (--framework megatron --tp N --pp N)"}});
-  if (HasKey(*settings, "args.finetuning_type")) return;
-  notes->push_back(
-      fmt::format("{}: finetuning_type lora, LLaMA-Factory's default", Place(stage->where)));
   const Location where = stage->where;
+  FactoryRecompute(settings, notes, where);
+  if (HasKey(*settings, "args.finetuning_type")) return;
+  notes->push_back(fmt::format("{}: finetuning_type lora, LLaMA-Factory's default", Place(where)));
   settings->push_back({"args.finetuning_type", "lora", where, ""});
 }
 

@@ -58,6 +58,31 @@ TEST(LlamaFactory, OtherKindsOfTuningAreRefused) {
               Contains(HasSubstr("not modelled: training on preferences")));
 }
 
+// Activations were all kept.
+TEST(LlamaFactory, RecomputesUnlessItIsToldNotTo) {
+  const std::string full = std::string(kFactory) + "finetuning_type: full\nbf16: true\n";
+  const Imported own = OfYaml(full);
+  EXPECT_EQ(Text(own, "recompute"), "full");
+  EXPECT_THAT(own.notes, Contains(HasSubstr("unless disable_gradient_checkpointing is true")));
+  EXPECT_EQ(Text(OfYaml(full + "disable_gradient_checkpointing: true\n"), "recompute"), "none");
+  EXPECT_EQ(Text(own, "recompute_unread") +
+                Text(OfYaml(full + "use_reentrant_gc: false\n"), "recompute_unread"),
+            "onoff");
+  EXPECT_EQ(Text(OfYaml("bf16: true\n"), "recompute"), "none");
+}
+
+// Scores were left to a fused kernel, whatever it said.
+TEST(TrainerAttention, IsTheModelsOwn) {
+  const auto attention = [](const std::string& line) {
+    return Text(OfYaml(line), "flash_attention");
+  };
+  EXPECT_EQ(attention("attn_implementation: eager\n"), "off");
+  EXPECT_EQ(attention("attn_implementation: flash_attention_2\n"), "on");
+  EXPECT_EQ(attention("attn_implementation: sdpa\n"), "on");
+  EXPECT_EQ(attention("flash_attn: disabled\n"), "off");
+  EXPECT_EQ(attention("flash_attn: auto\n"), "");
+}
+
 // Products in 16 bits over weights in fp32, whatever they said.
 TEST(TrainerTypes, OfWeightsIn16BitsAreWithoutCopies) {
   const auto facts = [](const Imported& read) {
