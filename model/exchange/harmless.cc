@@ -84,7 +84,10 @@ constexpr HarmlessRow kHarmless[] = {
      "fsdp_config.fsdp_sync_module_states fsdp_config.fsdp_use_orig_params "
      "fsdp_config.fsdp_version "
      "fsdp_config.fsdp_transformer_layer_cls_to_wrap fsdp_config.fsdp_min_num_params "
-     "deepspeed_config.deepspeed_* deepspeed_config.zero3_* deepspeed_config.gradient_clipping "
+     "fsdp_config.fsdp_backward_prefetch fsdp_config.fsdp_forward_prefetch "
+     "deepspeed_config.offload_* args.fsdp_config.backward_prefetch "
+     "args.fsdp_config.forward_prefetch fp8_config.* deepspeed_config.deepspeed_* "
+     "deepspeed_config.zero3_* deepspeed_config.gradient_clipping "
      "parallelism_config.parallelism_config_dp_shard_size "},
 };
 

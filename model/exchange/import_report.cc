@@ -113,8 +113,9 @@ std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
         row->second += ", " + Place(setting->where);
       continue;
     }
-    const bool foreign =
-        deepspeed ? !setting->flag && !IsKeyOfDeepSpeed(said) : !IsHarmless(target, setting->key);
+    const bool foreign = deepspeed
+                             ? !setting->flag && !IsKeyOfDeepSpeed(said)
+                             : !IsHarmless(target, setting->key) && !IsAsModelled(target, *setting);
     const bool typo = deepspeed && said.starts_with(kZero) &&
                       !IsKeyOfZero(std::string_view(said).substr(kZero.size()));
     (typo ? refused : foreign ? unknown : unused).push_back(said);

@@ -50,5 +50,7 @@ bool IsHarmless(Target target, std::string_view key);
 
 // What a setting changes that plans do not know: "CUDA graphs"; null: nothing that is known.
 const char* NotModelled(Target target, const Setting& setting);
+// Whether it is such a setting, with a value that plans have.
+bool IsAsModelled(Target target, const Setting& setting);
 
 }  // namespace orrery::exchange

@@ -66,8 +66,9 @@ const PythonCall& ArgumentsThatTrain(const std::vector<PythonCall>& calls, Docum
     for (const PythonCall& trainer : calls) {
       if (!IsTrainer(trainer.function) || !Hands(trainer, "args", call)) continue;
       const bool trains = std::ranges::any_of(calls, [&](const PythonCall& run) {
-        return run.function == "train" && !trainer.variable.empty() &&
-               run.object == trainer.variable;
+        return run.function == "train" &&
+               (run.begin == trainer.end ||  // Trainer(...).train()
+                (!trainer.variable.empty() && run.object == trainer.variable));
       });
       if (trains && (training.empty() || training.back() != &call)) training.push_back(&call);
     }

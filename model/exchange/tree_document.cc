@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "model/base/json_text.h"
 #include "model/base/yaml_tree.h"
@@ -187,12 +189,26 @@ std::shared_ptr<Tree> MapIn(const SourcePtr& source) {
   return root;
 }
 
-// By keys that no other file has at its top.
+// Nothing but keys of that part (transformers, training_args.py, fsdp_config), one of which is its alone.
 bool IsFsdpPart(const Tree& root) {
-  constexpr const char* kKeys[] = {
-      "transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap",
-      "fsdp_activation_checkpointing", "fsdp_min_num_params", "fsdp_auto_wrap_policy"};
-  return std::ranges::any_of(kKeys, [&](const char* key) { return Member(root, key) != nullptr; });
+  constexpr std::string_view kOwn[] = {
+      "transformer_layer_cls_to_wrap", "activation_checkpointing", "min_num_params",
+      "reshard_after_forward",         "auto_wrap_policy",         "limit_all_gathers"};
+  constexpr std::string_view kOthers[] = {
+      "backward_prefetch", "forward_prefetch",  "use_orig_params",           "sync_module_states",
+      "version",           "state_dict_type",   "cpu_ram_efficient_loading", "xla",
+      "xla_fsdp_v2",       "xla_fsdp_settings", "xla_fsdp_grad_ckpt",        "offload_params"};
+  bool own = false;
+  return std::ranges::all_of(root.members,
+                             [&](const Tree::Member& member) {
+                               std::string_view key = member.key;
+                               if (key.starts_with("fsdp_")) key.remove_prefix(5);
+                               const bool of_it = std::ranges::find(kOwn, key) != std::end(kOwn) &&
+                                                  member.value->kind != Tree::Kind::kMap;
+                               own = own || of_it;
+                               return of_it || std::ranges::find(kOthers, key) != std::end(kOthers);
+                             }) &&
+         own;
 }
 Document FsdpPart(const SourcePtr& source, const Tree& root) {
   Document document{source, "TrainingArguments' part for FSDP", kAccelerate, {}, {}};

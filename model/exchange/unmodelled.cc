@@ -232,6 +232,13 @@ bool IsKeyOfDeepSpeed(std::string_view key) {
          std::end(kKeysOfDeepSpeed);
 }
 
+bool IsAsModelled(Target target, const Setting& setting) {
+  return NotModelled(target, setting) == nullptr &&
+         std::ranges::any_of(kUnmodelled, [&](const Unmodelled& what) {
+           return (what.targets & target) != 0 && setting.key == what.part;
+         });
+}
+
 const char* NotModelled(Target target, const Setting& setting) {
   double number = 0;
   const bool known = ParseNumber(setting.value, &number) == NumberFault::kNone;

@@ -127,6 +127,7 @@ TEST(PythonArguments, OfSeveralTheOneWhoseTrainerTrains) {
   EXPECT_EQ(Text(read, "micro_batch") + Text(read, "precision"), "4bf16");
   EXPECT_THAT(read.notes, Contains(AllOf(HasSubstr("train.py:4"), HasSubstr("of 2 calls"),
                                          HasSubstr("whose Trainer trains"))));
+  EXPECT_EQ(Text(OfProgram(two + "Trainer(model=m, args=b).train()\n"), "micro_batch"), "4");
   EXPECT_THAT(ProgramError(two + "s = Trainer(m, a)\ns.train()\nt = Trainer(m, b)\nt.train()\n"),
               HasSubstr("which of them trains"));
   EXPECT_THAT(OfProgram(std::string(kArguments) + "x = TrainingArguments\n").notes,
@@ -134,11 +135,11 @@ TEST(PythonArguments, OfSeveralTheOneWhoseTrainerTrains) {
 }
 
 TEST(PythonArguments, DictionariesAreRead) {
-  const auto part = [](const std::string& part) {
+  const auto part = [](const std::string& text) {
     return OfProgram(
         "args = TrainingArguments(output_dir=\"o\", per_device_train_batch_size=1,\n"
         "    bf16=True, fsdp=[\"full_shard\", \"auto_wrap\"],\n    fsdp_config=" +
-        part + ")\n");
+        text + ")\n");
   };
   EXPECT_EQ(Text(part("{\"activation_checkpointing\": True, \"x\": f(1)}"), "recompute"), "full");
   EXPECT_EQ(Text(part("{\"activation_checkpointing\": False}"), "recompute"), "none");

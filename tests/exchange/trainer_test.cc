@@ -58,6 +58,19 @@ TEST(LlamaFactory, OtherKindsOfTuningAreRefused) {
               Contains(HasSubstr("not modelled: training on preferences")));
 }
 
+TEST(LlamaFactory, ItsCommandTakesArgumentsAsOptionsOrAFile) {
+  const Imported options =
+      Read({{"run.sh",
+             "llamafactory-cli train --stage sft --finetuning_type full --cutoff_len 1024 --bf16 "
+             "--per_device_train_batch_size 2 --gradient_accumulation_steps 8\n"}},
+           Flags({{"nodes", "1"}, {"gpus_per_node", "8"}}));
+  EXPECT_EQ(Text(options, "micro_batch") + " " + Text(options, "global_batch"), "2 128");
+  EXPECT_EQ(Text(options, "recompute"), "full");
+  const Imported file = Read({{"run.sh", "llamafactory-cli train conf/sft.yaml\n"},
+                              {"sft.yaml", std::string(kYaml) + kFactory + "bf16: true\n"}});
+  EXPECT_EQ(Text(file, "micro_batch") + " " + Text(file, "lora"), "1 8");
+}
+
 // Activations were all kept.
 TEST(LlamaFactory, RecomputesUnlessItIsToldNotTo) {
   const std::string full = std::string(kFactory) + "finetuning_type: full\nbf16: true\n";
@@ -144,6 +157,11 @@ TEST(TrainerFsdp, ItsPartMayBeAFileOfItsOwn) {
   EXPECT_THAT(Error({{"sft.yaml", args + "fsdp_config: fsdp.json\n"}}),
               AllOf(HasSubstr("sft.yaml:6"), HasSubstr("fsdp_config names fsdp.json"),
                     HasSubstr("not found"), HasSubstr("--from fsdp.json")));
+  // Arguments with an old key of that part are no such part.
+  EXPECT_EQ(Text(OfYaml("bf16: true\nfsdp: full_shard\n"
+                        "fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n"),
+                 "micro_batch"),
+            "1");
   const Imported text =
       Read({{"run.sh",
              "torchrun --nnodes 1 --nproc_per_node 8 t.py --per_device_train_batch_size 1 --bf16 "
