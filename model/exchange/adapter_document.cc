@@ -135,7 +135,8 @@ std::string AlphaOf(const YamlTree& root, const YamlTree& rank, const YamlTree& 
   return fmt::format("{}", scale * std::sqrt(r));
 }
 
-// A model of the catalogue; "": none is known by that name.
+}  // namespace
+
 std::string CatalogueModel(const std::string& path) {
   std::string name = path.substr(path.rfind('/') + 1);
   for (const char* end : {"-Instruct", "-instruct", "-hf", "-chat"}) {
@@ -147,6 +148,8 @@ std::string CatalogueModel(const std::string& path) {
   }
   return "";
 }
+
+namespace {
 
 void CheckAdapterKeys(const YamlTree& root, Document* document) {
   std::vector<std::string> unknown;
@@ -172,6 +175,13 @@ void CheckAdapterKeys(const YamlTree& root, Document* document) {
 }
 
 }  // namespace
+
+bool AdapterKeyMatters(std::string_view key) {
+  const auto row =
+      std::ranges::find(kAdapterKeys, key, [](const AdapterKey& one) { return one.name; });
+  return row == std::end(kAdapterKeys) || row->meaning == AdapterMeaning::kUnpriced ||
+         row->meaning == AdapterMeaning::kRefused;
+}
 
 bool IsAdapterConfig(const YamlTree& root) {
   return AdapterMember(root, "peft_type") != nullptr ||

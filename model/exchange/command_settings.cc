@@ -110,13 +110,11 @@ bool Has(const Settings& settings, std::initializer_list<const char*> keys) {
   });
 }
 bool NamesConfiguration(const std::string& setting) {
-  static constexpr std::string_view kFiles[] = {"config_file",
-                                                "deepspeed",
-                                                "deepspeed_config",
-                                                "deepspeed-config",
-                                                "job.config_file",
-                                                "deepspeed_config_file",
-                                                "deepspeed_config.deepspeed_config_file"};
+  static constexpr std::string_view kFiles[] = {
+      "config_file",           "deepspeed",
+      "fsdp_config",           "deepspeed_config",
+      "deepspeed-config",      "job.config_file",
+      "deepspeed_config_file", "deepspeed_config.deepspeed_config_file"};
   const std::string_view key = setting;
   return std::ranges::find(kFiles, key.starts_with("args.") ? key.substr(5) : key) !=
          std::end(kFiles);

@@ -43,11 +43,17 @@ std::string WithoutToml();
 // what it trains or computes besides.
 bool IsAdapterConfig(const YamlTree& root);
 Document ReadAdapters(const SourcePtr& source, const YamlTree& root);
+// Whether a key of it changes what is trained, or is not known here.
+bool AdapterKeyMatters(std::string_view key);
+// A model of the catalogue by its name on HuggingFace's hub; "": none is known by that name.
+std::string CatalogueModel(const std::string& path);
 
 // The readers. Each throws InputError with the line.
 Document ReadScript(const SourcePtr& source, const OpenNamed& open = nullptr);
 Document ReadArgumentDump(const SourcePtr& source);
-Document ReadTree(const SourcePtr& source);            // JSON and YAML
+Document ReadTree(const SourcePtr& source);  // JSON and YAML
+// TrainingArguments' part for FSDP, a file of its own (fsdp_config) or its text in a command.
+Document ReadFsdpPart(const SourcePtr& source);
 Document ReadLoggedSettings(const SourcePtr& source);  // a log with HasLoggedSettings()
 // DeepSpeed reads its JSON with comments (hjson): blanks in their places. Throws InputError: one is never closed.
 SourcePtr WithoutJsonComments(const SourcePtr& source);

@@ -29,6 +29,21 @@ Cell BridgeAdapterSplit() {
       });
 }
 
+// What TRL's ModelConfig and LLaMA-Factory hand to the model.
+Cell TrainerAttention() {
+  return Rule([](const Case&) { return No(kByModel); },
+              [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+                for (const char* key : {"args.attn_implementation", "args.flash_attn"}) {
+                  const Setting* kernel = settings.Find(key);
+                  if (kernel == nullptr || kernel->value == "auto" || kernel->value.empty())
+                    continue;
+                  const bool whole = kernel->value == "eager" || kernel->value == "disabled";
+                  return From(kernel, OnOff(!whole));
+                }
+                return std::nullopt;
+              });
+}
+
 std::vector<Field> Compute() {
   const Cell whole = Fixed("on", "torch.utils.checkpoint repeats the whole forward pass");
   const Cell early = Fixed("off", "a checkpoint that is not reentrant ends where it may");
@@ -130,7 +145,8 @@ std::vector<Field> Compute() {
        "--attention",
        {{kMegatron, MegatronAttention("attention-backend")},
         {kBridge, MegatronAttention("model.attention_backend")},
-        {kDeepSpeed | kAccelerate, Choices({}, kByModel)},
+        {kAccelerate, TrainerAttention()},
+        {kDeepSpeed, Choices({}, kByModel)},
         {kTitans, Fixed("on", "its attention is fused (SDPA, flex)")},
         {kTorch, Choices({{"on", {{"ATTENTION", "sdpa"}}}, {"off", {{"ATTENTION", "eager"}}}})}}},
   };
@@ -189,14 +205,20 @@ std::vector<Field> Overlaps() {
         {kBridge, Choices({{"on", {{"ddp.grad_reduce_in_fp32", "true"}}},
                            {"off", {{"ddp.grad_reduce_in_fp32", "false"}}}})},
         {kDeepSpeed, DeepSpeedGradType()},
-        {kAccelerate, Rule([](const Case& c) {
-           const int zero = c.strategy.zero;
-           const char* const why = zero == 0 ? "autocast keeps gradients in fp32"
-                                   : ByDeepSpeed(c)
-                                       ? "DeepSpeed adds gradients up in the type of the weights"
-                                       : "FSDP reduces in the type of mixed_precision";
-           return c.strategy.fp32_grads == (zero == 0) ? Default(why) : No(why);
-         })},
+        {kAccelerate, Rule(
+                          [](const Case& c) {
+                            const int zero = c.strategy.zero;
+                            const char* const why =
+                                zero == 0 ? "autocast keeps gradients in fp32"
+                                : ByDeepSpeed(c)
+                                    ? "DeepSpeed adds gradients up in the type of the weights"
+                                    : "FSDP reduces in the type of mixed_precision";
+                            return c.strategy.fp32_grads == (zero == 0) ? Default(why) : No(why);
+                          },
+                          [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+                            const Setting* weights = settings.Find("WEIGHTS");
+                            return weights == nullptr ? std::nullopt : From(weights, "off");
+                          })},
         {kTitans, Fixed("on", "reduces in float32 only")},
         {kFsdp,
          Choices({{"on", {{"REDUCE_DTYPE", "float32"}}}, {"off", {{"REDUCE_DTYPE", "half"}}}})},

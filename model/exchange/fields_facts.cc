@@ -125,12 +125,19 @@ Cell TitanCompiledLoss() {
 
 // Accelerate's replicas run the model under autocast (accelerator.py, prepare_model); FSDP and DeepSpeed cast the weights.
 Cell TrainerAutocast() {
-  return Rule([](const Case& c) {
-    const bool theirs = c.strategy.zero == 0;
-    const char* const why =
-        theirs ? "runs replicas under autocast" : "FSDP and DeepSpeed cast the weights";
-    return FindFramework(c.framework).autocast == theirs ? Default(why) : No(why);
-  });
+  return Rule(
+      [](const Case& c) {
+        const bool theirs = c.strategy.zero == 0;
+        const char* const why =
+            theirs ? "runs replicas under autocast" : "FSDP and DeepSpeed cast the weights";
+        return FindFramework(c.framework).autocast == theirs ? Default(why) : No(why);
+      },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        for (const char* loaded : {"args.torch_dtype", "args.dtype"}) (void)settings.Find(loaded);
+        const Setting* weights = settings.Find("WEIGHTS");
+        if (weights == nullptr) weights = settings.Find("BASE");
+        return weights == nullptr ? std::nullopt : From(weights, "off");  // nothing is left to cast
+      });
 }
 
 std::string AutocastText(const FrameworkPreset& preset, const Case& c) {

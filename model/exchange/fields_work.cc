@@ -62,6 +62,17 @@ std::string MasterWeights(const Case& c) {
   return half ? OnOff(c.work.master_weights) : "";
 }
 
+const char* const kOwnType = "casts fp32 weights; a model in 16 bits is the program's own choice";
+
+Cell TrainerMasterWeights() {
+  return Rule(
+      [](const Case& c) { return c.work.master_weights ? Default(kOwnType) : No(kOwnType); },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const Setting* weights = settings.Find("WEIGHTS");
+        return weights == nullptr ? Value{"on", {}, ""} : From(weights, "off");
+      });
+}
+
 Cell BridgeLengths() {
   return Rule(
       [](const Case& c) {
@@ -310,9 +321,8 @@ std::vector<Field> ArithmeticFields() {
        "fact master_weights",
        {{kMegatron | kBridge, Fixed("on", "updates fp32 copies of 16-bit weights")},
         {kDeepSpeed, Fixed("on", "updates fp32 copies of 16-bit weights")},
-        {kAnyTarget,
-         Choices({{"on", {}}},
-                 "casts fp32 weights; a model in 16 bits is the program's own choice")}}},
+        {kAccelerate, TrainerMasterWeights()},
+        {kAnyTarget, Choices({{"on", {}}}, kOwnType)}}},
       {"tp_overlap",
        [](const Case& c) {
          return c.strategy.tp > 1 && c.strategy.sequence_parallel ? OnOff(c.tp_overlap) : "";

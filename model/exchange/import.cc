@@ -17,6 +17,7 @@
 #include "model/exchange/rules.h"
 #include "model/exchange/spellings.h"
 #include "model/exchange/training_settings.h"
+#include "model/framework/presets.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
@@ -53,7 +54,7 @@ class Importer {
     if (std::string note = PrecisionNote(in_.targets, out_.values, given_); !note.empty())
       out_.notes.push_back(std::move(note));
     if (!out_.model && out_.model_name.empty())
-      out_.no_model = NoModel(flavor_.get(), in_.records, in_.unread);
+      out_.no_model = NoModel(flavor_.get(), hub_.get(), in_.records, in_.unread);
     std::erase_if(out_.values, [&](const auto& value) {  // what a flag said
       const auto flag = given_.find(value.first);
       const Location& where = value.second.where;
@@ -128,9 +129,12 @@ class Importer {
     LetFlagsWin(target, &settings, &out_.notes);
     const auto layers = AddLayers(target, &settings);
     const std::string release = ReleaseOf(target, settings);
+    if (const Location* adapters = Adapters(); target == kAccelerate && adapters != nullptr)
+      settings.push_back({"ADAPTERS", PackedBase(), *adapters, ""});
     Respell(target, layers, &settings, &out_.notes);
     const SettingIndex index(settings);
     TakeModel(target, index);
+    if (target == kAccelerate) NameModelOfTrainer(index);
     Values known;
     if (target == kAccelerate) CheckMachines(index, given_);
     const Values degrees = DegreesOf(target);
@@ -174,6 +178,21 @@ class Importer {
     if (trains_) TakeTraining(TrainingOf(index, target));
     for (std::string& note : UnusedNotes(target, index, in_.files))
       out_.notes.push_back(std::move(note));
+  }
+
+  // Where a file of adapters, or a flag, says that they are trained; null: none does.
+  const Location* Adapters() const {
+    const auto file = std::ranges::find(in_.records, "field.lora", &Setting::key);
+    if (file != in_.records.end()) return &file->where;
+    const auto flag = given_.find("lora");
+    return flag == given_.end() ? nullptr : &flag->second.where;
+  }
+
+  // The type of frozen weights in few bits, that a flag or a program says; "": none does.
+  std::string PackedBase() const {
+    if (const auto flag = given_.find("lora_base"); flag != given_.end()) return flag->second.text;
+    const auto said = std::ranges::find(in_.records, "field.lora_base", &Setting::key);
+    return said == in_.records.end() ? "" : said->value;
   }
 
   // Of models, which Megatron's arguments say: batches of DeepSpeed's file are those of the ranks that these leave.
@@ -233,6 +252,22 @@ class Importer {
     }
   }
 
+  // That of the catalogue, unless a flag says another.
+  void NameModelOfTrainer(const SettingIndex& index) {
+    if (index.Peek("args.model_name_or_path").empty()) return;
+    const Setting& named = *index.Find("args.model_name_or_path");
+    const std::string model = CatalogueModel(named.value);
+    const std::string last = named.value.substr(named.value.rfind('/') + 1);
+    if (!out_.model) {
+      out_.model_name = model;
+      if (model.empty()) hub_ = std::make_unique<Setting>(named);
+    } else if (const std::string& name = out_.model->spec.name;
+               name != model && FoldedName(name) != FoldedName(last)) {
+      out_.notes.push_back(fmt::format("{}: --model {} is predicted in the place of {}",
+                                       Place(named.where), name, named.value));
+    }
+  }
+
   // Explicit values win over defaults of a program; two explicit ones must agree.
   void Merge(Values values) {
     for (auto& [field, value] : values) {
@@ -264,7 +299,10 @@ class Importer {
     Values values;
     for (const Setting& setting : in_.records) {
       const std::string field = setting.key.substr(6);
-      if (field == "framework") {
+      if (!setting.unresolved.empty()) {
+        if (!given_.contains(field))
+          throw InputError({{setting.where, setting.unresolved, "or --from a file that says it"}});
+      } else if (field == "framework") {
         // "megatron with compile off, tp_async on"
         const std::size_t with = setting.value.find(" with ");
         out_.framework = setting.value.substr(0, with);
@@ -284,6 +322,7 @@ class Importer {
 
   Collected in_;
   std::unique_ptr<Setting> flavor_;  // that no registry has
+  std::unique_ptr<Setting> hub_;     // a model's name that is not in the catalogue
   std::optional<OpenBatch> steps_;
   const Values& given_;
   const bool trains_;

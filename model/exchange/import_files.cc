@@ -89,6 +89,10 @@ class Collector {
         file.key == "script" ? TakeScript(file, sources, open) : TakeProgram(file, sources, open);
         continue;
       }
+      if (file.key == "args.fsdp_config") {
+        TakeFsdpPart(file, sources, open);
+        continue;
+      }
       const Target target = TargetOfNamed(file.key);
       const std::string name = file.value.substr(file.value.rfind('/') + 1);
       const bool given = std::ranges::any_of(*sources, [&](const SourcePtr& source) {
@@ -117,6 +121,40 @@ class Collector {
       const std::string name = file.value.substr(file.value.rfind('/') + 1);
       Missing(file, target, name.empty() ? "FILE" : name);
     }
+  }
+
+  // The Trainer's part for FSDP: a file, or its text in the command.
+  void TakeFsdpPart(const Setting& file, std::vector<SourcePtr>* sources, const OpenNamed& open) {
+    if (!file.value.empty() && file.value[0] == '{') {
+      const Document part =
+          ReadFsdpPart(std::make_shared<const Source>(Source{file.where.source->name, file.value}));
+      for (Setting setting : part.settings) {
+        setting.where = file.where;
+        setting.flag = file.flag;
+        out_.targets[kAccelerate].push_back(std::move(setting));
+      }
+      return;
+    }
+    const std::string name = file.value.substr(file.value.rfind('/') + 1);
+    if (file.unresolved.empty() && IsGiven(*sources, name)) return;
+    if (const auto own = written_.find(file.value); own != written_.end())
+      return Sort(ReadFsdpPart(own->second));
+    if (const SourcePtr found = open && file.unresolved.empty() ? open(file) : nullptr) {
+      out_.notes.push_back(fmt::format("{}: fsdp_config names {}", Place(file.where), found->name));
+      sources->push_back(found);
+      return Sort(ReadFsdpPart(found));
+    }
+    if (given_.contains("zero") && given_.contains("recompute")) return;
+    throw InputError(
+        {{file.where,
+          file.unresolved.empty()
+              ? fmt::format("fsdp_config names {}, which is not found: it says how FSDP shards and "
+                            "what it recomputes",
+                            file.value)
+              : fmt::format("fsdp_config: {}: it says how FSDP shards and what it recomputes",
+                            file.unresolved),
+          fmt::format("--from {}, or --zero N and --recompute full or none in its place",
+                      name.empty() ? "FILE" : name)}});
   }
 
   static bool IsGiven(const std::vector<SourcePtr>& sources, const std::string& name) {

@@ -97,6 +97,7 @@ std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
                                      const Settings& files) {
   constexpr std::string_view kZero = "zero_optimization.";
   std::vector<std::string> notes, unused, unknown, refused;
+  const bool deepspeed = target == kDeepSpeed;
   std::vector<std::pair<std::string, std::string>> missing;  // what is not modelled, and where
   for (const Setting* setting : index.Unused()) {
     if (setting->key == "args.deepspeed" ||
@@ -112,8 +113,10 @@ std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
         row->second += ", " + Place(setting->where);
       continue;
     }
-    const bool foreign = target == kDeepSpeed && !setting->flag && !IsKeyOfDeepSpeed(said);
-    const bool typo = target == kDeepSpeed && said.starts_with(kZero) &&
+    const bool foreign = deepspeed
+                             ? !setting->flag && !IsKeyOfDeepSpeed(said)
+                             : !IsHarmless(target, setting->key) && !IsAsModelled(target, *setting);
+    const bool typo = deepspeed && said.starts_with(kZero) &&
                       !IsKeyOfZero(std::string_view(said).substr(kZero.size()));
     (typo ? refused : foreign ? unknown : unused).push_back(said);
     if (const std::string meant = MeantBy(setting->key, index.Asked()); !meant.empty())
@@ -122,10 +125,10 @@ std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
   }
   for (const auto& [what, where] : missing)
     notes.push_back(fmt::format("{}: not modelled: {}; the prediction is without", where, what));
-  NameKeys("unknown to DeepSpeed, which ignores them", unknown, &notes);
-  NameKeys("unknown to DeepSpeed, which does not start with them", refused, &notes);
-  NameKeys(target == kDeepSpeed ? "without effect here" : "without effect here, or unknown", unused,
+  NameKeys(deepspeed ? "unknown to DeepSpeed, which ignores them" : "not known here", unknown,
            &notes);
+  NameKeys("unknown to DeepSpeed, which does not start with them", refused, &notes);
+  NameKeys(deepspeed ? "without effect here" : "without effect on time and memory", unused, &notes);
   return notes;
 }
 

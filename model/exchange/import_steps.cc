@@ -129,14 +129,18 @@ std::optional<Diagnostic> NoMicroBatch(const std::map<Target, Settings>& targets
                     "add it to the command, or give --micro-batch N"};
 }
 
-std::optional<Diagnostic> NoModel(const Setting* flavor, const Settings& records,
-                                  const Settings& unread) {
+std::optional<Diagnostic> NoModel(const Setting* flavor, const Setting* hub,
+                                  const Settings& records, const Settings& unread) {
   constexpr const char* kHint = "--model NAME, a YAML file or a HuggingFace config.json";
   if (flavor != nullptr)
     return Diagnostic{flavor->where,
                       fmt::format("which model? torchtitan's {} '{}' is not known here",
                                   flavor->key, flavor->value),
                       fmt::format("known: {}; or {}", FlavorNames(), kHint)};
+  if (hub != nullptr)
+    return Diagnostic{hub->where,
+                      fmt::format("which model? {} is not in the catalogue", hub->value),
+                      "--model and its config.json; --model NAME or a YAML file"};
   if (const auto base = std::ranges::find(records, "field.base_model", &Setting::key);
       base != records.end())
     return Diagnostic{base->where,

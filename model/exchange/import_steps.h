@@ -22,9 +22,9 @@ std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets
 // Megatron asserts that its arguments say one. nullopt: they do, or these are none of Megatron's.
 std::optional<Diagnostic> NoMicroBatch(const std::map<Target, Settings>& targets,
                                        const Values& values, const Values& given);
-// Why there is no model, where the files say something of it: a flavor that no registry has, the base of adapters, words that only a shell knows.
-std::optional<Diagnostic> NoModel(const Setting* flavor, const Settings& records,
-                                  const Settings& unread);
+// Why there is no model, where the files say something of it: a flavor that no registry has, a name of HuggingFace's hub, the base of adapters, words that only a shell knows.
+std::optional<Diagnostic> NoModel(const Setting* flavor, const Setting* hub,
+                                  const Settings& records, const Settings& unread);
 // What follows from a file of DeepSpeed, and is no setting of it, is a default beside what another program's settings say.
 void LetOthersSay(const SettingIndex& index, Values* values);
 

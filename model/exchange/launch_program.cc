@@ -25,6 +25,11 @@ bool IsWhole(const std::string& text) {
   return ParseInteger(text, &number) == NumberFault::kNone && number > 0;
 }
 
+bool StartsLlamaFactory(const std::string& text) {
+  const std::string name = text.substr(text.rfind('/') + 1);
+  return name == "llamafactory-cli" || name == "lmf";
+}
+
 std::size_t ProgramOf(const Words& words) {
   const std::vector<bool> values = ValuesIn(words);
   // Behind a program -m is an option of its own.
@@ -38,6 +43,7 @@ std::size_t ProgramOf(const Words& words) {
     if (module && LaunchKindOf(text) == LaunchKind::kNone && !text.empty() && !scripts(i)) return i;
     if (text.ends_with(".py") && !values[i]) return i;
     if (text == "torchtitan.train" || text == "train.train") return i;
+    if (text == "train" && i > 0 && StartsLlamaFactory(words[i - 1].text)) return i;
   }
   // A program that a variable names stands before the first option behind the launcher's, or before a file of arguments.
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {

@@ -51,6 +51,9 @@ void CheckOneKind(const Setting& gpus);
 // Nodes of LSF's "BSUB -nnodes 4"; "": another directive.
 std::string BsubNodes(const Word& comment);
 
+// Its command, whose "train" takes TrainingArguments, as options or in a file.
+bool StartsLlamaFactory(const std::string& text);
+
 // Position of the training program in a command; words.size(): there is none.
 std::size_t ProgramOf(const Words& words);
 

@@ -46,7 +46,8 @@ std::optional<AdapterKeys> AdaptersAsked(const SettingIndex& settings) {
 
 const Setting* Truly(const SettingIndex& settings, const char* key) {
   const Setting* found = settings.Find(key);
-  return found != nullptr && !Off(found->value) && found->value != "0" ? found : nullptr;
+  const bool empty = found != nullptr && !found->flag && found->value.empty();  // a list of none
+  return found != nullptr && !empty && !Off(found->value) && found->value != "0" ? found : nullptr;
 }
 
 [[noreturn]] void RefuseBesides(const Setting& setting, const char* what) {
@@ -54,7 +55,19 @@ const Setting* Truly(const SettingIndex& settings, const char* key) {
                      "omit it to predict the adapters alone"}});
 }
 
+// LLaMA-Factory's other kinds train some of the weights, or other adapters.
+void CheckKindOfTuning(const SettingIndex& settings) {
+  const Setting* kind = settings.Find("args.finetuning_type");
+  if (kind == nullptr || kind->value == "lora" || kind->value == "full") return;
+  throw InputError({{kind->where,
+                     kind->value == "freeze"
+                         ? "finetuning_type freeze is not modelled: some layers alone are trained"
+                         : fmt::format("finetuning_type {} is not modelled", kind->value),
+                     "lora or full; --lora-rank N for adapters that are near"}});
+}
+
 std::optional<Value> RankOfAdapters(const SettingIndex& settings) {
+  CheckKindOfTuning(settings);
   const auto keys = AdaptersAsked(settings);
   if (!keys) return std::nullopt;
   if (const Setting* dora = Truly(settings, "args.use_dora"))
@@ -83,7 +96,7 @@ std::optional<Value> TargetsOfAdapters(const SettingIndex& settings) {
   if (!keys) return std::nullopt;
   const Setting* targets = settings.Find(keys->targets);
   const bool factory = keys->default_scale > 0;
-  if (targets == nullptr || Off(targets->value))
+  if (targets == nullptr || Off(targets->value) || targets->value.empty())
     return From(keys->on, factory ? "all-linear" : "peft");  // PEFT's own for the class of models
   if (factory && targets->value == "all") return From(targets, "all-linear");
   return From(targets, fmt::format("{}", fmt::join(WordsOf(targets->value), ",")));

@@ -420,9 +420,13 @@ Cell AccelerateUnread() {
                                      : "a checkpoint of the Trainer repeats the whole forward pass";
         return c.strategy.recompute_unread == fsdp ? No(why) : Default(why);
       },
-      [](const SettingIndex&, const Values& values) -> std::optional<Value> {
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
         const auto recompute = values.find("recompute");
         if (recompute == values.end() || recompute->second.key.empty()) return std::nullopt;
+        const Setting* reentrant =
+            settings.Find("args.gradient_checkpointing_kwargs.use_reentrant");
+        if (reentrant != nullptr && recompute->second.key == "args.gradient_checkpointing")
+          return From(reentrant, OnOff(!Off(reentrant->value)));
         return Value{OnOff(recompute->second.key.find("fsdp_config") == std::string::npos), {}, ""};
       });
 }

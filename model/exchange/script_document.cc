@@ -155,6 +155,8 @@ class ScriptReader {
           fmt::format("{}: of {} training commands this one is read, which says most",
                       Place((*best)[program].where), others));
     document_.target = TargetOf(most);
+    if (program > 0 && StartsLlamaFactory((*best)[program - 1].text))
+      document_.target = kAccelerate;
     Launch(std::span(*best).subspan(0, program));
     if (!document_.target) {
       program_ = (*best)[program];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of spellings, and the settings of TrainingArguments and of older releases of torchtitan.
+// Tables of spellings, and the settings of older releases of torchtitan.
 #include "model/exchange/spellings.h"
 
 #include <fmt/format.h>
@@ -48,12 +48,6 @@ constexpr Alias kAliases[] = {
     {kTitanToml, "training.fp8_linear", "model.converters", "float8"},
 };
 
-Settings::iterator FindKey(Settings* settings, std::string_view key) {
-  return std::ranges::find(*settings, key, &Setting::key);
-}
-bool HasKey(const Settings& settings, std::string_view key) {
-  return std::ranges::find(settings, key, &Setting::key) != settings.end();
-}
 int64_t WholeAt(Settings* settings, std::string_view key, int64_t missing) {
   const auto at = FindKey(settings, key);
   int64_t number = 0;
@@ -100,180 +94,6 @@ void RespellDeepSpeed(Settings* settings) {
            (setting.key == "zero_hpz" && setting.value == "1");
   });
   SayAutocast(settings);
-}
-
-bool SaysPrecision(const Settings& settings) {
-  return HasKey(settings, "args.bf16") || HasKey(settings, "args.fp16") ||
-         HasKey(settings, "args.tf32") || HasKey(settings, "mixed_precision") ||
-         HasKey(settings, "args.deepspeed");
-}
-
-// The Trainer tells Accelerate its own precision (TrainingArguments.__post_init__), so that it goes before the file's.
-void PrecisionOfTrainer(Settings* settings, std::vector<std::string>* notes) {
-  for (const char* type : {"bf16", "fp16"}) {
-    const auto own = FindKey(settings, std::string("args.") + type);
-    if (own == settings->end()) continue;
-    std::erase_if(*settings, [&, own = *own](const Setting& setting) {
-      if (setting.key != "mixed_precision" || setting.value == type) return false;
-      notes->push_back(fmt::format("{}: {} of the Trainer replaces mixed_precision {} of {}",
-                                   Place(own.where), type, setting.value, Place(setting.where)));
-      return true;
-    });
-  }
-}
-
-// Whoever loads its model in another type has that one, and TRL's classes take bf16 by themselves from 2025 on.
-bool SaysType(const Settings& settings) {
-  constexpr const char* kTypes[] = {"args.torch_dtype",  "args.dtype",        "args.precision",
-                                    "args.load_in_4bit", "args.load_in_8bit", "TRL"};
-  return SaysPrecision(settings) ||
-         std::ranges::any_of(kTypes, [&](const char* key) { return HasKey(settings, key); });
-}
-
-// Where settings are those of a Trainer, its defaults hold.
-void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
-  const auto trainer = std::ranges::find_if(
-      *settings, [](const Setting& setting) { return setting.key.starts_with("args."); });
-  if (trainer == settings->end()) return;
-  const Location where = trainer->where;
-  const bool micro = HasKey(*settings, "args.per_device_train_batch_size") ||
-                     HasKey(*settings, "args.train_batch_size");
-  const bool steps = HasKey(*settings, "args.gradient_accumulation_steps");
-  // Other programs with flags have batches of their own.
-  const bool own = steps || (!HasKey(*settings, "args.deepspeed_config") &&
-                             std::ranges::any_of(*settings, [](const Setting& setting) {
-                               return setting.key == "args.output_dir" ||
-                                      (setting.key.starts_with("args.") && !setting.flag);
-                             }));
-  if (!micro && own) {
-    notes->push_back(
-        fmt::format("{}: per_device_train_batch_size 8, the Trainer's default", Place(where)));
-    settings->push_back({"args.per_device_train_batch_size", "8", where, ""});
-  }
-  if (!steps && (micro || own))
-    settings->push_back({"args.gradient_accumulation_steps", "1", where, ""});
-  if ((!micro && !own) || SaysType(*settings)) return;
-  settings->push_back({"mixed_precision", "no", where, ""});
-  notes->push_back(fmt::format(
-      "{}: precision fp32, the Trainer's default: nothing says bf16 or fp16", Place(where)));
-}
-
-// distributed_type NO: accelerate starts one process, whatever else its file counts.
-void OneProcess(Settings* settings) {
-  const auto type = FindKey(settings, "distributed_type");
-  if (type == settings->end() || !Off(type->value)) return;
-  const Setting none = *type;
-  type->value = "MULTI_GPU";
-  for (const char* key : {"num_processes", "num_machines"}) {
-    const auto count = FindKey(settings, key);
-    if (count == settings->end()) {
-      settings->push_back({key, "1", none.where, ""});
-    } else if (count->value != "1") {
-      throw InputError({{count->where,
-                         fmt::format("{} {} contradicts distributed_type {} in {}", key,
-                                     count->value, none.value, Place(none.where)),
-                         "NO is one process: MULTI_GPU, FSDP or DEEPSPEED for more"}});
-    }
-  }
-}
-
-// The Trainer refuses a number of steps that is not that of DeepSpeed's part (HfTrainerDeepSpeedConfig.fill_match).
-void StepsOfDeepSpeed(Settings* settings) {
-  const auto file = FindKey(settings, "deepspeed_config.gradient_accumulation_steps");
-  const auto own = FindKey(settings, "args.gradient_accumulation_steps");
-  if (file == settings->end() || file->value == kAuto) return;
-  if (own == settings->end()) {
-    const bool trainer = std::ranges::any_of(
-        *settings, [](const Setting& setting) { return setting.key.starts_with("args."); });
-    if (trainer) file->key = "args.gradient_accumulation_steps";
-    return;
-  }
-  if (own->value != file->value) {
-    throw InputError({{own->where,
-                       fmt::format("gradient_accumulation_steps is {} here and {} in {}",
-                                   own->value, file->value, Place(file->where)),
-                       "keep one of them, or \"auto\" in DeepSpeed's part"}});
-  }
-  settings->erase(file);
-}
-
-// Of whoever starts the Trainer without Accelerate, which is returned: replicas, unless it is told to shard.
-std::optional<Setting> ReplicasByDefault(Settings* settings, std::vector<std::string>* notes) {
-  std::optional<Setting> by;
-  const auto launcher = FindKey(settings, "LAUNCHER");
-  if (launcher != settings->end()) {
-    by = *launcher;
-    settings->erase(launcher);
-    if (!SaysSharding(*settings) && by->value == "torchrun")
-      settings->push_back({"distributed_type", "MULTI_GPU", by->where, "", true});
-  } else if (const auto trainer = std::ranges::find_if(
-                 *settings, [](const Setting& one) { return one.key.starts_with("args."); });
-             trainer != settings->end() && !SaysSharding(*settings)) {
-    // So does whoever runs its arguments by another launcher.
-    const Location where = trainer->where;
-    settings->push_back({"distributed_type", "MULTI_GPU", where, ""});
-    notes->push_back(fmt::format(
-        "{}: replicas (DistributedDataParallel), as nothing says fsdp or deepspeed", Place(where)));
-  }
-  return by;
-}
-
-void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
-  static constexpr std::string_view kTruths[] = {
-      "args.bf16", "args.fp16", "args.tf32", "args.gradient_checkpointing", "args.torch_compile"};
-  for (Setting& setting : *settings) {
-    if (std::ranges::find(kTruths, setting.key) == std::end(kTruths)) continue;
-    if (setting.value == "True" || setting.value == "TRUE" || setting.value == "1" ||
-        (setting.value.empty() && setting.unresolved.empty()))
-      setting.value = "true";
-    if (setting.key == "args.torch_compile" && Off(setting.value)) setting.value = "false";
-  }
-  // TF32 is how what stays in fp32 is multiplied.
-  const auto half = [](const Setting& setting) {
-    return (setting.key == "args.bf16" || setting.key == "args.fp16") && setting.value == "true";
-  };
-  if (std::ranges::any_of(*settings, half))
-    std::erase_if(*settings, [](const Setting& setting) { return setting.key == "args.tf32"; });
-  OneProcess(settings);
-  StepsOfDeepSpeed(settings);
-  const auto off = [](const Setting& setting) {
-    return (setting.key == "args.bf16" || setting.key == "args.fp16") && Off(setting.value);
-  };
-  const auto first_off = std::ranges::find_if(*settings, off);
-  const std::optional<Location> single =
-      first_off != settings->end() ? std::optional(first_off->where) : std::nullopt;
-  std::erase_if(*settings, off);
-  if (single && !SaysPrecision(*settings))
-    settings->push_back({"mixed_precision", "no", *single, ""});
-  PrecisionOfTrainer(settings, notes);
-  // All but products is in bf16; whose they are is left to a library (fp8_config.backend), of which there is no profile.
-  if (const auto mixed = FindKey(settings, "mixed_precision");
-      mixed != settings->end() && mixed->value == "fp8") {
-    mixed->value = "bf16";
-    notes->push_back(
-        fmt::format("{}: mixed_precision fp8: products in 8 bits by Accelerate are not modelled; "
-                    "they are predicted in bf16",
-                    Place(mixed->where)));
-  }
-  RespellFsdp(settings, notes);
-  // Both releases of FSDP shard all unless they are told otherwise.
-  if (const auto type = FindKey(settings, "distributed_type");
-      type != settings->end() && type->value == "FSDP" &&
-      !HasKey(*settings, "fsdp_config.fsdp_sharding_strategy") &&
-      !HasKey(*settings, "fsdp_config.fsdp_reshard_after_forward"))
-    settings->push_back({"fsdp_config.fsdp_sharding_strategy", "FULL_SHARD", type->where, ""});
-  // DeepSpeed's examples make its configuration from arguments of their own.
-  if (const auto stage = FindKey(settings, "args.zero_stage"); stage != settings->end())
-    stage->key = "deepspeed_config.zero_stage";
-  const std::optional<Setting> by = ReplicasByDefault(settings, notes);
-  AddTrainerDefaults(settings, notes);
-  if (by && !SaysType(*settings))
-    settings->push_back({"mixed_precision", "no", by->where, "", true});
-  std::erase_if(*settings, [](const Setting& setting) { return setting.key == "TRL"; });
-  // Accelerate's own part says how to compile where its file holds no Trainer's arguments.
-  const auto dynamo = FindKey(settings, "dynamo_config.dynamo_backend");
-  if (dynamo != settings->end() && !HasKey(*settings, "args.torch_compile"))
-    *dynamo = {"args.torch_compile", Off(dynamo->value) ? "false" : "true", dynamo->where, ""};
 }
 
 // OmegaConf takes Python's words for truths, too.
@@ -363,13 +183,11 @@ void RespellTitan(std::optional<int64_t> layers, Settings* settings) {
 
 }  // namespace
 
-bool SaysSharding(const Settings& settings) {
-  return HasKey(settings, "distributed_type") || HasKey(settings, "args.deepspeed") ||
-         std::ranges::any_of(settings, [](const Setting& setting) {
-           return setting.key == "args.fsdp" || setting.key.starts_with("fsdp_config.") ||
-                  setting.key.starts_with("deepspeed_config.") ||
-                  setting.key.starts_with("zero_optimization");
-         });
+Settings::iterator FindKey(Settings* settings, std::string_view key) {
+  return std::ranges::find(*settings, key, &Setting::key);
+}
+bool HasKey(const Settings& settings, std::string_view key) {
+  return std::ranges::find(settings, key, &Setting::key) != settings.end();
 }
 
 bool Off(const std::string& value) {

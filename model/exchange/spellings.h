@@ -15,6 +15,10 @@ namespace orrery::exchange {
 // "false", "none", "no" and the like.
 bool Off(const std::string& value);
 
+// The first setting of that key; end(): there is none.
+Settings::iterator FindKey(Settings* settings, std::string_view key);
+bool HasKey(const Settings& settings, std::string_view key);
+
 // What a value is that no file says: "auto" of DeepSpeed, which the Trainer fills in at run time.
 inline constexpr const char* kAuto = "auto";
 
@@ -25,6 +29,9 @@ bool SaysSharding(const Settings& settings);
 // What a reader should know is added to `notes`.
 void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
              std::vector<std::string>* notes);
+
+// The part of it for the Trainer, TRL, LLaMA-Factory and Accelerate. Throws InputError: what is not read of them.
+void RespellAccelerate(Settings* settings, std::vector<std::string>* notes);
 
 // The part of it for FSDP under the Trainer and Accelerate. Throws InputError: no choice of that release.
 void RespellFsdp(Settings* settings, std::vector<std::string>* notes);
@@ -41,7 +48,12 @@ bool IsKeyOfDeepSpeed(std::string_view key);
 // The same of a key inside of its zero_optimization, whose class takes no other.
 bool IsKeyOfZero(std::string_view key);
 
+// Whether a setting that nothing reads changes neither the time nor the memory of a step. No: it does, or it is not known here.
+bool IsHarmless(Target target, std::string_view key);
+
 // What a setting changes that plans do not know: "CUDA graphs"; null: nothing that is known.
 const char* NotModelled(Target target, const Setting& setting);
+// Whether it is such a setting, with a value that plans have.
+bool IsAsModelled(Target target, const Setting& setting);
 
 }  // namespace orrery::exchange

@@ -51,7 +51,8 @@ void WordsOfTrainer(Settings* settings) {
       {"no_shard", "NO_SHARD"}};
   for (const auto& [word, name] : kWords) {
     if (fsdp->value.find(word) == std::string::npos) continue;
-    Setting strategy{"fsdp_config.fsdp_sharding_strategy", name, fsdp->where, "", fsdp->flag};
+    Setting strategy{
+        "fsdp_config.fsdp_sharding_strategy", name, fsdp->where, "", fsdp->flag, "args.fsdp"};
     *fsdp = std::move(strategy);
     break;
   }
@@ -129,10 +130,40 @@ void RespellReshard(Settings* settings, std::vector<std::string>* notes) {
   }
 }
 
+// The Trainer's own part has Accelerate's keys, with fsdp_ in front or without (transformers, training_args.py).
+void PartOfTrainer(Settings* settings, std::vector<std::string>* notes) {
+  constexpr std::string_view kPart = "args.fsdp_config.", kFront = "fsdp_";
+  for (Setting& setting : *settings) {
+    if (!setting.key.starts_with(kPart)) continue;
+    std::string name = setting.key.substr(kPart.size());
+    if (name.starts_with(kFront)) name.erase(0, kFront.size());
+    if (name != "version" && name != "reshard_after_forward" && name != "offload_params") continue;
+    setting.key = "fsdp_config.fsdp_" + name;
+  }
+  const auto reshard = FindFsdp(settings, "fsdp_config.fsdp_reshard_after_forward");
+  const auto strategy = FindFsdp(settings, "fsdp_config.fsdp_sharding_strategy");
+  if (reshard == settings->end() || strategy == settings->end() ||
+      !strategy->said.starts_with("args.fsdp") || !reshard->unresolved.empty())
+    return;
+  // Of FSDP 2, which has this truth in the place of a strategy.
+  const auto truth = Truth(reshard->value);
+  if (!truth) return;
+  const bool copies = strategy->value.starts_with("HYBRID_SHARD");
+  const char* const meant = copies ? (*truth ? "HYBRID_SHARD" : "HYBRID_SHARD_ZERO2")
+                                   : (*truth ? "FULL_SHARD" : "SHARD_GRAD_OP");
+  if (strategy->value != meant)
+    notes->push_back(fmt::format("{}: reshard_after_forward {} replaces {} of {}",
+                                 Place(reshard->where), reshard->value, strategy->value,
+                                 Place(strategy->where)));
+  *strategy = {strategy->key, meant, reshard->where, "", reshard->flag, reshard->said};
+  settings->erase(reshard);
+}
+
 }  // namespace
 
 void RespellFsdp(Settings* settings, std::vector<std::string>* notes) {
   WordsOfTrainer(settings);
+  PartOfTrainer(settings, notes);
   RespellStrategy(settings);
   RespellReshard(settings, notes);
 }

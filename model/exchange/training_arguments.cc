@@ -6,15 +6,17 @@
 //   bf16=True,
 //   optim=OptimizerNames.ADAMW_TORCH_FUSED,
 //   )
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <map>
-#include <optional>
+#include <string_view>
 
-#include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/exchange/document.h"
+#include "model/exchange/peft_calls.h"
+#include "model/exchange/python_calls.h"
 #include "model/exchange/shell_arithmetic.h"
 
 namespace orrery::exchange {
@@ -36,119 +38,108 @@ std::size_t CallIn(std::string_view text) {
   return std::string_view::npos;
 }
 
-// NAME = LITERAL at the beginning of a line, of names that no other line sets.
-std::map<std::string, std::string> ConstantsOf(std::string_view text) {
-  std::map<std::string, int> set;
-  std::map<std::string, std::string> values;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin), code = Trim(line);
-    begin = end + 1;
-    const std::string name(code.substr(0, NameLength(code)));
-    const std::string_view rest = Trim(code.substr(name.size()));
-    const std::size_t equals = rest.find('=');
-    if (name.empty() || equals == std::string_view::npos || equals > 3 ||
-        rest.substr(equals).starts_with("==") ||
-        rest.substr(0, equals).find_first_not_of("+-*/%|&^<>") != std::string_view::npos)
-      continue;
-    ++set[name];
-    std::string_view value = rest.substr(equals + 1);
-    if (value.find_first_of("\"'") == std::string_view::npos)
-      value = value.substr(0, value.find('#'));
-    if (equals == 0 && line.starts_with(name)) values[name] = PythonLiteral(value);
-  }
-  std::erase_if(values, [&](const auto& row) { return row.second.empty() || set[row.first] > 1; });
-  return values;
-}
-
-// Whole numbers of constants: "128 // (BS * 8)"; "": something else.
-std::string Calculated(std::string text, const std::map<std::string, std::string>& constants) {
-  for (std::size_t at = 0; (at = text.find('/', at)) != std::string::npos; ++at) {
-    if (!text.substr(at).starts_with("//")) return "";  // no whole number
-    text.erase(at, 1);
-  }
-  const auto value = Calculate(text, [&](const std::string& name) -> std::optional<int64_t> {
-    const auto known = constants.find(name);
-    int64_t number = 0;
-    if (known == constants.end() || ParseInteger(known->second, &number) != NumberFault::kNone)
-      return std::nullopt;
-    return number;
+bool IsArguments(std::string_view function) {
+  return std::ranges::any_of(kCalls, [&](std::string_view call) {
+    return function.ends_with(call.substr(0, call.size() - 1));
   });
-  return value && *value >= 0 ? std::to_string(*value) : "";
+}
+bool IsTrainer(std::string_view function) { return function.ends_with("Trainer"); }
+
+// What is handed to a call under that name: a variable, or a call that stands there.
+bool Hands(const PythonCall& taker, const char* name, const PythonCall& call) {
+  if (call.begin > taker.begin && call.end <= taker.end) return true;
+  return !call.variable.empty() &&
+         std::ranges::any_of(taker.arguments, [&](const PythonArgument& argument) {
+           return (argument.name.empty() || argument.name == name) &&
+                  argument.code == call.variable;
+         });
 }
 
-// Cuts the arguments of a call at its commas: brackets, quotes and comments are stepped over.
-class Arguments {
- public:
-  Arguments(const SourcePtr& source, std::size_t begin)
-      : source_(source), constants_(ConstantsOf(source->text)), at_(begin) {
-    line_ = 1 + static_cast<int>(
-                    std::count(source->text.begin(),
-                               source->text.begin() + static_cast<std::ptrdiff_t>(begin), '\n'));
-  }
-
-  Settings Read() {
-    Settings settings;
-    std::string argument;
-    int depth = 0, begun = line_;
-    for (; at_ < text().size(); ++at_) {
-      const char c = text()[at_];
-      if (c == '\n') ++line_;
-      if (c == '#') {
-        at_ = std::min(text().find('\n', at_), text().size()) - 1;
-        continue;
-      }
-      if (c == '"' || c == '\'') {
-        argument += Quoted(c);
-        continue;
-      }
-      if (depth == 0 && (c == ',' || c == ')')) {
-        Add(argument, begun, &settings);
-        argument.clear();
-        if (c == ')') return settings;
-        continue;
-      }
-      if (c == '(' || c == '[' || c == '{') ++depth;
-      if (c == ')' || c == ']' || c == '}') --depth;
-      if (argument.empty() && std::isspace(static_cast<unsigned char>(c)) != 0) continue;
-      if (argument.empty()) begun = line_;
-      argument += c;
+// Of several the one whose Trainer trains.
+const PythonCall& ArgumentsThatTrain(const std::vector<PythonCall>& calls, Document* document) {
+  std::vector<const PythonCall*> all, training;
+  std::string lines;
+  for (const PythonCall& call : calls) {
+    if (!IsArguments(call.function)) continue;
+    all.push_back(&call);
+    lines += (lines.empty() ? "" : ", ") + std::to_string(call.where.line);
+    for (const PythonCall& trainer : calls) {
+      if (!IsTrainer(trainer.function) || !Hands(trainer, "args", call)) continue;
+      const bool trains = std::ranges::any_of(calls, [&](const PythonCall& run) {
+        return run.function == "train" &&
+               (run.begin == trainer.end ||  // Trainer(...).train()
+                (!trainer.variable.empty() && run.object == trainer.variable));
+      });
+      if (trains && (training.empty() || training.back() != &call)) training.push_back(&call);
     }
-    throw InputError({{{source_, begun, 1}, "the call is never closed", ""}});
   }
+  if (all.size() == 1) return *all.front();
+  if (training.size() != 1)
+    throw InputError(
+        {{(all.size() > 1 ? all[1] : all[0])->where,
+          fmt::format("{} calls of {} here (lines {}): which of them trains is not "
+                      "known{}",
+                      all.size(), all.front()->function, lines,
+                      training.empty() ? ", as none goes to a Trainer whose train() is "
+                                         "called"
+                                       : ""),
+          "--from a file with the one that trains"}});
+  document->notes.push_back(
+      fmt::format("{}: of {} calls (lines {}) this one is read, whose Trainer "
+                  "trains",
+                  Place(training.front()->where), all.size(), lines));
+  return *training.front();
+}
 
- private:
-  const std::string& text() const { return source_->text; }
+std::string WordsIn(const YamlTree& list) {
+  std::string words;
+  for (const auto& element : list.elements) {
+    if (element->kind != YamlTree::Kind::kScalar) return "[...]";
+    words += (words.empty() ? "" : " ") + element->text;
+  }
+  return words;
+}
 
-  std::string Quoted(char quote) {
-    const std::size_t begin = at_;
-    for (++at_; at_ < text().size() && text()[at_] != quote; ++at_) {
-      if (text()[at_] == '\\') ++at_;
-      if (at_ < text().size() && text()[at_] == '\n') ++line_;
+// A null `value` is computed.
+void AddArgument(const std::string& key, const YamlTree* value, const Location& where,
+                 Settings* settings) {
+  if (value == nullptr) return settings->push_back({key, "", where, "its value is computed"});
+  switch (value->kind) {
+    case YamlTree::Kind::kNull:
+      return;
+    case YamlTree::Kind::kMap:
+      for (const YamlTree::Member& member : value->members)
+        AddArgument(key + "." + member.key, member.value.get(), where, settings);
+      return;
+    case YamlTree::Kind::kSequence:
+      return settings->push_back({key, WordsIn(*value), where, ""});
+    case YamlTree::Kind::kScalar:
+      break;
+  }
+  const bool truth = !value->quoted && (value->text == "True" || value->text == "False");
+  settings->push_back({key,
+                       !truth                  ? value->text
+                       : value->text == "True" ? "true"
+                                               : "false",
+                       where, ""});
+}
+
+void AddArguments(const PythonCall& call, Document* document) {
+  for (const PythonArgument& argument : call.arguments) {
+    if (argument.name == "**") {
+      document->notes.push_back(fmt::format("{}: **{}: what else it says of {} is not read",
+                                            Place(argument.where), argument.code, call.function));
+    } else if (!argument.name.empty()) {
+      AddArgument("args." + argument.name, argument.value.get(), argument.where,
+                  &document->settings);
     }
-    return text().substr(begin, at_ - begin + 1);
   }
-
-  void Add(const std::string& argument, int line, Settings* settings) const {
-    const std::size_t equals = argument.find('=');
-    if (equals == std::string::npos || argument.compare(equals, 2, "==") == 0) return;
-    const std::string name(Trim(std::string_view(argument).substr(0, equals)));
-    std::string value = PythonLiteral(std::string_view(argument).substr(equals + 1));
-    const std::string code(Trim(std::string_view(argument).substr(equals + 1)));
-    if (const auto known = constants_.find(code); value.empty() && known != constants_.end())
-      value = known->second;
-    if (value.empty()) value = Calculated(code, constants_);
-    if (value == "None" || name.empty()) return;
-    if (value == "True" || value == "False") value = value == "True" ? "true" : "false";
-    const char* const why = value.empty() ? "its value is computed" : "";
-    settings->push_back({"args." + name, std::move(value), {source_, line, 1}, why});
-  }
-
-  const SourcePtr& source_;
-  const std::map<std::string, std::string> constants_;  // of the program, by name
-  std::size_t at_;
-  int line_ = 1;
-};
+  // Sharding by no words is none.
+  std::erase_if(document->settings, [](const Setting& setting) {
+    return (setting.key == "args.fsdp" || setting.key == "args.deepspeed") &&
+           setting.value.empty() && setting.unresolved.empty();
+  });
+}
 
 // Behind the bracket of what a log prints; npos: nothing.
 std::size_t PrintedIn(std::string_view text) {
@@ -245,15 +236,39 @@ bool CallsTrainingArguments(std::string_view text) {
 
 Document ReadTrainingArguments(const SourcePtr& source) {
   Document document{source, "TrainingArguments in a Python program", kAccelerate, {}, {}};
-  const std::size_t call = CallIn(source->text);
-  const bool printed = PrintedIn(source->text) != std::string_view::npos;
-  if (printed) document.kind = "TrainingArguments that a log prints";
-  document.settings = printed ? ReadPrinted(source, call) : Arguments(source, call).Read();
-  if (!std::string_view(source->text).substr(0, call).ends_with(kCalls.front()) &&
-      !document.settings.empty())
+  bool trl = false;
+  if (PrintedIn(source->text) != std::string_view::npos) {
+    const std::size_t call = CallIn(source->text);
+    document.kind = "TrainingArguments that a log prints";
+    document.settings = ReadPrinted(source, call);
+    trl = !std::string_view(source->text).substr(0, call).ends_with(kCalls.front());
+  } else {
+    const std::vector<PythonCall> calls = CallsIn(source, [](std::string_view function) {
+      return IsArguments(function) || IsTrainer(function) || function == "train" ||
+             IsOfAdapters(function);
+    });
+    if (std::ranges::none_of(calls, [](const auto& call) { return IsArguments(call.function); }))
+      throw InputError(
+          {{{source, 1, 1},
+            fmt::format("{} holds TrainingArguments in a text or a comment alone", source->name),
+            "--from the program that makes them, or a file of its arguments"}});
+    const PythonCall& arguments = ArgumentsThatTrain(calls, &document);
+    AddArguments(arguments, &document);
+    if (!arguments.branch.empty())
+      document.notes.push_back(fmt::format("{}: {} stands in a branch (`{}`), which is taken",
+                                           Place(arguments.where), arguments.function,
+                                           arguments.branch));
+    trl = !arguments.function.ends_with(
+        std::string_view(kCalls.front()).substr(0, std::string_view(kCalls.front()).size() - 1));
+    if (arguments.function.ends_with("DPOConfig") || arguments.function.ends_with("RewardConfig"))
+      document.settings.push_back({"PREFERENCES", "", arguments.where, ""});
+    TakeAdapterCalls(calls, &document);
+  }
+  if (trl && !document.settings.empty())
     document.settings.push_back({"TRL", "", document.settings.front().where, ""});
   for (const Setting& setting : document.settings) {
     if (setting.key == "args.deepspeed") document.files.push_back(setting);
+    if (setting.key == "args.fsdp_config") document.files.push_back(setting);
   }
   return document;
 }

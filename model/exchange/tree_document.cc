@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "model/base/json_text.h"
 #include "model/base/yaml_tree.h"
@@ -21,15 +23,17 @@ std::string Scalar(const Tree& tree) {
   return tree.text.ends_with(".0") ? tree.text.substr(0, tree.text.size() - 2) : tree.text;
 }
 
-// TrainingArguments take the words of `fsdp` as a list, too.
-std::string Words(const Tree& list) {
+std::string UnreadList(const Tree&) { return "[...]"; }
+
+// Lists of TrainingArguments as words, which their command line takes: those of `fsdp`, modules of adapters.
+std::string ListedWords(const Tree& list) {
   std::string words;
-  for (const auto& element : list.elements)
-    if (element->kind == Tree::Kind::kScalar) words += (words.empty() ? "" : " ") + element->text;
+  for (const auto& element : list.elements) {
+    if (element->kind != Tree::Kind::kScalar) return UnreadList(list);
+    words += (words.empty() ? "" : " ") + element->text;
+  }
   return words;
 }
-
-std::string UnreadList(const Tree&) { return "[...]"; }
 
 void Flatten(const Tree& tree, const std::string& prefix, Settings* settings,
              std::string (*list)(const Tree&) = UnreadList) {
@@ -44,8 +48,7 @@ void Flatten(const Tree& tree, const std::string& prefix, Settings* settings,
         settings->push_back({key, Scalar(value), value.where, ""});
         break;
       case Tree::Kind::kSequence:
-        settings->push_back(
-            {key, member.key == "fsdp" ? Words(value) : list(value), value.where, ""});
+        settings->push_back({key, list(value), value.where, ""});
         break;
       case Tree::Kind::kNull:
         break;
@@ -177,6 +180,65 @@ Document OwnRecord(const SourcePtr& source, const Tree& root) {
   return document;
 }
 
+std::shared_ptr<Tree> MapIn(const SourcePtr& source) {
+  Diagnostics diagnostics;
+  auto root = ReadYaml(source, &diagnostics);
+  diagnostics.ThrowIfAny();
+  if (!root || root->kind != Tree::Kind::kMap)
+    throw InputError({{{source, 1, 1}, fmt::format("{} is no map of keys", source->name), ""}});
+  return root;
+}
+
+// Nothing but keys of that part (transformers, training_args.py, fsdp_config), one of which is its alone.
+bool IsFsdpPart(const Tree& root) {
+  constexpr std::string_view kOwn[] = {
+      "transformer_layer_cls_to_wrap", "activation_checkpointing", "min_num_params",
+      "reshard_after_forward",         "auto_wrap_policy",         "limit_all_gathers"};
+  constexpr std::string_view kOthers[] = {
+      "backward_prefetch", "forward_prefetch",  "use_orig_params",           "sync_module_states",
+      "version",           "state_dict_type",   "cpu_ram_efficient_loading", "xla",
+      "xla_fsdp_v2",       "xla_fsdp_settings", "xla_fsdp_grad_ckpt",        "offload_params"};
+  bool own = false;
+  return std::ranges::all_of(root.members,
+                             [&](const Tree::Member& member) {
+                               std::string_view key = member.key;
+                               if (key.starts_with("fsdp_")) key.remove_prefix(5);
+                               const bool of_it = std::ranges::find(kOwn, key) != std::end(kOwn) &&
+                                                  member.value->kind != Tree::Kind::kMap;
+                               own = own || of_it;
+                               return of_it || std::ranges::find(kOthers, key) != std::end(kOthers);
+                             }) &&
+         own;
+}
+Document FsdpPart(const SourcePtr& source, const Tree& root) {
+  Document document{source, "TrainingArguments' part for FSDP", kAccelerate, {}, {}};
+  Flatten(root, "args.fsdp_config", &document.settings, ListedWords);
+  return document;
+}
+
+// Configurations of other programs around HuggingFace's models, whose keys would be taken for TrainingArguments with their
+// defaults.
+void RefuseOtherPrograms(const SourcePtr& source, const Tree& root) {
+  const auto has = [&](const char* key) { return Member(root, key) != nullptr; };
+  const auto refuse = [&](const char* key, const char* program) {
+    throw InputError(
+        {{Member(root, key)->where.line > 0 ? Member(root, key)->where : Location{source, 1, 1},
+          fmt::format("{} is a configuration of {} (by its {}), which is not read", source->name,
+                      program, key),
+          "give its numbers by flags: --micro-batch, --global-batch, --seq-len, --zero, "
+          "--recompute, --lora-rank; --framework axolotl for FSDP, huggingface for DeepSpeed"}});
+  };
+  if (has("per_device_train_batch_size")) return;
+  if (has("base_model") && (has("micro_batch_size") || has("sequence_len") || has("datasets")))
+    refuse("base_model", "Axolotl");
+  if (has("model") && has("micro_batch_size"))
+    for (const char* key : {"dist_config", "kernel_config", "peft_config", "train_dataset"})
+      if (has(key)) refuse(key, "LLaMA-Factory's release 1");
+  for (const Tree::Member& member : root.members)
+    if (member.value->kind == Tree::Kind::kMap && Member(*member.value, "_component_") != nullptr)
+      refuse(member.key.c_str(), "torchtune");
+}
+
 }  // namespace
 
 SourcePtr WithoutJsonComments(const SourcePtr& source) {
@@ -214,15 +276,15 @@ SourcePtr WithoutJsonComments(const SourcePtr& source) {
   return any ? std::make_shared<const Source>(Source{source->name, std::move(plain)}) : source;
 }
 
+Document ReadFsdpPart(const SourcePtr& source) { return FsdpPart(source, *MapIn(source)); }
+
 Document ReadTree(const SourcePtr& source) {
-  Diagnostics diagnostics;
-  const auto root = ReadYaml(source, &diagnostics);
-  diagnostics.ThrowIfAny();
-  if (!root || root->kind != Tree::Kind::kMap)
-    throw InputError({{{source, 1, 1}, fmt::format("{} is no map of keys", source->name), ""}});
+  const auto root = MapIn(source);
   if (TextAt(*root, "schema").starts_with("orrery.")) return OwnRecord(source, *root);
   if (IsTitan(*root)) return TitanDump(source, *root);
   if (IsAdapterConfig(*root)) return ReadAdapters(source, *root);
+  if (IsFsdpPart(*root)) return FsdpPart(source, *root);
+  RefuseOtherPrograms(source, *root);
   Document document{source, "", std::nullopt, {}, {}};
   const auto has = [&](std::initializer_list<const char*> keys) {
     return std::ranges::any_of(keys,
@@ -239,9 +301,10 @@ Document ReadTree(const SourcePtr& source) {
               !has({"compute_environment"}))) {
     document.target = kAccelerate;
     document.kind = "TrainingArguments";
-    Flatten(*root, "args", &document.settings);
+    Flatten(*root, "args", &document.settings, ListedWords);
     for (const Setting& setting : document.settings) {
-      if (setting.key == "args.deepspeed") document.files.push_back(setting);
+      if (setting.key == "args.deepspeed" || setting.key == "args.fsdp_config")
+        document.files.push_back(setting);
     }
   } else if (has({"distributed_type", "compute_environment", "fsdp_config", "num_machines"})) {
     document.target = kAccelerate;

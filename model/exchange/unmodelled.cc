@@ -121,6 +121,22 @@ constexpr Unmodelled kUnmodelled[] = {
     {kAccelerate, "args.lora_dim",
      "adapters of its own (DeepSpeed-Chat): all weights are trained here", 0},
     {kAccelerate, "deepspeed_config.offload", "offloading"},
+    {kAccelerate, "fsdp_config.fsdp_backward_prefetch", "gathers that are not fetched ahead", -1,
+     "BACKWARD_PRE"},
+    {kAccelerate, "args.use_galore", "GaLore's projected states"},
+    {kAccelerate, "args.use_apollo", "APOLLO's projected states"},
+    {kAccelerate, "args.use_badam", "BAdam, which trains block by block"},
+    {kAccelerate, "args.use_adam_mini", "Adam-mini's fewer moments"},
+    {kAccelerate, "args.use_muon", "Muon"},
+    {kAccelerate, "args.mixture_of_depths", "layers that tokens skip"},
+    {kAccelerate, "args.use_unsloth", "Unsloth's kernels"},
+    {kAccelerate, "args.use_liger_kernel", "Liger's fused kernels and loss"},
+    {kAccelerate, "args.enable_liger_kernel", "Liger's fused kernels and loss"},
+    {kAccelerate, "args.use_kt", "KTransformers' weights on the CPU"},
+    {kAccelerate, "args.fp8", "products in 8 bits", -1, "", false},
+    {kAccelerate, "args.use_asft_loss", "a second model for the loss"},
+    {kAccelerate, "args.freeze_", "parts of the model that are frozen"},
+    {kAccelerate, "args.group_by_length", "batches of sequences of one length"},
     {kDeepSpeed, "zero_optimization.reduce_bucket_size", "another size of buckets", 5e8},
     {kMegatron, "ddp-bucket-size", "another size of buckets"},
     {kBridge, "ddp.bucket_size", "another size of buckets"},
@@ -264,6 +280,13 @@ bool IsKeyOfZero(std::string_view key) {
 bool IsKeyOfDeepSpeed(std::string_view key) {
   return std::ranges::find(kKeysOfDeepSpeed, key.substr(0, key.find('.'))) !=
          std::end(kKeysOfDeepSpeed);
+}
+
+bool IsAsModelled(Target target, const Setting& setting) {
+  return NotModelled(target, setting) == nullptr &&
+         std::ranges::any_of(kUnmodelled, [&](const Unmodelled& what) {
+           return (what.targets & target) != 0 && setting.key == what.part;
+         });
 }
 
 const char* NotModelled(Target target, const Setting& setting) {

@@ -53,15 +53,15 @@ TEST(RunFrom, SaysTheSameOfKeysAsAPrediction) {
   WriteText(ScratchFolder() + "/notes.sh",
             kModel + "--lr 3e-3 --train-iters 2 --foo-bar 3 --made-up 1\n");
   const std::string run = Folded(RunPlan(RunWords("notes.sh", {})).err);
-  EXPECT_THAT(run, AllOf(HasSubstr("without effect here, or unknown: foo-bar, made-up"),
+  EXPECT_THAT(run, AllOf(HasSubstr("not known here: foo-bar, made-up"),
                          HasSubstr("a script with settings of megatron"), HasSubstr("--lr 3e-3"),
                          HasSubstr("--steps 2")));
-  EXPECT_THAT(run, Not(HasSubstr("unknown: lr")));
+  EXPECT_THAT(run, Not(HasSubstr("memory: lr")));
   const std::string predicted = Folded(RunPlan({"predict", "--from", ScratchFolder() + "/notes.sh",
                                                 "--topology", "localhost", "--gpus-per-node", "1"})
                                            .out);
-  EXPECT_THAT(predicted,
-              HasSubstr("without effect here, or unknown: lr, train-iters, foo-bar, made-up"));
+  EXPECT_THAT(predicted, AllOf(HasSubstr("without effect on time and memory: lr, train-iters"),
+                               HasSubstr("not known here: foo-bar, made-up")));
 }
 
 // The model of kModel, with a batch for several replicas.

@@ -278,7 +278,7 @@ TEST(Precisions, OfTrainersIsFp32ByDefault) {
     EXPECT_EQ(precision(half), type);
     EXPECT_THAT(half.notes, Not(said));
   }
-  EXPECT_EQ(precision(read("{" + size + ", \"torch_dtype\": \"bfloat16\"}")), "");
+  EXPECT_EQ(precision(read("{" + size + ", \"torch_dtype\": \"bfloat16\"}")), "bf16");
   const auto call = [](const std::string& name) {
     return Import({SourceOf("t.py", "from x import y\na = " + name +
                                         "(output_dir='o', per_device_train_batch_size=2)\n")},

@@ -129,7 +129,7 @@ TEST(Torchtitan, KeysAreNamedAsTheFileHasThem) {
                          "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\n"
                          "local_batch_size = 1\n[float8]\nmade_up = true\n")
                          .notes;
-  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("without effect here"), HasSubstr("float8.made_up"),
+  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("not known here: "), HasSubstr("float8.made_up"),
                                     Not(HasSubstr("quantize")))));
 }
 
