@@ -5,6 +5,7 @@
 #include "model/exchange/peft_calls.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -234,11 +235,35 @@ void TakeModelName(const std::vector<PythonCall>& calls, Document* document) {
     document->settings.push_back({"args.model_name_or_path", named->value->text, named->where, ""});
 }
 
+// TRL's own arguments of the model and its adapters, which its commands take as flags.
+void TakeModelConfig(const std::vector<PythonCall>& calls, Document* document) {
+  for (const PythonCall& call : calls) {
+    if (call.function != "ModelConfig") continue;
+    for (const PythonArgument& argument : call.arguments) {
+      const std::string key = "args." + argument.name;
+      if (argument.name.empty() || argument.name == "**" || HasKey(document->settings, key))
+        continue;
+      if (argument.value == nullptr) {
+        document->settings.push_back(
+            {key, "", argument.where,
+             fmt::format("ModelConfig's {} {}", argument.name, kComputed)});
+      } else if (argument.value->kind == YamlTree::Kind::kScalar) {
+        document->settings.push_back({key, argument.value->text, argument.where, ""});
+      } else if (argument.value->kind == YamlTree::Kind::kSequence) {
+        std::vector<std::string> words;
+        for (const auto& element : argument.value->elements) words.push_back(element->text);
+        document->settings.push_back(
+            {key, fmt::format("{}", fmt::join(words, " ")), argument.where, ""});
+      }
+    }
+  }
+}
+
 }  // namespace
 
 bool IsOfAdapters(std::string_view function) {
-  constexpr std::string_view kNames[] = {"LoraConfig", "get_peft_model", "add_adapter",
-                                         "BitsAndBytesConfig", "from_pretrained"};
+  constexpr std::string_view kNames[] = {"LoraConfig",         "get_peft_model",  "add_adapter",
+                                         "BitsAndBytesConfig", "from_pretrained", "ModelConfig"};
   return std::ranges::find(kNames, function) != std::end(kNames) ||
          std::ranges::find(kOtherKinds, function) != std::end(kOtherKinds);
 }
@@ -250,6 +275,7 @@ void TakeAdapterCalls(const std::vector<PythonCall>& calls, Document* document) 
           {{call.where, fmt::format("adapters of the kind {} are not modelled", call.function),
             "LoraConfig, or --from a file without them"}});
   }
+  TakeModelConfig(calls, document);
   const PythonCall* lora = AdaptersMade(calls);
   if (lora != nullptr)
     TakeLora(*lora, document);

@@ -53,6 +53,16 @@ TEST(PythonAdapters, AreThoseOfLoraConfig) {
   EXPECT_EQ(trl.model_name, "llama2-7b");
 }
 
+TEST(PythonAdapters, AreThoseOfTrlsModelConfig) {
+  const Imported read = OfProgram(
+      std::string(kArguments) +
+      "m = ModelConfig(use_peft=True, lora_r=64, lora_target_modules=[\"q_proj\", \"v_proj\"],\n"
+      "                load_in_4bit=True)\n");
+  EXPECT_EQ(Text(read, "lora") + " " + Text(read, "lora_targets"), "64 q_proj,v_proj");
+  EXPECT_EQ(Text(read, "lora_base"), "nf4");
+  EXPECT_EQ(Text(OfProgram(std::string(kArguments) + "m = ModelConfig(lora_r=64)\n"), "lora"), "");
+}
+
 TEST(PythonAdapters, FrozenWeightsInFewBitsAreTheirBase) {
   const auto base = [](const std::string& more) {
     return OfProgram(kArguments + more + "\nmodel = get_peft_model(m, LoraConfig(r=8))\n");
