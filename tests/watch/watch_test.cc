@@ -57,7 +57,7 @@ TEST(Watch, ALineCountsAsTheStepsThatItIsTheMeanOf) {
   EXPECT_EQ(two.departures[0].steps, 20u);
   EXPECT_EQ(two.steps, 20u);
   // One line of a few steps may hold a snapshot; one of many is a mean.
-  EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.5, 1.0}, 10)).Inside());
+  EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.0, 1.0, 1.5, 1.0, 1.0}, 10)).Inside());
   EXPECT_EQ(Watch(Megatron({3.0, 1.5}, 100)).departures.size(), 1u);
   EXPECT_TRUE(Watch(Megatron({3.0, 1.5, 1.5}, 10), 21).Inside());
   // Lines that are missing between two are none of the second.
@@ -94,7 +94,8 @@ TEST(Watch, SaysSinceWhenTheLossIsNoNumber) {
   EXPECT_FALSE(back.LossIsLost());
   EXPECT_THAT(SummaryText(back, Plan()),
               HasSubstr("the loss was infinite on 1 line, first at step 3 (line 3), and is"));
-  const Verdict fine = Watch(WithLosses({"2.0", "1.9"}) + "loss scale: inf nancy loss: nanosecond\n");
+  const Verdict fine =
+      Watch(WithLosses({"2.0", "1.9"}) + "loss scale: inf nancy loss: nanosecond\n");
   EXPECT_FALSE(fine.told.loss.has_value());
   EXPECT_THAT(Watch("{'loss': nan, 'epoch': 0.1}\n{'train_runtime': 490.0, "
                     "'train_samples_per_second': 512, 'train_steps_per_second': 1.0}\n")
@@ -245,8 +246,10 @@ TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
   EXPECT_EQ(SummaryJson(verdict, Plan())["other_batch_steps"], 4);
   std::string half = grown;
   half.replace(half.find("size: 256"), 9, "size: 128");
-  EXPECT_THAT(SummaryText(Watch(half + before), Plan()),
-              HasSubstr("4 steps are not counted: the global batch is 128 to 256 there: 1 of 128, 3 of 256\n"));
+  EXPECT_THAT(
+      SummaryText(Watch(half + before), Plan()),
+      HasSubstr(
+          "4 steps are not counted: the global batch is 128 to 256 there: 1 of 128, 3 of 256\n"));
   try {
     Watch(grown);
     ADD_FAILURE() << "a log of another job was compared";
