@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "calib/compare/said_fields.h"
+#include "model/arch/catalogue.h"
 #include "model/arch/parameters.h"
 #include "model/exchange/document.h"
 #include "model/exchange/import.h"
@@ -24,8 +26,8 @@ namespace {
 constexpr std::string_view kLayout[] = {"tp",          "pp",      "cp",   "dp",  "vpp",
                                         "micro_batch", "seq_len", "lora", "zero"};
 // Written differently by every program, or held against the log elsewhere.
-constexpr std::string_view kElsewhere[] = {"layout", "placement",    "nodes",      "gpus_per_node",
-                                           "model",  "global_batch", "lora_alpha", "dp_outer"};
+constexpr std::string_view kElsewhere[] = {"placement", "nodes",        "gpus_per_node",
+                                           "model",     "global_batch", "lora_alpha"};
 // Programs pad vocabularies and count tied weights in different ways: more than that is another model.
 constexpr double kMostOtherParameters = 0.05;
 // Tokens of a step follow from two figures of three digits each: more is another batch.
@@ -68,6 +70,43 @@ bool SaysTokens(const measured::TrainingLog& log, const measured::StepSample& st
   return prints && step.seconds && step.tokens_per_s;
 }
 
+// "64", "32 to 64".
+std::string BatchText(const std::map<double, std::size_t>& batches) {
+  if (batches.empty()) return "";
+  const double least = batches.begin()->first, most = batches.rbegin()->first;
+  return least == most ? fmt::format("{:.0f}", most) : fmt::format("{:.0f} to {:.0f}", least, most);
+}
+
+// ": 10 of 32, 10 of 64", where there are several.
+std::string StepsOfBatches(const std::map<double, std::size_t>& batches) {
+  constexpr std::size_t kMost = 6;
+  std::string text;
+  if (batches.size() < 2 || batches.size() > kMost) return text;
+  for (const auto& [batch, steps] : batches)
+    text += fmt::format("{} {} of {:.0f}", text.empty() ? ":" : ",", steps, batch);
+  return text;
+}
+
+// Of keys that a query sees, by layer.
+std::string WindowText(const ModelSpec& model) {
+  std::vector<int64_t> windows = model.windows;
+  if (std::ranges::all_of(windows, [](int64_t one) { return one == 0; })) return "none";
+  if (std::ranges::all_of(windows, [&](int64_t one) { return one == windows[0]; }))
+    windows.resize(1);
+  return fmt::format("{}", fmt::join(windows, ","));
+}
+
+// Why arguments tell nothing. Two lines of the log may say two things: such an error names the place of the other.
+std::string UnreadText(const InputError& error, const SourcePtr& log) {
+  const char* const silent = "the log's own arguments are not compared";
+  if (error.diagnostics().empty()) return fmt::format("{}: {}", silent, error.what());
+  const Diagnostic& first = error.diagnostics()[0];
+  if (first.where.line <= 0) return fmt::format("{}: {}", silent, first.message);
+  const bool both = first.message.find(fmt::format(" in {}:", log->name)) != std::string::npos;
+  return fmt::format("{} (line {}): {}", both ? "the log contradicts itself" : silent,
+                     first.where.line, first.message);
+}
+
 std::string PredictIt(const SourcePtr& log) {
   return fmt::format("plan predict --from {} --json plan.json predicts this one", log->name);
 }
@@ -88,14 +127,12 @@ std::string WordsOf(const std::vector<std::string>& fields) {
 std::vector<std::string> Words(const ToldJob& told) {
   std::vector<std::string> words;
   for (const Difference& one : told.other) words.push_back(WordsOf(one));
-  if (!told.unread.empty())
-    words.push_back(fmt::format("the log's own arguments are not compared: {}", told.unread));
+  if (!told.unread.empty()) words.push_back(told.unread);
   if (told.other_batch > 0)
-    words.push_back(fmt::format(
-        "{} step{} not counted: the global batch is {}{:.0f} there", told.other_batch,
-        told.other_batch == 1 ? " is" : "s are",
-        told.batch == told.least_batch ? "" : fmt::format("{:.0f} to ", told.least_batch),
-        told.batch));
+    words.push_back(fmt::format("{} step{} not counted: the global batch is {} there{}",
+                                told.other_batch, told.other_batch == 1 ? " is" : "s are",
+                                BatchText(told.batches), StepsOfBatches(told.batches)));
+  if (told.loss) words.push_back(measured::WordsOf(*told.loss));
   if (!told.runs.empty()) words.push_back(RunsText(told.runs));
   return words;
 }
@@ -110,8 +147,9 @@ PlannedJob::PlannedJob(const SourcePtr& prediction, std::string digest,
       (*model)["parameters"].is_number())
     parameters_ = (*model)["parameters"].get<double>();
   try {
-    values_ = exchange::Import({prediction}, std::nullopt).values;
-    if (values_.contains("tp")) values_.try_emplace("cp", exchange::Value{"1", {}, ""});
+    const exchange::Imported read = exchange::Import({prediction}, std::nullopt);
+    values_ = PlannedFields(root, read.values);
+    if (IsModel(read.model_name)) model_ = LoadModel(read.model_name).spec;
   } catch (const InputError&) {
     // A record may hold a step time alone. Nothing is compared then.
   }
@@ -138,20 +176,27 @@ void PlannedJob::FindGpus(const measured::LogFacts& facts, Found* found) const {
        "a prediction of this job: --nodes N, and --gpus-per-node N"});
 }
 
-void PlannedJob::FindArguments(const SourcePtr& text, Found* found, ToldJob* told) const {
+void PlannedJob::FindArguments(const measured::LoggedRun& run, Found* found, ToldJob* told) const {
+  const SourcePtr& text = run.text;
   if (values_.empty() || !HoldsArguments(text->text)) return;
-  exchange::Imported said;
+  exchange::Imported read;
   try {
-    said = exchange::Import({text}, std::nullopt);
+    read = exchange::Import({text}, std::nullopt);
   } catch (const InputError& error) {
-    if (told->unread.empty())
-      told->unread = error.diagnostics().empty() ? error.what() : error.diagnostics()[0].message;
+    if (told->unread.empty()) told->unread = UnreadText(error, text);
     return;
   }
-  for (const auto& [field, value] : said.values) {
+  const exchange::Values said = SaidFields(text, run.facts, read.values);
+  const auto is = [](const exchange::Values& values, const char* field, const char* value) {
+    const auto at = values.find(field);
+    return at != values.end() && at->second.text == value;
+  };
+  for (const auto& [field, value] : said) {
     const auto planned = values_.find(field);
-    if (planned == values_.end() || value.where.line <= 0 || Has(kElsewhere, field)) continue;
-    if (exchange::SameValue(value.text, planned->second.text)) {
+    if (planned == values_.end() || Has(kElsewhere, field)) continue;
+    // Where nothing is shared out every replica is a copy.
+    if (field == "dp_outer" && (is(said, "zero", "0") || is(values_, "zero", "0"))) continue;
+    if (SameField(field, value.text, planned->second.text)) {
       if (Has(kLayout, field)) found->same.push_back(field);
       continue;
     }
@@ -159,20 +204,26 @@ void PlannedJob::FindArguments(const SourcePtr& text, Found* found, ToldJob* tol
         .push_back({field, planned->second.text, value.text, value.where});
   }
   // Releases without context parallelism do not print that they have none.
-  const auto tp = said.values.find("tp"), own = said.values.find("cp");
-  const auto cp = values_.find("cp");
-  const bool silent = own == said.values.end() || own->second.where.line <= 0;
-  if (tp != said.values.end() && tp->second.where.line > 0 && silent && cp != values_.end() &&
-      cp->second.text != "1")
+  const auto tp = said.find("tp"), cp = values_.find("cp");
+  if (tp != said.end() && !said.contains("cp") && cp != values_.end() && cp->second.text != "1")
     found->layout.push_back({"cp", cp->second.text, "1", tp->second.where});
-  if (!said.model || parameters_ <= 0) return;
-  const double count = static_cast<double>(CountParameters(said.model->spec).total);
+  if (read.model) FindModel(run, read.model->spec, found);
+}
+
+void PlannedJob::FindModel(const measured::LoggedRun& run, const ModelSpec& model,
+                           Found* found) const {
+  const auto window = run.facts.lines.find("window_size");
+  if (model_ && window != run.facts.lines.end() && WindowText(model) != WindowText(*model_))
+    found->other.push_back(
+        {"window", WindowText(*model_), WindowText(model), {run.text, window->second, 1}});
+  if (parameters_ <= 0) return;
+  const double count = static_cast<double>(CountParameters(model).total);
   if (std::abs(count / parameters_ - 1) <= kMostOtherParameters)
     return found->same.emplace_back("model"), void();
   found->words.push_back(
       fmt::format("another model: the log's has {:.3g} parameters, that of {} {:.3g}", count, name_,
                   parameters_));
-  found->model = Diagnostic{{nullptr, 1, 1}, found->words.back(), PredictIt(text)};
+  found->model = Diagnostic{{nullptr, 1, 1}, found->words.back(), PredictIt(run.text)};
 }
 
 // Of lines that stand without the arguments, too.
@@ -263,7 +314,7 @@ void PlannedJob::CheckRun(const measured::TrainingLog& log, const measured::Logg
                           const std::string& others, ToldJob* told) const {
   Found found;
   FindGpus(run.facts, &found);
-  FindArguments(run.text, &found, told);
+  FindArguments(run, &found, told);
   FindLayout(run, &found);
   if (found.model) found.errors.push_back(*found.model);
   FindBatch(log, run, &found);
@@ -295,6 +346,7 @@ ToldJob PlannedJob::Check(const measured::TrainingLog& log,
       text ? measured::RunsOf(log)
            : std::vector<measured::LoggedRun>{{0, log.steps.size(), log.source, {}}};
   ToldJob told;
+  told.loss = measured::LossFaultOf(log);
   int line = 0;  // that says another batch
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const measured::LoggedRun& run = runs[r];
@@ -316,16 +368,15 @@ ToldJob PlannedJob::Check(const measured::TrainingLog& log,
       }
       if (told.other_batch++ == 0)
         line = step.samples || run.facts.batch_line == 0 ? step.line : run.facts.batch_line;
-      told.least_batch = told.other_batch == 1 ? *other : std::min(told.least_batch, *other);
-      told.batch = std::max(told.batch, *other);
+      ++told.batches[*other];
     }
   }
   if (steps->empty() && told.other_batch > 0)
-    throw InputError(
-        {{{log.source, line, 1},
-          fmt::format("the log's global batch is {:.0f}, that of the plan {:.0f}", told.batch,
-                      size_.samples),
-          fmt::format("a prediction of this batch: --global-batch {:.0f}", told.batch)}});
+    throw InputError({{{log.source, line, 1},
+                       fmt::format("the log's global batch is {}, that of the plan {:.0f}",
+                                   BatchText(told.batches), size_.samples),
+                       fmt::format("a prediction of this batch: --global-batch {:.0f}",
+                                   told.batches.rbegin()->first)}});
   return told;
 }
 

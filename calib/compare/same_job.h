@@ -5,13 +5,16 @@
 // prediction. Where a log has neither, it is taken on trust.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "calib/import/log_facts.h"
 #include "calib/import/log_runs.h"
+#include "calib/import/loss_faults.h"
 #include "calib/import/training_log.h"
+#include "model/arch/model_spec.h"
 #include "model/exchange/setting.h"
 
 namespace orrery::compare {
@@ -27,11 +30,11 @@ struct ToldJob {
   std::string digest;             // of the plan whose script started it; "": not said
   std::vector<std::string> same;  // fields of the layout in which log and prediction agree
   std::vector<Difference> other;  // settings that do not make it another layout
-  std::string unread;             // why the arguments that the log holds tell nothing; "": they do
-  std::vector<int> runs;          // lines of the first steps of later runs in the same log
-  std::size_t other_batch = 0;    // steps of another global batch than the plan's
-  double batch = 0;               // the largest of those
-  double least_batch = 0;
+  std::string unread;  // a sentence: why the arguments that the log holds tell nothing; "": they do
+  std::optional<measured::LossFault> loss;  // losses that are no numbers
+  std::vector<int> runs;                  // lines of the first steps of later runs in the same log
+  std::size_t other_batch = 0;            // steps of another global batch than the plan's
+  std::map<double, std::size_t> batches;  // those, by their batch
 
   bool OnTrust() const { return digest.empty() && same.empty(); }
 };
@@ -53,7 +56,8 @@ class PlannedJob {
   void CheckRun(const measured::TrainingLog& log, const measured::LoggedRun& run,
                 const std::string& others, ToldJob* told) const;
   void FindGpus(const measured::LogFacts& facts, Found* found) const;
-  void FindArguments(const SourcePtr& text, Found* found, ToldJob* told) const;
+  void FindArguments(const measured::LoggedRun& run, Found* found, ToldJob* told) const;
+  void FindModel(const measured::LoggedRun& run, const ModelSpec& model, Found* found) const;
   void FindLayout(const measured::LoggedRun& run, Found* found) const;
   void FindBatch(const measured::TrainingLog& log, const measured::LoggedRun& run,
                  Found* found) const;
@@ -67,7 +71,8 @@ class PlannedJob {
   std::string name_, digest_;
   measured::StepSize size_;
   double parameters_ = 0;
-  exchange::Values values_;  // of its layout and work, by field
+  std::optional<ModelSpec> model_;  // where its name is one that this program knows
+  exchange::Values values_;         // of its layout and work, by field
 };
 
 // "micro-batch, tp" of fields' names.

@@ -251,10 +251,10 @@ class FactsReader {
     if (!ranks || (!cursor.Literal("ranks on ") && !cursor.Literal("rank on "))) return;
     if (!facts_.world_size) SayWorld(ranks);
     if (!cursor.Behind(" over ") || !cursor.Behind(": ")) return;
-    constexpr std::pair<std::string_view, const char*> kWords[] = {
+    constexpr std::pair<std::string_view, const char*> kHeadingWords[] = {
         {"tp ", "tp"}, {"pp ", "pp"}, {"cp ", "cp"}, {"micro-batch ", "micro_batch"}};
     for (const std::string_view part : SplitAt(cursor.Rest(), ',')) {
-      for (const auto& [word, field] : kWords) {
+      for (const auto& [word, field] : kHeadingWords) {
         LineCursor value(part);
         if (!value.Literal(word)) continue;
         SayDegree(field, value.Whole().value_or(0));

@@ -11,6 +11,7 @@
 
 #include "calib/import/log_lines.h"
 #include "calib/import/nccl_log.h"
+#include "calib/import/training_log.h"
 
 namespace orrery::measured {
 namespace {

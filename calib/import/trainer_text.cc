@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "calib/import/log_lines.h"
 #include "calib/import/rank_lines.h"
@@ -74,6 +75,9 @@ class Reader {
     run.samples_per_s = ValueOf(line.text, "train_samples_per_second");
     if (steps && *steps > kCoarse && 1 / *steps >= kShortestSeconds) run.seconds = 1 / *steps;
     if (run.samples_per_s && *run.samples_per_s <= 0) run.samples_per_s.reset();
+    const auto took = ValueOf(line.text, "train_runtime");
+    if (took && steps && *took * *steps > 1)
+      run.steps = std::llround(std::min(*took * *steps, 1e12));
     if (run.seconds || run.samples_per_s)
       run_ = run;
     else

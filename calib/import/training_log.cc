@@ -72,7 +72,25 @@ SourcePtr ReadLogSource(const std::string& path) {
   return std::make_shared<Source>(std::move(source));
 }
 
-TrainingLog ReadTrainingLog(const SourcePtr& source) {
+namespace {
+
+// Lines of these programs are means over the steps since the one before: as many everywhere, fewer behind a restart. Lines
+// that are missing are no longer means.
+void CountMeans(TrainingLog* log) {
+  if (log->format != LogFormat::kMegatron && log->format != LogFormat::kDeepSpeed) return;
+  std::vector<double> between;
+  for (std::size_t i = 1; i < log->steps.size(); ++i) {
+    const int64_t before = log->steps[i - 1].step, step = log->steps[i].step;
+    log->steps[i].steps = before >= 0 && step > before ? step - before : 1;
+    between.push_back(static_cast<double>(log->steps[i].steps));
+  }
+  if (between.empty()) return;
+  const auto usual = static_cast<int64_t>(Median(std::move(between)));
+  for (StepSample& step : log->steps)
+    step.steps = std::clamp<int64_t>(step.steps, 1, std::max<int64_t>(usual, 1));
+}
+
+TrainingLog ReadAny(const SourcePtr& source) {
   switch (FormatOf(source)) {
     case LogFormat::kMegatron:
       return ReadMegatron(source);
@@ -101,6 +119,14 @@ TrainingLog ReadTrainingLog(const SourcePtr& source) {
   }
   RefuseLog(source, "these are times of collectives, by nccl-tests, not of training steps",
             "plan bench compares them");
+}
+
+}  // namespace
+
+TrainingLog ReadTrainingLog(const SourcePtr& source) {
+  TrainingLog log = ReadAny(source);
+  CountMeans(&log);
+  return log;
 }
 
 void PeakMemory::Join(const PeakMemory& other) {

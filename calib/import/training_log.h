@@ -51,6 +51,7 @@ struct RankTime {
 // sample is the step of all: the slowest rank's figures, the largest peak.
 struct StepSample {
   int64_t step = -1;              // as the log counts; -1: it does not
+  int64_t steps = 1;              // that its figures are means of, where the program says
   std::optional<double> seconds;  // of one optimizer step
   std::optional<double> samples_per_s, tokens_per_s;
   std::optional<double> tokens_per_s_of_gpu;  // where the program prints it for one GPU

@@ -109,6 +109,87 @@ TEST(SameJob, OtherSettingsAreNamed) {
   EXPECT_THAT(ErrorOf(Prediction(4, "0"), kDump + LogStep(1)), HasSubstr("the log has zero 1"));
 }
 
+// As plan predict writes it: with what it can turn off and the facts of the release.
+std::string WholePrediction() {
+  std::string text = Prediction(4, "1");
+  text.replace(
+      text.find("\"zero\": 1"), 9,
+      "\"zero\": 1, \"dp_outer\": 1, \"recompute\": \"none\", \"sequence_parallel\": true, "
+      "\"flash_attention\": true");
+  text.replace(text.find("\"workload\""), 0, R"("facts": [
+  {"key": "attention", "what": "attention cudnn"}, {"key": "tp_overlap", "what": "tp_overlap off"},
+  {"key": "fp32_grads", "what": "gradients in fp32"}], )");
+  return text;
+}
+
+std::vector<std::string> OtherWords(const std::string& arguments) {
+  std::string dump = kDump;
+  dump.replace(dump.find("  swiglu"), 0,
+               "  sequence_parallel ................... True\n" + arguments);
+  return Words(Beside(WholePrediction(), dump + LogStep(1)).told);
+}
+
+// Every field that the import reads has a text on both sides.
+TEST(SameJob, EveryFieldThatTheLogSaysIsHeldAgainstThePlan) {
+  EXPECT_THAT(OtherWords(""), IsEmpty());
+  const auto says = [](const char* line, const char* words) {
+    EXPECT_THAT(OtherWords(fmt::format("  {}\n", line)), Contains(HasSubstr(words))) << line;
+  };
+  says("pipeline_model_parallel_layout ...... Et*15|t*17L",
+       "layout 15,17 (line 16), the plan even");
+  says("decoder_first_pipeline_num_layers ... 15", "layout 15,17 (line 16), the plan even");
+  says("num_distributed_optimizer_instances .. 2", "dp-outer 2 (line 16), the plan 1");
+  says("tp_comm_overlap ..................... True", "tp overlap on (line 16), the plan off");
+  says("attention_backend ................... AttnBackend.flash",
+       "attention kernel fa2 (line 16), the plan cudnn");
+  says("window_size ......................... (512, 0)", "window 513 (line 16), the plan none");
+  says(
+      "recompute_granularity ............... full\n  recompute_method .................... "
+      "uniform\n  recompute_num_layers ................ 1",
+      "recompute full (line 16), the plan none");
+  // What is as planned, or off on both sides.
+  for (const char* line :
+       {"tp_comm_overlap ..................... False", "fp8 ................................. None",
+        "pipeline_model_parallel_layout ...... None", "optimizer_cpu_offload ............... False",
+        "num_distributed_optimizer_instances .. 1", "window_size ......................... None",
+        "virtual_pipeline_model_parallel_size .. None"})
+    EXPECT_THAT(OtherWords(fmt::format("  {}\n", line)), IsEmpty()) << line;
+}
+
+TEST(SameJob, AnArgumentThatIsOffSaysSo) {
+  std::string dump = kDump;
+  dump.replace(dump.find("  swiglu"), 0,
+               "  fp8 ................................. None\n"
+               "  optimizer_cpu_offload ............... False\n"
+               "  pipeline_model_parallel_layout ...... None\n"
+               "  sequence_parallel ................... False\n");
+  std::string planned = WholePrediction();
+  planned.replace(planned.find("\"precision\""), 0, "\"fp8\": \"delayed\", ");
+  planned.replace(planned.find("\"recompute\""), 0,
+                  "\"layout\": [15, 17], \"offload\": \"optimizer\", ");
+  EXPECT_THAT(
+      Words(Beside(planned, dump + LogStep(1)).told),
+      testing::UnorderedElementsAre("the log says fp8 off (line 15), the plan delayed",
+                                    "the log says offload none (line 16), the plan optimizer",
+                                    "the log says layout even (line 17), the plan 15,17",
+                                    "the log says sequence-parallel off (line 18), the plan on"));
+  // A log that does not print them says nothing of them.
+  EXPECT_THAT(Words(Beside(planned, kDump + LogStep(1)).told), IsEmpty());
+}
+
+TEST(SameJob, AContradictionWithinALogIsNamed) {
+  std::string log = kDump + LogStep(1);
+  log +=
+      "[2024-12-11 17:41:48,136] [INFO] [config.py:1003:print]   train_micro_batch_size_per_gpu  "
+      "4\n"
+      "[2024-12-11 17:41:48,136] [INFO] [config.py:1003:print]   train_batch_size .... 64\n"
+      "[2024-12-11 17:41:48,136] [INFO] [config.py:1003:print]   gradient_accumulation_steps .. "
+      "8\n";
+  EXPECT_THAT(Words(Beside(WholePrediction(), log).told),
+              Contains(AllOf(HasSubstr("the log contradicts itself (line 25)"),
+                             HasSubstr("micro_batch is 4 here and 2 in measured.json:8"))));
+}
+
 TEST(SameJob, AnotherModelIsRefused) {
   EXPECT_THAT(ErrorOf(Prediction(4, "1", 7e10), kDump + LogStep(1)),
               AllOf(HasSubstr("another model"), HasSubstr("8.03e+09"), HasSubstr("7e+10")));

@@ -212,5 +212,41 @@ TEST_F(Follow, ALogThatIsAwayForAWhileIsWaitedFor) {
   EXPECT_EQ(End(), 4);
 }
 
+// What never becomes a log is not followed for ever; what is young may.
+TEST_F(Follow, WhatIsNoLogIsSaidAtOnce) {
+  const auto watched = [&](const std::string& text, std::chrono::minutes age) -> std::string {
+    std::ofstream(log()) << text;
+    fs::last_write_time(log(), fs::file_time_type::clock::now() - age);
+    try {
+      cli::RunWatch(cli::CommandLine({"plan", "watch", log(), "--against",
+                                      (folder_ / "plan.json").string(), "--idle", "0.1s"}));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(watched("SwitchName=leaf0 Nodes=n[0-3]\n", std::chrono::minutes(0)),
+              HasSubstr("not a log of training"));
+  EXPECT_THAT(watched("dear diary\n", std::chrono::minutes(60)),
+              HasSubstr("no line of this file is a measurement"));
+  for (const char* begun : {"dear diary\n", ""})
+    EXPECT_THAT(watched(begun, std::chrono::minutes(0)), HasSubstr("no step of it could be timed"));
+  EXPECT_THAT(watched("using world size: 8, data-parallel size: 8\n", std::chrono::minutes(60)),
+              HasSubstr("no step of it could be timed"));
+}
+
+TEST_F(Follow, ALossThatIsNoNumberIsSaidWhenItComes) {
+  std::string lines = Lines(10, 4, 1.0);
+  std::ofstream(log()) << lines;
+  Start();
+  std::string lost = Lines(15, 4, 1.0);
+  for (std::size_t at = 0; (at = lost.find("1.0E+00", at)) != std::string::npos;)
+    lost.replace(at, 7, "nan");
+  std::ofstream(log(), std::ios::app) << lost;
+  ASSERT_TRUE(Comes("out", "\"event\":\"loss\""));
+  EXPECT_THAT(Read("out"), HasSubstr("\"since_step\":15"));
+  EXPECT_EQ(End(), 4);
+}
+
 }  // namespace
 }  // namespace orrery::watch

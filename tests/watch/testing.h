@@ -25,13 +25,14 @@ inline constexpr const char* kPlan = R"({"schema": "orrery.predict/1", "predicti
 
 inline Expectation Plan() { return ReadExpectation(Made(kPlan)); }
 
-inline std::string Megatron(const std::vector<double>& seconds) {
+// A line on every so many steps.
+inline std::string Megatron(const std::vector<double>& seconds, std::size_t every = 1) {
   std::string text;
   for (std::size_t i = 0; i < seconds.size(); ++i)
     text += fmt::format(
         " iteration {:8}/     100 | consumed samples: 512 | elapsed time per iteration "
         "(ms): {:.1f} | global batch size: 512 | lm loss: 1.0E+00 |\n",
-        10 * (i + 1), 1e3 * seconds[i]);
+        every * (i + 1), 1e3 * seconds[i]);
   return text;
 }
 

@@ -22,7 +22,7 @@ TEST(Watch, NamesTheStepFromWhichItIsSlower) {
   ASSERT_EQ(verdict.departures.size(), 1u);
   const Departure& one = verdict.departures[0];
   EXPECT_EQ(one.side, Side::kSlower);
-  EXPECT_EQ(one.since, 50);
+  EXPECT_EQ(one.since, 5);
   EXPECT_EQ(one.steps, 4u);
   EXPECT_NEAR(one.measured, 1.5, 1e-9);
   EXPECT_FALSE(one.over);
@@ -49,6 +49,58 @@ TEST(Watch, AShortLogIsNoDeparture) {
   const Verdict impatient = Watch(Megatron({3.0, 1.7}), 1);
   ASSERT_EQ(impatient.departures.size(), 1u);
   EXPECT_THAT(DepartureText(impatient.departures[0], Plan()), HasSubstr(", 1 step\n"));
+}
+
+TEST(Watch, ALineCountsAsTheStepsThatItIsTheMeanOf) {
+  const Verdict two = Watch(Megatron({3.0, 1.5, 1.5}, 10));
+  ASSERT_EQ(two.departures.size(), 1u);
+  EXPECT_EQ(two.departures[0].steps, 20u);
+  EXPECT_EQ(two.steps, 20u);
+  // One line of a few steps may hold a snapshot; one of many is a mean.
+  EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.0, 1.0, 1.5, 1.0, 1.0}, 10)).Inside());
+  EXPECT_EQ(Watch(Megatron({3.0, 1.5}, 100)).departures.size(), 1u);
+  EXPECT_TRUE(Watch(Megatron({3.0, 1.5, 1.5}, 10), 21).Inside());
+  // Lines that are missing between two are none of the second.
+  EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.0, 1.0}) +
+                    " iteration 90/ 100 | elapsed time per iteration (ms): 1500 |\n")
+                  .Inside());
+  // All that the Trainer of HuggingFace prints without its bar.
+  const Verdict whole = Watch(
+      "{'loss': 1.2, 'epoch': 0.1}\n{'train_runtime': 700.0, 'train_samples_per_second': 358.4, "
+      "'train_steps_per_second': 0.7, 'train_loss': 1.2}\n");
+  ASSERT_EQ(whole.departures.size(), 1u);
+  EXPECT_EQ(whole.departures[0].steps, 490u);
+}
+
+std::string WithLosses(const std::vector<std::string>& losses) {
+  std::string log = Megatron(std::vector<double>(losses.size(), 1.0));
+  std::size_t at = 0;
+  for (const std::string& loss : losses) {
+    at = log.find("loss: ", at) + 6;
+    log.replace(at, 7, loss);
+  }
+  return log;
+}
+
+TEST(Watch, SaysSinceWhenTheLossIsNoNumber) {
+  const Verdict lost = Watch(WithLosses({"2.0", "nan", "2.0", "nan", "NaN", "-inf"}));
+  EXPECT_TRUE(lost.Inside());
+  EXPECT_TRUE(lost.LossIsLost());
+  EXPECT_THAT(SummaryText(lost, Plan()), HasSubstr("the loss is NaN since step 4 (line 4)\n"));
+  EXPECT_EQ(LossJson(*lost.told.loss)["since_step"], 4);
+  EXPECT_EQ(LossJson(*lost.told.loss)["lines"], 3);
+  EXPECT_EQ(SummaryJson(lost, Plan())["loss_is_number"], false);
+  const Verdict back = Watch(WithLosses({"2.0", "2.0", "inf", "2.0"}));
+  EXPECT_FALSE(back.LossIsLost());
+  EXPECT_THAT(SummaryText(back, Plan()),
+              HasSubstr("the loss was infinite on 1 line, first at step 3 (line 3), and is"));
+  const Verdict fine =
+      Watch(WithLosses({"2.0", "1.9"}) + "loss scale: inf nancy loss: nanosecond\n");
+  EXPECT_FALSE(fine.told.loss.has_value());
+  EXPECT_THAT(Watch("{'loss': nan, 'epoch': 0.1}\n{'train_runtime': 490.0, "
+                    "'train_samples_per_second': 512, 'train_steps_per_second': 1.0}\n")
+                  .told.loss->line,
+              1);
 }
 
 // A median outside the interval is not said to be inside.
@@ -115,7 +167,7 @@ TEST(Watch, SlowStepsApartCountByTheirMean) {
   EXPECT_TRUE(one.mean);
   EXPECT_EQ(one.side, Side::kSlower);
   EXPECT_EQ(one.steps, 4u);
-  EXPECT_EQ(one.since, 110);
+  EXPECT_EQ(one.since, 11);
   EXPECT_NEAR(one.measured, 1.2, 1e-9);
   EXPECT_NEAR(one.extra_hours, 0.2 * 1000 / 3600, 1e-9);
   EXPECT_THAT(DepartureText(one, Plan()), HasSubstr("mean step time outside: 1.20 s (+20.0 %)"));
@@ -162,10 +214,10 @@ TEST(Watch, ReadsTorchtitanWithTheTokensOfThePlan) {
 TEST(Watch, ReadsTheMemoryOfMegatron) {
   const auto memory = [](const char* most) {
     return fmt::format(
-        "[Rank 0] (after 20 iterations) memory (MB) | allocated: 21000.5 | max allocated: 30000.0 "
+        "[Rank 0] (after 2 iterations) memory (MB) | allocated: 21000.5 | max allocated: 30000.0 "
         "| "
         "reserved: 39000.0 | max reserved: 39000.0\n"
-        "0: [Rank 4] (after 20 iterations) memory (MB) | allocated: 21000.5 | max allocated: {} | "
+        "0: [Rank 4] (after 2 iterations) memory (MB) | allocated: 21000.5 | max allocated: {} | "
         "reserved: 39000.0 | max reserved: 39000.0\n",
         most);
   };
@@ -173,7 +225,7 @@ TEST(Watch, ReadsTheMemoryOfMegatron) {
   const Verdict verdict = Watch(Megatron({3.0, 1.0, 1.0, 1.0}) + memory("40000.0"));
   ASSERT_EQ(verdict.departures.size(), 1u);
   EXPECT_TRUE(verdict.departures[0].memory);
-  EXPECT_EQ(verdict.departures[0].since, 20);
+  EXPECT_EQ(verdict.departures[0].since, 2);
   EXPECT_DOUBLE_EQ(verdict.departures[0].measured, 40000.0 * 1048576);
   const auto garbled = measured::ReadTrainingLog(Made(Megatron({3.0, 1.0}) + memory("much")));
   EXPECT_EQ(garbled.garbled_lines, 1);
@@ -194,8 +246,10 @@ TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
   EXPECT_EQ(SummaryJson(verdict, Plan())["other_batch_steps"], 4);
   std::string half = grown;
   half.replace(half.find("size: 256"), 9, "size: 128");
-  EXPECT_THAT(SummaryText(Watch(half + before), Plan()),
-              HasSubstr("4 steps are not counted: the global batch is 128 to 256 there"));
+  EXPECT_THAT(
+      SummaryText(Watch(half + before), Plan()),
+      HasSubstr(
+          "4 steps are not counted: the global batch is 128 to 256 there: 1 of 128, 3 of 256\n"));
   try {
     Watch(grown);
     ADD_FAILURE() << "a log of another job was compared";
@@ -261,7 +315,7 @@ TEST(Watch, ComparesMemoryWithWhatTheLineCounts) {
   EXPECT_EQ(DepartureJson(reserved.departures[0])["kind"], "reserved");
   const Verdict allocated =
       Watch(Megatron({3.0, 1.0, 1.0, 1.0}) +
-            "[Rank 0] (after 20 iterations) memory (MB) | allocated: 9.5 | max allocated: 36500.0 "
+            "[Rank 0] (after 2 iterations) memory (MB) | allocated: 9.5 | max allocated: 36500.0 "
             "| reserved: 39000.0 | max reserved: 39000.0\n");
   ASSERT_EQ(allocated.departures.size(), 1u);  // below the total, above what tensors may take
   EXPECT_DOUBLE_EQ(allocated.departures[0].predicted, 3.6e10);
@@ -270,7 +324,7 @@ TEST(Watch, ComparesMemoryWithWhatTheLineCounts) {
   // Megatron prints both, and each has its own prediction.
   const Verdict both =
       Watch(Megatron({3.0, 1.0, 1.0, 1.0}) +
-            "[Rank 0] (after 20 iterations) memory (MB) | allocated: 9.5 | max allocated: 36500.0 "
+            "[Rank 0] (after 2 iterations) memory (MB) | allocated: 9.5 | max allocated: 36500.0 "
             "| reserved: 39000.0 | max reserved: 39500.0\n");
   ASSERT_EQ(both.departures.size(), 2u);
   EXPECT_FALSE(both.departures[0].reserved);
@@ -310,8 +364,8 @@ TEST(Watch, StepsAboveThePeakAreNamed) {
 TEST(Watch, TextAndJsonSayTheSame) {
   const Verdict verdict = Watch(Megatron({3.0, 1.5, 1.5, 1.5}));
   EXPECT_THAT(DepartureText(verdict.departures[0], Plan()),
-              testing::AllOf(HasSubstr("since step 20"), HasSubstr("+50.0 %"), HasSubstr("USD")));
-  EXPECT_EQ(DepartureJson(verdict.departures[0])["since_step"], 20);
+              testing::AllOf(HasSubstr("since step 2 "), HasSubstr("+50.0 %"), HasSubstr("USD")));
+  EXPECT_EQ(DepartureJson(verdict.departures[0])["since_step"], 2);
   EXPECT_EQ(SummaryJson(verdict, Plan())["inside"], false);
 }
 

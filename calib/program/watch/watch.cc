@@ -50,7 +50,14 @@ struct Timed {
   double seconds = 0;
   int64_t step = -1;
   int line = 0;
+  std::size_t steps = 1;  // that it is the mean of
 };
+
+std::size_t StepsOf(const std::vector<Timed>& lines) {
+  std::size_t steps = 0;
+  for (const Timed& one : lines) steps += one.steps;
+  return steps;
+}
 
 Side SideOf(double seconds, const Expectation& expected) {
   return seconds > expected.high  ? Side::kSlower
@@ -215,7 +222,7 @@ Departure MakeDeparture(const measured::TrainingLog& log, const Expectation& exp
   made.side = side;
   made.since = outside.front().step;
   made.line = outside.front().line;
-  made.steps = outside.size();
+  made.steps = StepsOf(outside);
   made.measured = mean.value_or(Median(std::move(seconds)));
   made.predicted = expected.step;
   made.bound = side == Side::kSlower ? expected.high : expected.low;
@@ -231,7 +238,10 @@ void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, s
   std::vector<Timed> run;
   Side side = Side::kInside;
   const auto finish = [&](bool over) {
-    if (side != Side::kInside && run.size() >= patience) {
+    const std::size_t of_run = StepsOf(run);
+    // One line of few steps may hold a snapshot, however short the patience.
+    const bool several = run.size() >= std::min<std::size_t>(patience, 2) || of_run >= kMeanSteps;
+    if (side != Side::kInside && of_run >= patience && several) {
       verdict->departures.push_back(MakeDeparture(log, expected, side, run));
       verdict->departures.back().over = over;
     }
@@ -249,16 +259,16 @@ void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, s
 // Every tenth step three times as long is never a run of steps, and yet a fifth of the time.
 void JudgeMean(const measured::TrainingLog& log, const Expectation& expected, std::size_t patience,
                const std::vector<Timed>& steps, Verdict* verdict) {
-  if (!verdict->departures.empty() || steps.size() < kMeanSteps) return;
+  if (!verdict->departures.empty() || StepsOf(steps) < kMeanSteps) return;
   double sum = 0;
-  for (const Timed& one : steps) sum += one.seconds;
-  const double mean = sum / static_cast<double>(steps.size());
+  for (const Timed& one : steps) sum += one.seconds * static_cast<double>(one.steps);
+  const double mean = sum / static_cast<double>(StepsOf(steps));
   const Side side = SideOf(mean, expected);
   std::vector<Timed> outside;
   for (const Timed& one : steps) {
     if (side != Side::kInside && SideOf(one.seconds, expected) == side) outside.push_back(one);
   }
-  if (outside.empty() || outside.size() < patience) return;
+  if (outside.empty() || StepsOf(outside) < patience) return;
   Departure made = MakeDeparture(log, expected, side, outside, mean);
   made.mean = true;
   verdict->departures.push_back(std::move(made));
@@ -361,19 +371,20 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
   verdict.told = expected.job.Check(log, &own);
   for (const measured::StepSample& step : own) {
     const auto seconds = SecondsOf(step, expected);
-    if (seconds && *seconds > 0) steps.push_back({*seconds, step.step, step.line});
+    if (seconds && *seconds > 0)
+      steps.push_back({*seconds, step.step, step.line, static_cast<std::size_t>(step.steps)});
   }
   if (steps.empty())
     throw InputError({{{log.source, 0, 0},
                        "no step of this log can be timed",
                        "lines need a time per step, or a throughput of these steps"}});
   if (steps.size() > 1) steps.erase(steps.begin());
-  verdict.steps = steps.size();
+  verdict.steps = StepsOf(steps);
   verdict.patience = patience;
   std::vector<double> seconds;
   for (const Timed& one : steps) {
     seconds.push_back(one.seconds);
-    if (SideOf(one.seconds, expected) != Side::kInside) ++verdict.outside;
+    if (SideOf(one.seconds, expected) != Side::kInside) verdict.outside += one.steps;
   }
   verdict.median = Median(std::move(seconds));
   verdict.peak_share = expected.peak_share * expected.step / *verdict.median;

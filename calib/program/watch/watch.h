@@ -51,7 +51,7 @@ struct Departure {
   Side side = Side::kInside;
   int64_t since = -1;     // step; -1: the log does not count
   int line = 0;           // of that step
-  std::size_t steps = 0;  // lines outside until now
+  std::size_t steps = 0;  // outside until now; of memory: lines
   double measured = 0;    // median of them, or the mean of all: seconds; or bytes (largest)
   double predicted = 0, bound = 0;
   std::vector<int64_t> ranks;           // of memory: those outside, where the log says whose it is
@@ -76,15 +76,18 @@ struct Verdict {
   bool outside_before =
       false;  // a departure was said that is none now: of a log that was replaced, or of its mean
   bool Inside() const { return departures.empty(); }
+  bool LossIsLost() const { return told.loss && told.loss->lasts; }
 };
 
-// `patience` steps in a row make a departure; as many apart do if they take the mean of all steps outside. Throws InputError: no step of the log can be timed, or the log is of
+// `patience` steps in a row make a departure, in two lines or in one that is the mean of 20 steps at least; as many apart do if they take the mean of all steps outside. Throws InputError: no step of the log can be timed, or the log is of
 // another job: see PlannedJob, and a global batch that no step shares with the plan.
 Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience);
 
 std::string DepartureText(const Departure& one, const Expectation& expected);
 std::string SummaryText(const Verdict& verdict, const Expectation& expected);
 nlohmann::ordered_json DepartureJson(const Departure& one);
+std::string LossText(const measured::LossFault& loss);
+nlohmann::ordered_json LossJson(const measured::LossFault& loss);
 nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& expected);
 
 }  // namespace orrery::watch

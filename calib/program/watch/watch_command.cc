@@ -13,8 +13,11 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
+#include "calib/import/log_facts.h"
 #include "calib/program/watch/watch.h"
+#include "model/hardware/cluster_file.h"
 #include "model/program/common/program.h"
 #include "model/program/common/watch_flags.h"
 
@@ -66,6 +69,19 @@ void SaySummary(const watch::Verdict& verdict, const watch::Expectation& expecte
            : watch::SummaryText(verdict, expected));
 }
 
+// Of a program that trains and has not taken a step yet.
+bool IsBegunLog(const Source& source) {
+  const measured::LogFacts facts = measured::ReadLogFacts(source);
+  return facts.has_dump || facts.world_size || !facts.starts.empty() || !facts.plans.empty();
+}
+
+// Nobody trains into a file that describes machines. Logs may begin with NCCL's lines, or with names of hosts.
+bool IsMachineFile(const Source& source) {
+  const ClusterFile kind = KindOfClusterFile(source);
+  return kind != ClusterFile::kNone && kind != ClusterFile::kNcclLog &&
+         kind != ClusterFile::kHostfile;
+}
+
 class Watcher {
  public:
   // A file as it was; another one of the same name has another number.
@@ -86,8 +102,9 @@ class Watcher {
            [&] { Take(measured::ReadTrainingLog(measured::ReadLogSource(flags_.log.text))); });
     for (const watch::Departure& one : verdict_.departures)
       SayDeparture(one, expected_, settings_.json);
+    if (verdict_.told.loss && settings_.json) SayLoss();
     SaySummary(verdict_, expected_, settings_.json);
-    return verdict_.Inside() ? ExitCode::kOk : ExitCode::kCheckFailed;
+    return verdict_.Inside() && !verdict_.LossIsLost() ? ExitCode::kOk : ExitCode::kCheckFailed;
   }
 
   ExitCode Follow() {
@@ -105,12 +122,13 @@ class Watcher {
         if (any_ && (now->file != seen.file || now->size <= seen.size)) {
           fmt::print(stderr, "{} was replaced: following the new one\n", flags_.log.text);
           said_.clear();
+          said_loss_ = 0;
         }
         seen = *now;
         grown = std::chrono::steady_clock::now();
         any_ = Look(false) || any_;
       }
-      if (settings_.stop && outside_) break;
+      if (settings_.stop && (outside_ || verdict_.LossIsLost())) break;
       const std::chrono::duration<double> quiet = std::chrono::steady_clock::now() - grown;
       ended = settings_.idle > 0 && quiet.count() > settings_.idle;
       if (ended) break;
@@ -127,7 +145,7 @@ class Watcher {
     }
     verdict_.outside_before = outside_ && verdict_.Inside();
     SaySummary(verdict_, expected_, settings_.json);
-    return outside_ ? ExitCode::kCheckFailed : ExitCode::kOk;
+    return outside_ || verdict_.LossIsLost() ? ExitCode::kCheckFailed : ExitCode::kOk;
   }
 
  private:
@@ -179,6 +197,23 @@ class Watcher {
     fmt::print(stderr, "no step so far: {}\n", why);
   }
 
+  // At the first look: it holds something, nothing of a training, and nobody has written to it for a while.
+  bool IsNoLog(const Source& source) const {
+    constexpr auto kYoung = std::chrono::minutes(10);  // nodes start, weights load
+    if (source.text.find_first_not_of(" \t\r\n") == std::string::npos || IsBegunLog(source))
+      return false;
+    if (IsMachineFile(source)) return true;
+    const std::optional<Seen> now = LookAt(flags_.log.text);
+    const auto written =
+        std::chrono::system_clock::time_point(std::chrono::seconds(now ? now->written_s : 0));
+    return now && std::chrono::system_clock::now() - written > kYoung;
+  }
+
+  void SayLoss() const {
+    const measured::LossFault& loss = *verdict_.told.loss;
+    Say(settings_.json ? watch::LossJson(loss).dump() + "\n" : watch::LossText(loss));
+  }
+
   // What is being written: half a number is another number.
   static SourcePtr WithoutOpenLine(const SourcePtr& source) {
     const std::size_t end = source->text.find_last_of("\r\n");
@@ -201,14 +236,20 @@ class Watcher {
     try {
       log = measured::ReadTrainingLog(source);
     } catch (const InputError& error) {
+      if (!std::exchange(looked_, true) && IsNoLog(*source))
+        AtFlag(flags_.log, [&] { throw error; });
       DoubtOnce(source, error.what());
       return false;
     }
+    looked_ = true;
     if (log.steps.empty()) {
       DoubtOnce(source, "no line of it names one");
       return false;
     }
     Take(log);
+    if (verdict_.LossIsLost() &&
+        std::exchange(said_loss_, verdict_.told.loss->line) != verdict_.told.loss->line)
+      SayLoss();
     for (const watch::Departure& one : verdict_.departures) {
       outside_ = true;
       // The line of the memory's peak moves to another rank's when that one prints its own.
@@ -223,7 +264,8 @@ class Watcher {
   Settings settings_;
   watch::Expectation expected_;
   watch::Verdict verdict_;
-  bool outside_ = false, any_ = false, doubted_ = false;
+  bool outside_ = false, any_ = false, doubted_ = false, looked_ = false;
+  int said_loss_ = 0;  // the line since which it is no number, as it was said last
   std::set<std::tuple<bool, bool, int, bool>> said_;
 };
 

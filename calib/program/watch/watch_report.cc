@@ -164,6 +164,18 @@ nlohmann::ordered_json DepartureJson(const Departure& one) {
   return made;
 }
 
+std::string LossText(const measured::LossFault& loss) { return measured::WordsOf(loss) + "\n"; }
+
+nlohmann::ordered_json LossJson(const measured::LossFault& loss) {
+  return {{"schema", "orrery.watch/1"},
+          {"event", loss.lasts ? "loss" : "loss_was"},
+          {"what", "loss"},
+          {"value", loss.value},
+          {"since_step", loss.step},
+          {"since_line", loss.line},
+          {"lines", loss.lines}};
+}
+
 nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& expected) {
   return {{"schema", "orrery.watch/1"},
           {"event", "summary"},
@@ -171,6 +183,7 @@ nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& ex
           {"outside_before", verdict.outside_before},
           {"steps", verdict.steps},
           {"outside_steps", verdict.outside},
+          {"loss_is_number", !verdict.LossIsLost()},
           {"patience", verdict.patience},
           {"other_batch_steps", verdict.told.other_batch},
           {"median_s", verdict.median.value_or(0)},

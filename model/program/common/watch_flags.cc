@@ -10,7 +10,9 @@ WatchFlags::WatchFlags()
           "HuggingFace's Trainer, llm.c, nanoGPT, CSV, what plan run prints) and says when its "
           "step time leaves the 80 % interval of the prediction or "
           "its memory the predicted peak: since which step, which term or rank fits, what it costs "
-          "at this rate. Ends with 4 when either was left, with 0 otherwise.",
+          "at this rate. Ends with 4 when either was left or the loss is no number any more, with "
+          "0 "
+          "otherwise.",
           {"plan watch train.log --against plan.json",
            "plan watch train.log --against plan.json --once --json",
            "plan watch train.log --against plan.json --stop && echo fine"}) {
@@ -20,9 +22,10 @@ WatchFlags::WatchFlags()
             "JSON of `plan`, `plan predict` or `plan simulate`; of several layouts the first",
             Words::kFile);
   set.Switch(&once, "--once", "the log is finished: judge it and end");
-  set.Switch(&stop, "--stop", "end when the step time or the memory is outside");
-  set.Value(&patience, "--patience", "N",
-            "steps (lines of the log) in a row that must be outside (default 3)");
+  set.Switch(&stop, "--stop", "end when the step time or memory is outside, or the loss no number");
+  set.Value(
+      &patience, "--patience", "N",
+      "steps in a row that must be outside (default 3); a line counts as those it is the mean of");
   set.Value(&idle, "--idle", "TIME",
             "end when the log has not grown for so long (default: never), such as 10min");
   set.Switch(&json, "--json", "an event per line as JSON, schema orrery.watch/1, instead of text");
