@@ -15,7 +15,7 @@
 namespace orrery::exchange {
 namespace {
 
-constexpr std::size_t kMostCalls = 512;
+constexpr std::size_t kMostPythonCalls = 512;
 
 // Without blanks and ends of lines around it.
 std::string_view Bare(std::string_view text) {
@@ -148,7 +148,7 @@ class ProgramCalls {
     std::vector<PythonCall> calls;
     const std::string_view code = text_.code;
     int line = 1;
-    for (std::size_t at = 0; at < code.size() && calls.size() < kMostCalls; ++at) {
+    for (std::size_t at = 0; at < code.size() && calls.size() < kMostPythonCalls; ++at) {
       if (code[at] == '\n') ++line;
       if (code[at] != '(' || at == 0 || !OfName(code[at - 1])) continue;
       std::size_t name = at, path = at;

@@ -9,7 +9,7 @@
 namespace orrery {
 namespace {
 
-constexpr int kMostLayers = 32;
+constexpr int kMostRingLayers = 32;
 constexpr double kSettled = 1e-4;  // of a layer
 
 struct RingRank {
@@ -29,7 +29,7 @@ class Ring {
   }
 
   RingWaits Run() {
-    for (int layer = 0; layer < kMostLayers; ++layer) {
+    for (int layer = 0; layer < kMostRingLayers; ++layer) {
       Layer();
       if (Settled()) break;
     }
