@@ -113,6 +113,9 @@ std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets
   const bool deepspeed = target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage"));
   if (targets.size() > 1) return targets.contains(kMegatron) ? "megatron-deepspeed" : "huggingface";
   if (deepspeed) return "megatron-deepspeed";
+  // Its file may be missing, and the stage given by a flag.
+  const std::string file = target == kAccelerate ? index.Peek("args.deepspeed") : "";
+  if (!file.empty() && !Off(file)) return "huggingface";
   if (target != kMegatron || !index.Has("deterministic-mode"))
     return FrameworkAlone(target, values);
   (void)index.Find("no-gradient-accumulation-fusion");  // that framework is without it

@@ -369,7 +369,8 @@ Cell AccumulationOf(const char* micro, const char* accumulation) {
                             const Values& values) -> std::optional<Value> {
         const int64_t each = NumberOf(values, micro, 0);
         const char* const file = "deepspeed_config.gradient_accumulation_steps";
-        const bool by_file = settings.Peek(accumulation).empty() && settings.Peek(file) != "auto";
+        const std::string said = settings.Peek(file);  // "": not at all, or by what a shell knows
+        const bool by_file = settings.Peek(accumulation).empty() && !said.empty() && said != "auto";
         const std::string key = by_file ? file : accumulation;
         const auto steps = settings.Whole(key, 1);
         const auto processes = settings.Whole("num_processes", 1);

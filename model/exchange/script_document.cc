@@ -101,7 +101,7 @@ class ScriptReader {
       if (command.front().text == "source" || command.front().text == ".") continue;
       const auto script = std::ranges::find_if(command, [&](const Word& word) {
         return word.unresolved.empty() && word.text.ends_with(".sh") && word.text != own &&
-               !IsOption(word.text);
+               word.text.find_first_of(" \t\n") == std::string::npos && !IsOption(word.text);
       });
       if (script == command.end()) continue;
       command_ = i;
@@ -257,6 +257,16 @@ class ScriptReader {
     counts_.of_command = document_.settings.size();
   }
 
+  // "python", "env NAME=... python -u": what it starts is one process.
+  static bool StartsAlone(std::span<const Word> words) {
+    return std::ranges::all_of(words, [](const Word& word) {
+      const std::string name = word.text.substr(word.text.rfind('/') + 1);
+      return word.unresolved.empty() &&
+             (name.starts_with("python") || name == "env" || name == "nohup" || IsOption(name) ||
+              word.text.find('=') != std::string::npos);
+    });
+  }
+
   // GPUs that CUDA_VISIBLE_DEVICES leaves, where a launcher starts a rank on each that it finds: DeepSpeed without a hostfile
   // and flags (launcher/runner.py), torchrun with --nproc-per-node gpu, Accelerate without a number of processes.
   void TakeVisible(std::span<const Word> words, LaunchSays* says) {
@@ -265,7 +275,9 @@ class ScriptReader {
     const bool accelerate =
         says->accelerate &&
         !Has(says->settings, {"num_processes", "num_machines", "config_file", "gpu_ids"});
-    if (!deepspeed && !accelerate && !(says->torch && says->all_gpus)) return;
+    // The Trainer without a launcher takes all that it sees.
+    const bool alone = document_.target == kAccelerate && StartsAlone(words);
+    if (!deepspeed && !accelerate && !alone && !(says->torch && says->all_gpus)) return;
     Word devices;
     if (const ShellVariable* variable = VariableAt(script_, command_, kVisibleDevices);
         variable != nullptr && variable->words.size() == 1)
@@ -280,6 +292,7 @@ class ScriptReader {
     const auto count = std::ranges::count(devices.text, ',') + 1;
     says->settings.push_back({accelerate ? "num_processes" : "GPUS_PER_NODE", std::to_string(count),
                               devices.where, "", true});
+    if (alone) says->settings.push_back({"NNODES", "1", devices.where, "", true});
     document_.notes.push_back(fmt::format("{}: {} {}: {} GPU{} of a node", Place(devices.where),
                                           kVisibleDevices, devices.text, count,
                                           count == 1 ? "" : "s"));

@@ -80,6 +80,33 @@ TEST(ImportLaunchers, WhatABranchSetsIsNamed) {
   EXPECT_EQ(nodes.no_nodes->unresolved, "NNODES is set in a branch");
 }
 
+// All GPUs of the cluster were taken, and the batch of the model file.
+TEST(ImportLaunchers, WhatTheTrainerSeesWithoutALauncher) {
+  const std::string hf = " train.py --per_device_train_batch_size 4 --bf16 ";
+  const auto counts = [](const Imported& read) {
+    return Text(read, "nodes") + "x" + Text(read, "gpus_per_node");
+  };
+  EXPECT_EQ(counts(Read({{"x.sh", "CUDA_VISIBLE_DEVICES=0 python" + hf}})), "1x1");
+  EXPECT_EQ(counts(Read({{"x.sh", "export CUDA_VISIBLE_DEVICES=2,3\npython3 -u" + hf}})), "1x2");
+  EXPECT_THAT(Error({{"x.sh", "N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node 8" + hf +
+                                  "--gradient_accumulation_steps $((64 / N))\n"}}),
+              AllOf(HasSubstr("x.sh:2:"), HasSubstr("gradient_accumulation_steps")));
+}
+
+TEST(ImportLaunchers, AMissingFileOfDeepSpeedIsStillDeepSpeeds) {
+  const Imported read = Read({{"x.sh",
+                               "deepspeed --num_gpus 8 train.py --per_device_train_batch_size 4 "
+                               "--gradient_accumulation_steps 1 --bf16 --deepspeed z2.json"}},
+                             {{"zero", Value{"2", {}, ""}}});
+  EXPECT_EQ(read.framework, "huggingface");
+}
+
+TEST(ImportLaunchers, ATextThatEndsLikeAScriptIsNone) {
+  const Imported read =
+      Read({{"x.sh", "#SBATCH --nodes=2 --gpus-per-node=8\necho \" First: sbatch prep.sh\"\n"}});
+  EXPECT_THAT(read.notes, testing::Not(Contains(HasSubstr("starts"))));
+}
+
 TEST(ImportLaunchers, APlacementComesBackFromTheJob) {
   const Resolved placed =
       Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "4", "--tp", "8",
