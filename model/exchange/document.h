@@ -29,6 +29,7 @@ struct Document {
   std::vector<Hostfile> hostfiles = {};
   Settings unread = {};  // words that only a shell knows, each with the reason
   Settings gpus = {};    // kinds that a scheduler is asked for, "h100"; `key`: the option
+  Settings off = {};     // said to be off: None or False, of those that decide a layout
 };
 
 // `open`: files that a script takes in. By content; by the name's ending where the content tells nothing. Throws InputError: nothing that is known, or text that its syntax does not allow.

@@ -50,6 +50,10 @@ constexpr std::pair<const char*, const char*> kNegative[] = {
     {"async-tensor-model-parallel-allreduce", "no-async-tensor-model-parallel-allreduce"},
 };
 
+// Of those that None or False turn off, what decides time and memory; validate_args turns none of them off by itself.
+constexpr std::string_view kDecides[] = {"fp8-format", "fp4-format", "recompute-granularity",
+                                         "use-distributed-optimizer", "optimizer-cpu-offload"};
+
 // What the line in front of the dump says, by the names of arguments. Some releases lack a comma in it.
 constexpr std::string_view kWorldLine = "using world size:";
 constexpr std::pair<std::string_view, const char*> kWorldNames[] = {
@@ -91,6 +95,22 @@ bool IsSet(const Settings& settings, std::string_view key) {
 std::string ValueAt(const Settings& settings, std::string_view key) {
   const auto at = std::ranges::find(settings, key, &Setting::key);
   return at == settings.end() ? "" : at->value;
+}
+
+// An argument's flag, by where its value is stored.
+std::string FlagOf(std::string_view stored) {
+  std::string key(stored);
+  std::ranges::replace(key, '_', '-');
+  for (const auto& [name, flag] : kRenamed) {
+    if (key == name) return flag;
+  }
+  return key;
+}
+
+void SayOff(std::string_view name, std::string_view value, const Location& where, Settings* off) {
+  std::string key = FlagOf(name);
+  if (std::ranges::find(kDecides, key) != std::end(kDecides))
+    off->push_back({std::move(key), std::string(value), where, ""});
 }
 
 // validate_args turns off by itself what has nothing to do in a job: fusions of another activation or without biases, sends of
@@ -167,7 +187,9 @@ Document ReadArgumentDump(const SourcePtr& source) {
     whole = text.find(kDumpEnd) != std::string_view::npos;
     if (whole) break;
     std::string_view name, value;
-    if (!LineOf(text, &name, &value) || value == "None") continue;
+    if (!LineOf(text, &name, &value)) continue;
+    if (value == "None" || value == "False") SayOff(name, value, {source, line, 1}, &document.off);
+    if (value == "None") continue;
     // "num_layers ... 24......updated": by other names than Megatron's, too.
     if (value.ends_with("....updated") || value.ends_with("....default"))
       throw InputError(
@@ -175,16 +197,12 @@ Document ReadArgumentDump(const SourcePtr& source) {
             "these are the arguments of GPT-NeoX, which are not read",
             "its layout by flags: --model, --tp, --pp, --micro-batch, --global-batch"}});
     if (document.settings.size() > kMostSettings) break;
-    std::string key(name);
-    std::ranges::replace(key, '_', '-');
+    std::string key = FlagOf(name);
     std::string word(value);
     const Location where{source, line, 1};
     if (key == "world-size") {
       document.settings.push_back({"WORLD", word, where, ""});
       continue;
-    }
-    for (const auto& [stored, flag] : kRenamed) {
-      if (key == stored) key = flag;
     }
     plain |= key == "deepspeed" && word == "False";
     if (key == "deepspeed-config") {  // names a file, which the log may hold, too

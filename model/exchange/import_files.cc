@@ -29,6 +29,7 @@ class Collector {
       Sort(ReadDocument(source, open));
       if (HasArgumentDump(source->text) && HasLoggedSettings(source->text)) SortSecond(source);
     }
+    CheckOff();
     TakeFiles(&sources, open);
     TakeMachines(open);
     TakeHostfiles(open);
@@ -47,6 +48,7 @@ class Collector {
     for (Hostfile& use : document.hostfiles) hostfiles_.push_back(std::move(use));
     for (Setting& word : document.unread) out_.unread.push_back(std::move(word));
     for (Setting& kind : document.gpus) out_.gpus.push_back(std::move(kind));
+    for (Setting& setting : document.off) off_.push_back(std::move(setting));
     for (Setting& count : document.counts) out_.counts.push_back(std::move(count));
     for (Setting& setting : document.settings) {
       const bool launch = setting.key == "NNODES" || setting.key == "GPUS_PER_NODE" ||
@@ -60,6 +62,21 @@ class Collector {
       } else {
         out_.targets[*document.target].push_back(std::move(setting));
       }
+    }
+  }
+
+  // A script that asks for what the log of its job says to be off is that of another job.
+  void CheckOff() const {
+    const auto megatron = out_.targets.find(kMegatron);
+    if (megatron == out_.targets.end()) return;
+    for (const Setting& off : off_) {
+      const auto on = std::ranges::find(megatron->second, off.key, &Setting::key);
+      if (on == megatron->second.end() || !on->unresolved.empty() || Off(on->value)) continue;
+      throw InputError(
+          {{on->where,
+            fmt::format("{}{} here, and {} in {}", on->key,
+                        on->value.empty() ? "" : " " + on->value, off.value, Place(off.where)),
+            "keep one of them"}});
     }
   }
 
@@ -290,6 +307,7 @@ class Collector {
         what, file.unresolved.empty() ? "" : " (" + file.unresolved + ")", name));
   }
 
+  Settings off_;  // of logs
   std::vector<Hostfile> hostfiles_;
   std::map<std::string, SourcePtr> written_;  // by scripts, under the names that they have there
   std::set<std::pair<std::string, Target>> read_;  // names of files

@@ -101,6 +101,22 @@ TEST(ImportLaunchers, AMissingFileOfDeepSpeedIsStillDeepSpeeds) {
   EXPECT_EQ(read.framework, "huggingface");
 }
 
+// The script's was taken without a word.
+TEST(ImportLaunchers, AScriptAndTheLogOfAnotherJob) {
+  const std::string dump =
+      "------------------------ arguments ------------------------\n"
+      "  fp8 ............................................. None\n"
+      "  use_distributed_optimizer ....................... False\n"
+      "-------------------- end of arguments ---------------------\n";
+  const std::string script = std::string("torchrun --nproc-per-node 8 --nnodes 1 ") + kGpt;
+  EXPECT_EQ(Text(Read({{"x.sh", script}, {"x.log", dump}}), "micro_batch"), "4");
+  EXPECT_THAT(
+      Error({{"x.sh", script + " --fp8-format hybrid"}, {"x.log", dump}}),
+      AllOf(HasSubstr("x.sh:1:"), HasSubstr("fp8-format hybrid here, and None in x.log:2")));
+  EXPECT_THAT(Error({{"x.log", dump}, {"x.sh", script + " --use-distributed-optimizer"}}),
+              HasSubstr("use-distributed-optimizer here, and False in x.log:3"));
+}
+
 TEST(ImportLaunchers, ATextThatEndsLikeAScriptIsNone) {
   const Imported read =
       Read({{"x.sh", "#SBATCH --nodes=2 --gpus-per-node=8\necho \" First: sbatch prep.sh\"\n"}});
