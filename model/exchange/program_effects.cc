@@ -82,6 +82,18 @@ void TakeRecomputation(const PythonCall& arguments, const std::vector<PythonCall
     asked = use;
   }
   if (last == nullptr) return;
+  // FSDP's own, which the Trainer refuses next to its argument and not next to the model's.
+  const auto fsdp = std::ranges::find_if(document->settings, [](const Setting& setting) {
+    return setting.key.starts_with("args.fsdp_config.") &&
+           setting.key.ends_with("activation_checkpointing") && setting.value == "true";
+  });
+  if (fsdp != document->settings.end()) {
+    document->notes.push_back(
+        fmt::format("{}: not modelled: recomputation by {} within that of FSDP ({}); the "
+                    "prediction has FSDP's alone",
+                    Place(last->where), last->function, Place(fsdp->where)));
+    return;
+  }
   if (const auto said = FindKey(&document->settings, kRecompute);
       said != document->settings.end()) {
     if (said->value != "true" && said->unresolved.empty())

@@ -187,6 +187,12 @@ TEST(PythonEffects, RecomputationIsThatOfTheModel) {
                         "m.gradient_checkpointing_enable()\n")
                   .notes,
               Contains(AllOf(HasSubstr("train.py:4"), HasSubstr("--recompute full"))));
+  const Imported both = OfProgram(
+      "args = TrainingArguments(output_dir=\"o\", bf16=True, per_device_train_batch_size=2,\n"
+      "    fsdp=\"full_shard\", fsdp_config={\"activation_checkpointing\": True})\n"
+      "m.gradient_checkpointing_enable()\n");
+  EXPECT_EQ(Text(both, "recompute") + " " + Text(both, "recompute_unread"), "full off");
+  EXPECT_THAT(both.notes, Contains(AllOf(HasSubstr("train.py:5"), HasSubstr("FSDP's alone"))));
   // PEFT's own default, which holds for weights in few bits alone.
   EXPECT_EQ(recompute(bits + "m = prepare_model_for_kbit_training(m)\n"), "full");
   EXPECT_EQ(recompute("m = prepare_model_for_kbit_training(m)\n"), "none");
