@@ -214,6 +214,27 @@ void TakeType(const std::vector<PythonCall>& calls, Document* document) {
   }
 }
 
+// The kernel of attention, an argument of the model. Older releases of Transformers have a switch for it.
+void TakeAttention(const std::vector<PythonCall>& calls, Document* document) {
+  constexpr const char* kKey = "args.attn_implementation";
+  for (const PythonCall& call : calls) {
+    if (call.function != "from_pretrained" && call.function != "from_config") continue;
+    for (const char* name :
+         {"attn_implementation", "_attn_implementation", "use_flash_attention_2"}) {
+      const PythonArgument* kernel = call.Find(name);
+      if (kernel == nullptr || HasKey(document->settings, kKey)) continue;
+      const bool is_switch = std::string_view(name).starts_with("use_");
+      if (kernel->value == nullptr) {
+        document->notes.push_back(fmt::format("{}: {} {} and not read: give --attention",
+                                              Place(kernel->where), name, kComputed));
+      } else if (kernel->value->kind == YamlTree::Kind::kScalar && (!is_switch || IsOn(kernel))) {
+        document->settings.push_back({kKey, is_switch ? "flash_attention_2" : kernel->value->text,
+                                      kernel->where, "", false, is_switch ? name : ""});
+      }
+    }
+  }
+}
+
 // The model that is loaded, by its name on the hub, where TrainingArguments name none and all calls name one.
 void TakeModelName(const std::vector<PythonCall>& calls, Document* document) {
   const PythonArgument* named = nullptr;
@@ -222,6 +243,10 @@ void TakeModelName(const std::vector<PythonCall>& calls, Document* document) {
                        (call.object.find("ForCausalLM") != std::string::npos ||
                         call.object.find("AutoModel") != std::string::npos);
     const PythonArgument* model = call.function.ends_with("Trainer") ? call.Find("model") : nullptr;
+    // A Trainer takes a name of the hub as well, in the first place.
+    const bool in_front = !call.arguments.empty() && call.arguments.front().name.empty();
+    if (call.function.ends_with("Trainer") && model == nullptr && in_front)
+      model = &call.arguments.front();
     if (loads && !call.arguments.empty()) model = &call.arguments.front();
     const bool text = model != nullptr && model->value != nullptr &&
                       model->value->kind == YamlTree::Kind::kScalar &&
@@ -263,7 +288,8 @@ void TakeModelConfig(const std::vector<PythonCall>& calls, Document* document) {
 
 bool IsOfAdapters(std::string_view function) {
   constexpr std::string_view kNames[] = {"LoraConfig",         "get_peft_model",  "add_adapter",
-                                         "BitsAndBytesConfig", "from_pretrained", "ModelConfig"};
+                                         "BitsAndBytesConfig", "from_pretrained", "from_config",
+                                         "ModelConfig"};
   return std::ranges::find(kNames, function) != std::end(kNames) ||
          std::ranges::find(kOtherKinds, function) != std::end(kOtherKinds);
 }
@@ -283,6 +309,7 @@ void TakeAdapterCalls(const std::vector<PythonCall>& calls, Document* document) 
     NameOthers(calls, document);
   TakeBase(calls, HasKey(document->settings, "field.lora"), document);
   TakeType(calls, document);
+  TakeAttention(calls, document);
   TakeModelName(calls, document);
 }
 

@@ -16,6 +16,7 @@ namespace orrery::exchange {
 namespace {
 
 constexpr std::size_t kMostPythonCalls = 512;
+constexpr int kMostDictionaries = 8;  // that one call is handed
 
 // Without blanks and ends of lines around it.
 std::string_view Bare(std::string_view text) {
@@ -173,13 +174,134 @@ class ProgramCalls {
         if (NameLength(variable) == variable.size()) call.variable = variable;
       }
       call.branch = BranchOf(begun);
-      call.arguments = ArgumentsOf(at + 1, ends_[at], line);
+      call.arguments = ArgumentsOf(at + 1, ends_[at], line, kMostDictionaries);
       calls.push_back(std::move(call));
     }
     return calls;
   }
 
+  std::vector<PythonAssignment> AttributesSet() const {
+    std::vector<PythonAssignment> all;
+    const std::string_view code = text_.code;
+    int line = 0;
+    for (std::size_t begin = 0; begin < code.size() && all.size() < kMostPythonCalls;) {
+      const std::size_t newline = std::min(code.find('\n', begin), code.size());
+      const std::size_t equals = EqualsIn(begin, newline);
+      const std::size_t line_begin = begin;
+      begin = newline + 1;
+      ++line;
+      if (equals == std::string::npos) continue;
+      const std::string_view left = Trim(code.substr(line_begin, equals - line_begin));
+      std::string_view target = left;
+      while (!target.empty() &&
+             std::string_view("+-*/%|&^<>@ ").find(target.back()) != std::string_view::npos)
+        target.remove_suffix(1);
+      const std::size_t dot = target.rfind('.');
+      if (dot == std::string_view::npos ||
+          NameLength(target.substr(dot + 1)) + dot + 1 != target.size() || dot + 1 == target.size())
+        continue;
+      std::size_t object = dot;  // behind "for p in model.parameters(): " as well
+      while (object > 0 && (OfName(target[object - 1]) || target[object - 1] == '.')) --object;
+      PythonAssignment one;
+      one.object = target.substr(object, dot - object);
+      one.begin = line_begin;
+      const std::string_view front = Trim(target.substr(0, object));
+      one.branch = front.ends_with(':') && !front.starts_with("for ") ? std::string(front)
+                                                                      : BranchOf(line_begin);
+      one.set.name = target.substr(dot + 1);
+      one.set.where = {source_, line, 1};
+      one.set.code =
+          Bare(std::string_view(text_.plain).substr(equals + 1, StatementEnd(equals) - equals - 1));
+      if (target.size() == left.size()) one.set.value = ValueOf(one.set.code, one.set.where, 0);
+      all.push_back(std::move(one));
+    }
+    return all;
+  }
+
  private:
+  // The "=" of an assignment between two places that stands in no brackets; npos: there is none.
+  std::size_t EqualsIn(std::size_t begin, std::size_t end) const {
+    for (std::size_t at = begin; at < end; ++at) {
+      if (ends_[at] != 0) {
+        at = ends_[at];
+      } else if (text_.code[at] == '=') {
+        const char before = at > begin ? text_.code[at - 1] : ' ';
+        const bool twice = text_.code.compare(at, 2, "==") == 0;
+        const bool shifts = at > begin + 1 && text_.code[at - 2] == before;  // "<<="
+        if (!twice && (shifts || (before != '!' && before != '<' && before != '>'))) return at;
+        at += twice ? 1 : 0;
+      }
+    }
+    return std::string::npos;
+  }
+
+  // Of the statement that `at` stands in: an end of a line that no bracket holds open.
+  std::size_t StatementEnd(std::size_t at) const {
+    for (; at < text_.code.size() && text_.code[at] != '\n' && text_.code[at] != ';'; ++at)
+      if (ends_[at] != 0) at = ends_[at];
+    return std::min(at, text_.code.size());
+  }
+
+  int LineOf(std::size_t at) const {
+    return 1 + static_cast<int>(std::count(
+                   text_.code.begin(), text_.code.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+  }
+
+  // Where the value of a name begins that is set once, and to which nothing else is done; npos: there is none.
+  std::size_t OnlyValueOf(std::string_view name) const {
+    const std::string_view code = text_.code;
+    std::size_t value = std::string_view::npos;
+    for (std::size_t at = 0; (at = code.find(name, at)) != std::string_view::npos;
+         at += name.size()) {
+      const std::size_t after = code.find_first_not_of(' ', at + name.size());
+      if (after == std::string_view::npos) break;
+      if (OfName(code[at + name.size()]) ||
+          (at > 0 && (OfName(code[at - 1]) || code[at - 1] == '.')))
+        continue;
+      const std::size_t begun = code.rfind('\n', at) + 1;
+      const bool sets = Trim(code.substr(begun, at - begun)).empty() && code[after] == '=' &&
+                        code.compare(after, 2, "==") != 0;
+      const bool changes =
+          code[after] == '[' || code[after] == '.' || code.compare(after, 2, "|=") == 0;
+      if (changes || (sets && value != std::string_view::npos)) return std::string_view::npos;
+      if (sets) value = code.find_first_not_of(' ', after + 1);
+    }
+    return value;
+  }
+
+  // What "**CODE" hands over: {...} or dict(...), or a name of one. nullopt: it is not known.
+  std::optional<std::vector<PythonArgument>> Dictionary(std::size_t at) const {
+    const std::string_view code = text_.code;
+    const std::size_t name = NameLength(code.substr(at));
+    if (name > 0 && code.compare(at, 5, "dict(") == 0 && ends_[at + 4] != 0)
+      return ArgumentsOf(at + 5, ends_[at + 4], LineOf(at), 0);
+    if (name > 0) {
+      const std::size_t value = OnlyValueOf(code.substr(at, name));
+      const std::size_t next = code.find_first_not_of(" \n", at + name);
+      const bool alone = next != std::string_view::npos && (code[next] == ',' || code[next] == ')');
+      if (!alone || value == std::string_view::npos) return std::nullopt;
+      const std::size_t opens = code.compare(value, 5, "dict(") == 0 ? value + 4 : value;
+      const bool above = ends_[opens] != 0 && ends_[opens] < at;
+      return above && (opens > value || code[value] == '{') ? Dictionary(value) : std::nullopt;
+    }
+    if (code[at] != '{' || ends_[at] == 0) return std::nullopt;
+    std::vector<PythonArgument> members;
+    for (const std::string_view part :
+         PartsOf(std::string_view(text_.plain).substr(at + 1, ends_[at] - at - 1), ',')) {
+      if (Bare(part).empty()) continue;
+      const std::size_t colon = PartsOf(part, ':').front().size();
+      PythonArgument member;
+      member.where = {source_,
+                      LineOf(static_cast<std::size_t>(Bare(part).data() - text_.plain.data())), 1};
+      member.name = PythonLiteral(Bare(part.substr(0, colon)));
+      if (member.name.empty() || colon == part.size()) return std::nullopt;
+      member.code = Bare(part.substr(colon + 1));
+      member.value = ValueOf(member.code, member.where, 0);
+      members.push_back(std::move(member));
+    }
+    return members;
+  }
+
   std::string LineAt(std::size_t begin) const {
     return text_.plain.substr(begin, text_.plain.find('\n', begin) - begin);
   }
@@ -203,7 +325,9 @@ class ProgramCalls {
     return "";
   }
 
-  std::vector<PythonArgument> ArgumentsOf(std::size_t begin, std::size_t end, int line) const {
+  // `dictionaries`: how many "**" are followed.
+  std::vector<PythonArgument> ArgumentsOf(std::size_t begin, std::size_t end, int line,
+                                          int dictionaries) const {
     std::vector<PythonArgument> arguments;
     const std::string_view inside = std::string_view(text_.plain).substr(begin, end - begin);
     for (const std::string_view part : PartsOf(inside, ',')) {
@@ -220,7 +344,15 @@ class ProgramCalls {
       argument.where = {source_, begun, 1};
       if (code.starts_with("**")) {
         argument.name = "**";
-        code.remove_prefix(2);
+        code = Bare(code.substr(2));
+        const auto at = static_cast<std::size_t>(part.data() - text_.plain.data()) + first;
+        const auto handed = code.empty() || dictionaries-- <= 0
+                                ? std::nullopt
+                                : Dictionary(text_.code.find_first_not_of(" \n", at + 2));
+        if (handed) {
+          arguments.insert(arguments.end(), handed->begin(), handed->end());
+          continue;
+        }
       } else if (const std::size_t name = NameLength(code);
                  name > 0 && Bare(code.substr(name)).starts_with('=') &&
                  !Bare(code.substr(name)).starts_with("==")) {
@@ -315,6 +447,10 @@ const PythonArgument* PythonCall::Find(std::string_view name) const {
 std::vector<PythonCall> CallsIn(const SourcePtr& source,
                                 const std::function<bool(std::string_view function)>& asked) {
   return ProgramCalls(source).Find(asked);
+}
+
+std::vector<PythonAssignment> AttributesSetIn(const SourcePtr& source) {
+  return ProgramCalls(source).AttributesSet();
 }
 
 }  // namespace orrery::exchange

@@ -32,6 +32,16 @@ struct PythonCall {
   const PythonArgument* Find(std::string_view name) const;
 };
 
+// "OBJECT.NAME = VALUE"; one with an operator ("+=") has no value.
+struct PythonAssignment {
+  std::string object;  // "args" of "args.bf16 = True"
+  std::string branch;  // as of a call
+  std::size_t begin = 0;
+  PythonArgument set;  // `name`: NAME
+};
+// Assignments to attributes, in their order.
+std::vector<PythonAssignment> AttributesSetIn(const SourcePtr& source);
+
 // Those whose function is `asked` for, in their order, with those in arguments of others. Comments and texts hold none, and a
 // class or function of that name is none. Throws InputError: one is never closed.
 std::vector<PythonCall> CallsIn(const SourcePtr& source,

@@ -16,12 +16,15 @@
 #include "model/base/text.h"
 #include "model/exchange/document.h"
 #include "model/exchange/peft_calls.h"
+#include "model/exchange/program_effects.h"
 #include "model/exchange/python_calls.h"
 #include "model/exchange/shell_arithmetic.h"
+#include "model/exchange/spellings.h"
 
 namespace orrery::exchange {
 namespace {
 
+constexpr const char* kBatch = "args.per_device_train_batch_size";
 // Transformers' class, those of its tasks, and TRL's, which add to it.
 constexpr std::array kCalls = {"TrainingArguments(", "SFTConfig(", "DPOConfig(", "RewardConfig("};
 
@@ -53,6 +56,18 @@ bool Hands(const PythonCall& taker, const char* name, const PythonCall& call) {
            return (argument.name.empty() || argument.name == name) &&
                   argument.code == call.variable;
          });
+}
+
+// Those that take these arguments; where there is only one, it may get them by another name.
+std::vector<const PythonCall*> TrainersOf(const PythonCall& arguments,
+                                          const std::vector<PythonCall>& calls) {
+  std::vector<const PythonCall*> all, taking;
+  for (const PythonCall& call : calls) {
+    if (!IsTrainer(call.function)) continue;
+    all.push_back(&call);
+    if (Hands(call, "args", arguments)) taking.push_back(&call);
+  }
+  return taking.empty() && all.size() == 1 ? all : taking;
 }
 
 // Of several the one whose Trainer trains.
@@ -91,54 +106,24 @@ const PythonCall& ArgumentsThatTrain(const std::vector<PythonCall>& calls, Docum
   return *training.front();
 }
 
-std::string WordsIn(const YamlTree& list) {
-  std::string words;
-  for (const auto& element : list.elements) {
-    if (element->kind != YamlTree::Kind::kScalar) return "[...]";
-    words += (words.empty() ? "" : " ") + element->text;
-  }
-  return words;
-}
-
-// A null `value` is computed.
-void AddArgument(const std::string& key, const YamlTree* value, const Location& where,
-                 Settings* settings) {
-  if (value == nullptr) return settings->push_back({key, "", where, "its value is computed"});
-  switch (value->kind) {
-    case YamlTree::Kind::kNull:
-      return;
-    case YamlTree::Kind::kMap:
-      for (const YamlTree::Member& member : value->members)
-        AddArgument(key + "." + member.key, member.value.get(), where, settings);
-      return;
-    case YamlTree::Kind::kSequence:
-      return settings->push_back({key, WordsIn(*value), where, ""});
-    case YamlTree::Kind::kScalar:
-      break;
-  }
-  const bool truth = !value->quoted && (value->text == "True" || value->text == "False");
-  settings->push_back({key,
-                       !truth                  ? value->text
-                       : value->text == "True" ? "true"
-                                               : "false",
-                       where, ""});
-}
-
 void AddArguments(const PythonCall& call, Document* document) {
+  const PythonArgument* unread = nullptr;
   for (const PythonArgument& argument : call.arguments) {
     if (argument.name == "**") {
+      unread = &argument;
       document->notes.push_back(fmt::format("{}: **{}: what else it says of {} is not read",
                                             Place(argument.where), argument.code, call.function));
     } else if (!argument.name.empty()) {
-      AddArgument("args." + argument.name, argument.value.get(), argument.where,
-                  &document->settings);
+      AddLiteral("args." + argument.name, argument.value.get(), argument.where,
+                 &document->settings);
     }
   }
-  // Sharding by no words is none.
-  std::erase_if(document->settings, [](const Setting& setting) {
-    return (setting.key == "args.fsdp" || setting.key == "args.deepspeed") &&
-           setting.value.empty() && setting.unresolved.empty();
-  });
+  // The Trainer's default would stand for what is not read.
+  if (unread != nullptr && !HasKey(document->settings, kBatch))
+    document->settings.push_back(
+        {kBatch, "", unread->where,
+         fmt::format("**{} of {} may say it, and is no dictionary of literals here", unread->code,
+                     call.function)});
 }
 
 // Behind the bracket of what a log prints; npos: nothing.
@@ -245,7 +230,7 @@ Document ReadTrainingArguments(const SourcePtr& source) {
   } else {
     const std::vector<PythonCall> calls = CallsIn(source, [](std::string_view function) {
       return IsArguments(function) || IsTrainer(function) || function == "train" ||
-             IsOfAdapters(function);
+             IsOfAdapters(function) || HasEffects(function);
     });
     if (std::ranges::none_of(calls, [](const auto& call) { return IsArguments(call.function); }))
       throw InputError(
@@ -253,7 +238,14 @@ Document ReadTrainingArguments(const SourcePtr& source) {
             fmt::format("{} holds TrainingArguments in a text or a comment alone", source->name),
             "--from the program that makes them, or a file of its arguments"}});
     const PythonCall& arguments = ArgumentsThatTrain(calls, &document);
+    const std::vector<PythonAssignment> assignments = AttributesSetIn(source);
     AddArguments(arguments, &document);
+    TakeOverrides(arguments, TrainersOf(arguments, calls), assignments, &document);
+    // Sharding by no words is none.
+    std::erase_if(document.settings, [](const Setting& setting) {
+      return (setting.key == "args.fsdp" || setting.key == "args.deepspeed") &&
+             setting.value.empty() && setting.unresolved.empty();
+    });
     if (!arguments.branch.empty())
       document.notes.push_back(fmt::format("{}: {} stands in a branch (`{}`), which is taken",
                                            Place(arguments.where), arguments.function,
@@ -263,6 +255,7 @@ Document ReadTrainingArguments(const SourcePtr& source) {
     if (arguments.function.ends_with("DPOConfig") || arguments.function.ends_with("RewardConfig"))
       document.settings.push_back({"PREFERENCES", "", arguments.where, ""});
     TakeAdapterCalls(calls, &document);
+    TakeEffects(arguments, calls, assignments, &document);
   }
   if (trl && !document.settings.empty())
     document.settings.push_back({"TRL", "", document.settings.front().where, ""});

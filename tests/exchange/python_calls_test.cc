@@ -164,5 +164,170 @@ TEST(PythonArguments, DictionariesAreRead) {
   EXPECT_EQ(Text(deepspeed, "zero") + deepspeed.framework, "3huggingface");
 }
 
+// Recomputation was passed over, and with it a third of the time.
+TEST(PythonEffects, RecomputationIsThatOfTheModel) {
+  const auto recompute = [](const std::string& more, const std::string& said = "") {
+    return Text(OfProgram("args = TrainingArguments(output_dir=\"o\", bf16=True,\n"
+                          "    per_device_train_batch_size=2" +
+                          said + ")\n" + more),
+                "recompute");
+  };
+  const std::string bits =
+      "m = AutoModelForCausalLM.from_pretrained(\"meta-llama/Llama-2-7b-hf\", load_in_4bit=True)\n"
+      "p = get_peft_model(m, LoraConfig(r=8))\n";
+  EXPECT_EQ(recompute(""), "none");
+  EXPECT_EQ(recompute("model.gradient_checkpointing_enable()\n"), "full");
+  EXPECT_EQ(recompute("# model.gradient_checkpointing_enable()\n"), "none");
+  EXPECT_EQ(
+      recompute("model.gradient_checkpointing_enable()\nmodel.gradient_checkpointing_disable()\n"),
+      "none");
+  EXPECT_EQ(recompute("model.gradient_checkpointing_enable()\n", ", gradient_checkpointing=False"),
+            "none");
+  EXPECT_THAT(OfProgram("args = TrainingArguments(output_dir=\"o\", gradient_checkpointing=False)\n"
+                        "m.gradient_checkpointing_enable()\n")
+                  .notes,
+              Contains(AllOf(HasSubstr("train.py:4"), HasSubstr("--recompute full"))));
+  const Imported both = OfProgram(
+      "args = TrainingArguments(output_dir=\"o\", bf16=True, per_device_train_batch_size=2,\n"
+      "    fsdp=\"full_shard\", fsdp_config={\"activation_checkpointing\": True})\n"
+      "m.gradient_checkpointing_enable()\n");
+  EXPECT_EQ(Text(both, "recompute") + " " + Text(both, "recompute_unread"), "full off");
+  EXPECT_THAT(both.notes, Contains(AllOf(HasSubstr("train.py:5"), HasSubstr("FSDP's alone"))));
+  // PEFT's own default, which holds for weights in few bits alone.
+  EXPECT_EQ(recompute(bits + "m = prepare_model_for_kbit_training(m)\n"), "full");
+  EXPECT_EQ(recompute("m = prepare_model_for_kbit_training(m)\n"), "none");
+  EXPECT_EQ(recompute(bits + "m = prepare_model_for_kbit_training(m, False)\n"), "none");
+  const std::string same = bits +
+                           "m = prepare_model_for_kbit_training(m, "
+                           "use_gradient_checkpointing=args.gradient_checkpointing)\n";
+  EXPECT_EQ(recompute(same), "none");
+  EXPECT_EQ(recompute(same, ", gradient_checkpointing=True"), "full");
+  EXPECT_THAT(
+      ErrorOf([&] {
+        recompute(bits + "prepare_model_for_kbit_training(m, use_gradient_checkpointing=opts.gc)");
+      }),
+      AllOf(HasSubstr("train.py:7"), HasSubstr("use_gradient_checkpointing is computed")));
+  EXPECT_EQ(recompute("if args.gradient_checkpointing:\n  m.gradient_checkpointing_enable()\n"),
+            "none");
+  const std::string front = kArguments;
+  const Imported how = OfProgram(
+      front +
+      "if opts.gc:\n"
+      "    m.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": "
+      "False})\n");
+  EXPECT_EQ(Text(how, "recompute") + " " + Text(how, "recompute_unread"), "full off");
+  EXPECT_THAT(how.notes, Contains(AllOf(HasSubstr("train.py:6"), HasSubstr("`if opts.gc:`"))));
+  EXPECT_EQ(Text(OfProgram(front + "m.gradient_checkpointing_enable()\n"), "recompute_unread"),
+            "on");
+}
+
+TEST(PythonEffects, FrozenPartsAreNamed) {
+  const std::string front = kArguments;
+  const auto frozen = [](const char* place) {
+    return Contains(AllOf(HasSubstr(place), HasSubstr("not modelled: parts of the model that are "
+                                                      "frozen")));
+  };
+  EXPECT_THAT(OfProgram(front + "for p in model.model.layers[:16].parameters():\n"
+                                "    p.requires_grad = False\n")
+                  .notes,
+              frozen("train.py:6"));
+  EXPECT_THAT(OfProgram(front + "for p in m.parameters(): p.requires_grad = False\n").notes,
+              frozen("train.py:5"));
+  EXPECT_THAT(OfProgram(front + "model.lm_head.requires_grad_(False)\n").notes,
+              frozen("train.py:5"));
+  EXPECT_THAT(OfProgram(front + "p.requires_grad = \"head\" in name\n").notes,
+              frozen("train.py:5"));
+  for (const char* other : {"p.requires_grad = True\n", "model.requires_grad_()\n",
+                            "# p.requires_grad = False\n", "if p.requires_grad == False: pass\n"})
+    EXPECT_THAT(OfProgram(front + other).notes, Not(frozen("train.py"))) << other;
+  // The base of adapters is frozen as it is.
+  EXPECT_THAT(
+      OfProgram(front + "m.requires_grad_(False)\nm = get_peft_model(m, LoraConfig(r=8))\n").notes,
+      Not(frozen("train.py")));
+}
+
+TEST(PythonEffects, AttentionIsThatOfTheModel) {
+  const auto attention = [](const std::string& argument) {
+    return Text(OfProgram(kArguments + ("m = AutoModelForCausalLM.from_pretrained(\"meta-llama/"
+                                        "Llama-2-7b-hf\", " +
+                                        argument + ")\n")),
+                "flash_attention");
+  };
+  EXPECT_EQ(attention("attn_implementation=\"eager\""), "off");
+  EXPECT_EQ(attention("attn_implementation=\"sdpa\""), "on");
+  EXPECT_EQ(attention("use_flash_attention_2=True"), "on");
+  EXPECT_EQ(attention("use_cache=False"), "");
+  EXPECT_THAT(
+      OfProgram(std::string(kArguments) +
+                "m = AutoModel.from_pretrained(n, attn_implementation=opts.attn)\n")
+          .notes,
+      Contains(AllOf(HasSubstr("train.py:5"), HasSubstr("attn_implementation is computed"))));
+}
+
+// Of TRL before 0.13; the length was that of the model.
+TEST(PythonEffects, TheTrainersOwnArgumentsAreRead) {
+  const Imported read = OfProgram(std::string(kArguments) +
+                                  "SFTTrainer(\"meta-llama/Llama-2-7b-hf\", args=args, "
+                                  "max_seq_length=1024, packing=True).train()\n");
+  EXPECT_EQ(Text(read, "seq_len"), "1024");
+  EXPECT_EQ(read.model_name, "llama2-7b");
+  EXPECT_EQ(Text(OfProgram("c = SFTConfig(per_device_train_batch_size=2, max_seq_length=512)\n"
+                           "t = SFTTrainer(model=m, args=c, max_seq_length=2048)\n"),
+                 "seq_len"),
+            "2048");
+  EXPECT_THAT(ProgramError(std::string(kArguments) +
+                           "t = SFTTrainer(model=m, args=args, max_seq_length=opts.length)\n"),
+              AllOf(HasSubstr("train.py:5"), HasSubstr("max_seq_length")));
+}
+
+TEST(PythonEffects, ArgumentsThatAreSetLaterReplaceThoseOfTheCall) {
+  const std::string front = std::string("args.bf16 = False\n") + kArguments;
+  const auto batch = [&](const std::string& more) {
+    return Text(OfProgram(front + more, Flags({{"nodes", "1"}, {"gpus_per_node", "8"}})),
+                "global_batch");
+  };
+  EXPECT_EQ(batch("other.gradient_accumulation_steps = 8\n"), "64");
+  EXPECT_EQ(batch("args.gradient_accumulation_steps = 8\n"), "128");
+  const Imported read = OfProgram(front +
+                                  "args.per_device_train_batch_size = 8\n"
+                                  "if a.b <= 3: args.fsdp = \"full_shard auto_wrap\"\n"
+                                  "t = Trainer(model=m, args=args)\n"
+                                  "t.args.max_seq_length = (\n    512)\n");
+  EXPECT_EQ(Text(read, "micro_batch") + " " + Text(read, "zero") + " " + Text(read, "seq_len"),
+            "8 3 512");
+  EXPECT_EQ(Text(read, "precision"), "bf16");
+  EXPECT_THAT(read.notes, Contains(AllOf(HasSubstr("train.py:7"), HasSubstr("`if a.b <= 3:`"))));
+  EXPECT_THAT(ProgramError(front + "args.per_device_train_batch_size //= n\n"),
+              AllOf(HasSubstr("train.py:6"), HasSubstr("per_device_train_batch_size")));
+}
+
+TEST(PythonArguments, DictionariesThatAreHandedOnAreRead) {
+  const auto read = [](const std::string& before, const std::string& handed = "**kw") {
+    return OfProgram(before + "a = TrainingArguments(\"o\", " + handed + ")\n");
+  };
+  const auto text = [](const Imported& of) {
+    return Text(of, "micro_batch") + Text(of, "precision");
+  };
+  EXPECT_EQ(text(read("kw = dict(per_device_train_batch_size=4, bf16=True)\n")), "4bf16");
+  EXPECT_EQ(text(read("def main():\n  kw = {\n    \"bf16\": True,  # and\n"
+                      "    \"per_device_train_batch_size\": 2,\n  }\n")),
+            "2bf16");
+  EXPECT_EQ(text(read("", "**{\"per_device_train_batch_size\": 2}, fp16=True")), "2fp16");
+  // What else is done to it is not followed.
+  for (const char* changed :
+       {"kw = options()\n", "kw = dict(bf16=True)\nkw[\"per_device_train_batch_size\"] = 4\n",
+        "kw = {}\nkw.update(more)\n", "kw = {}\nkw = dict(bf16=True)\n", "kw = dict(**kw)\n",
+        "kw = {**more}\n", "kw = dict(**more)\n"})
+    EXPECT_THAT(ErrorOf([&] { read(changed); }),
+                AllOf(HasSubstr("per_device_train_batch_size"), HasSubstr("may say it")))
+        << changed;
+  EXPECT_EQ(text(read("kw = options()\n", "**kw, per_device_train_batch_size=2, bf16=True")),
+            "2bf16");
+  EXPECT_EQ(
+      Text(OfProgram(std::string(kArguments) + "kw = dict(r=16)\nc = LoraConfig(**kw)\n"), "lora"),
+      "16");
+  EXPECT_THAT(ErrorOf([&] { read("", "**"); }), HasSubstr("may say it"));
+}
+
 }  // namespace
 }  // namespace orrery::exchange::styles
