@@ -101,6 +101,10 @@ Settings SettingsOf(const Words& words, std::size_t program, Words* lost) {
   for (Setting& setting : OptionsOf(plain, lost)) {
     if (setting.key != "x") settings.push_back(std::move(setting));
   }
+  const bool accelerate = std::ranges::any_of(
+      std::span(words).first(program), [](const Word& word) { return word.text == "accelerate"; });
+  if ((accelerate || TargetOf(settings) == kAccelerate) && TrainsOnPreferences(words, program))
+    settings.push_back({"PREFERENCES", "", words[program].where, "", true});
   return settings;
 }
 

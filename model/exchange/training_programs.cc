@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of Megatron-LM, its forks and NeMo that train nothing, or a model that plans do not have.
+// Programs of Megatron-LM, its forks, NeMo and TRL that train nothing, or a model that plans do not have.
 #include <algorithm>
 #include <iterator>
 #include <string_view>
@@ -18,6 +18,7 @@ constexpr const char* kEvaluates = "evaluates a model, and trains nothing";
 constexpr const char* kTasks = "evaluates a model, or trains a classifier: neither is modelled";
 constexpr const char* kPrepares = "prepares data or a checkpoint, and trains nothing";
 constexpr const char* kVision = "trains a model of images, which is not modelled";
+constexpr const char* kReinforces = "learns by reinforcement, which is not modelled";
 constexpr OtherProgram kPrograms[] = {
     {"text_generation", kGenerates},
     {"text_gen_", kGenerates},
@@ -57,10 +58,34 @@ constexpr OtherProgram kPrograms[] = {
     {"pretrain_hybrid.py", "trains state-space layers, which are not modelled"},
     {"pretrain_ict.py", "trains two encoders of passages, which are not modelled"},
     {"pretrain_retro.py", "trains layers that retrieve, which are not modelled"},
-    {"train_rl.py", "learns by reinforcement, which is not modelled"},
+    {"train_rl.py", kReinforces},
+    {"grpo", kReinforces},
+    {"rloo", kReinforces},
+    {"ppo.py", kReinforces},
+    {"run_ppo.py", kReinforces},
 };
 
 }  // namespace
+
+bool TrainsOnPreferences(const Words& words, std::size_t program) {
+  constexpr std::string_view kPreferenceMethods[] = {"dpo", "kto",   "orpo",
+                                                     "cpo", "simpo", "reward"};
+  std::string_view name = words[program].text;
+  name.remove_prefix(name.rfind('/') + 1);
+  if (name == "trl" && program + 1 < words.size())
+    name = words[program + 1].text;
+  else if (name.ends_with(".py"))
+    name.remove_suffix(3);
+  else
+    return false;
+  while (!name.empty()) {
+    const std::size_t end = std::min(name.find_first_of("_-"), name.size());
+    if (std::ranges::find(kPreferenceMethods, name.substr(0, end)) != std::end(kPreferenceMethods))
+      return true;
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return false;
+}
 
 const char* OtherThanTraining(std::string_view program) {
   const auto row = std::ranges::find_if(kPrograms, [&](const OtherProgram& one) {
