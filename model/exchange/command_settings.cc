@@ -103,8 +103,10 @@ Settings SettingsOf(const Words& words, std::size_t program, Words* lost) {
   }
   const bool accelerate = std::ranges::any_of(
       std::span(words).first(program), [](const Word& word) { return word.text == "accelerate"; });
-  if ((accelerate || TargetOf(settings) == kAccelerate) && TrainsOnPreferences(words, program))
-    settings.push_back({"PREFERENCES", "", words[program].where, "", true});
+  const std::string& name = words[program].text;
+  if (const char* what = TrainsBesides(name);
+      what != nullptr && (accelerate || TargetOf(settings) == kAccelerate))
+    settings.push_back({what, name.substr(name.rfind('/') + 1), words[program].where, "", true});
   return settings;
 }
 

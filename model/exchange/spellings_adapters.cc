@@ -95,7 +95,9 @@ const Setting* OwnAdapters(const Settings& settings) {
            IsArgument(one, {"lora_r", "lora_rank", "lora_alpha", "lora_modules", "lora_target",
                             "lora_target_modules"});
   });
-  return said != settings.end() ? &*said : nullptr;
+  if (said != settings.end()) return &*said;
+  const auto named = std::ranges::find(settings, "args.ADAPTER_PROGRAM", &Setting::key);
+  return named != settings.end() ? &*named : nullptr;
 }
 
 // Of Python's and TRL's documents the readers know whether adapters are made, and a kind of LLaMA-Factory's is one of its own.
@@ -119,6 +121,7 @@ void DropAdapters(Settings* settings) {
 const char* BaseNamed(int bits) { return bits == 4 ? "nf4" : "int8"; }
 
 std::string SaidAs(const Setting& setting) {
+  if (setting.key == "args.ADAPTER_PROGRAM") return setting.value;
   return fmt::format("{}{}{}", ArgumentName(setting), setting.value.empty() ? "" : " ",
                      setting.value);
 }
@@ -134,6 +137,53 @@ void LetAdaptersBeGiven(const Setting& asked, const Setting& given, const Settin
   notes->push_back(fmt::format("{}: adapters ({}) are predicted as they are given beside this file",
                                Place(asked.where), SaidAs(asked)));
   DropAdapters(settings);
+}
+
+// Throws InputError: the program itself knows some of it.
+void ReadOwnAdapters(const Setting& asked, const Setting* packed, Settings* settings,
+                     std::vector<std::string>* notes) {
+  const auto rank = FindAny(settings, kAdapterRanks);
+  const auto alpha = FindAny(settings, {"lora_alpha"});
+  const auto targets = FindAny(settings, kAdapterTargets);
+  std::vector<std::string> missing;
+  if (rank == settings->end()) missing.push_back("rank");
+  if (alpha == settings->end()) missing.push_back("alpha");
+  if (targets == settings->end()) missing.push_back("targets");
+  // AdaLoRA and others are no plain pairs of matrices.
+  const std::string kind = IsArgument(asked, kAdapterKinds) ? InLowerCase(asked.value) : "lora";
+  if (kind != "lora" && kind != "qlora") missing.push_back("kind");
+  if (!missing.empty())
+    throw InputError(
+        {{asked.where,
+          fmt::format("adapters by flags of a program that is not known here ({}): it does not "
+                      "say their {}",
+                      SaidAs(asked), fmt::join(missing, ", ")),
+          fmt::format(
+              "--lora-rank {} --lora-targets MAPS{}",
+              rank != settings->end() && !rank->value.empty() ? rank->value : "N",
+              packed ? fmt::format(" --lora-base {}", BaseNamed(BitsOfBase(*packed))) : "")}});
+  Settings read;
+  read.push_back({"args.use_peft", "true", asked.where, "", asked.flag, asked.key});
+  const std::array<std::pair<const char*, Setting>, 3> said = {
+      {{"args.lora_r", *rank},
+       {"args.lora_alpha", *alpha},
+       {"args.lora_target_modules", *targets}}};
+  for (const auto& [key, from] : said) {
+    Setting& one = read.emplace_back(from);
+    one.said = from.key;
+    one.key = key;
+  }
+  if (read.back().value == "all") read.back().value = "all-linear";
+  if (packed)
+    read.push_back({BitsOfBase(*packed) == 4 ? "args.load_in_4bit" : "args.load_in_8bit", "true",
+                    packed->where, "", packed->flag, packed->key});
+  DropAdapters(settings);
+  std::erase_if(*settings, [](const Setting& one) { return one.key == "args.use_peft"; });
+  settings->insert(settings->end(), read.begin(), read.end());
+  notes->push_back(
+      fmt::format("{}: adapters ({}) of a program that is not known here are taken "
+                  "as PEFT's, and nothing besides them as trained",
+                  Place(asked.where), SaidAs(asked)));
 }
 
 }  // namespace
@@ -154,51 +204,11 @@ void RespellAdapters(Settings* settings, std::vector<std::string>* notes) {
     const std::optional<Setting> packed = by != settings->end() ? std::optional(*by) : std::nullopt;
     if (const auto given = FindKey(settings, "ADAPTERS"); given != settings->end()) {
       LetAdaptersBeGiven(asked, Setting(*given), packed ? &*packed : nullptr, settings, notes);
-      return;
+    } else {
+      ReadOwnAdapters(asked, packed ? &*packed : nullptr, settings, notes);
     }
-    const auto rank = FindAny(settings, kAdapterRanks);
-    const auto alpha = FindAny(settings, {"lora_alpha"});
-    const auto targets = FindAny(settings, kAdapterTargets);
-    std::vector<std::string> missing;
-    if (rank == settings->end()) missing.push_back("rank");
-    if (alpha == settings->end()) missing.push_back("alpha");
-    if (targets == settings->end()) missing.push_back("targets");
-    // AdaLoRA and others are no plain pairs of matrices.
-    const std::string kind = IsArgument(asked, kAdapterKinds) ? InLowerCase(asked.value) : "lora";
-    if (kind != "lora" && kind != "qlora") missing.push_back("kind");
-    if (!missing.empty())
-      throw InputError(
-          {{asked.where,
-            fmt::format("adapters by flags of a program that is not known here ({}): it does not "
-                        "say their {}",
-                        SaidAs(asked), fmt::join(missing, ", ")),
-            fmt::format(
-                "--lora-rank {} --lora-targets MAPS{}",
-                rank != settings->end() && !rank->value.empty() ? rank->value : "N",
-                packed ? fmt::format(" --lora-base {}", BaseNamed(BitsOfBase(*packed))) : "")}});
-    Settings read;
-    read.push_back({"args.use_peft", "true", asked.where, "", asked.flag, asked.key});
-    const std::array<std::pair<const char*, Setting>, 3> said = {
-        {{"args.lora_r", *rank},
-         {"args.lora_alpha", *alpha},
-         {"args.lora_target_modules", *targets}}};
-    for (const auto& [key, from] : said) {
-      Setting& one = read.emplace_back(from);
-      one.said = from.key;
-      one.key = key;
-    }
-    if (read.back().value == "all") read.back().value = "all-linear";
-    if (packed)
-      read.push_back({BitsOfBase(*packed) == 4 ? "args.load_in_4bit" : "args.load_in_8bit", "true",
-                      packed->where, "", packed->flag, packed->key});
-    DropAdapters(settings);
-    std::erase_if(*settings, [](const Setting& one) { return one.key == "args.use_peft"; });
-    settings->insert(settings->end(), read.begin(), read.end());
-    notes->push_back(
-        fmt::format("{}: adapters ({}) of a program that is not known here are taken "
-                    "as PEFT's, and nothing besides them as trained",
-                    Place(asked.where), SaidAs(asked)));
   }
+  std::erase_if(*settings, [](const Setting& one) { return one.key == "args.ADAPTER_PROGRAM"; });
   // Without adapters there is nothing that dropout stands in front of.
   if (AsksAdapters(*settings)) return;
   for (Setting& setting : *settings) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "model/exchange/command_settings.h"
 
@@ -67,24 +68,21 @@ constexpr OtherProgram kPrograms[] = {
 
 }  // namespace
 
-bool TrainsOnPreferences(const Words& words, std::size_t program) {
-  constexpr std::string_view kPreferenceMethods[] = {"dpo", "kto",   "orpo",
-                                                     "cpo", "simpo", "reward"};
-  std::string_view name = words[program].text;
-  name.remove_prefix(name.rfind('/') + 1);
-  if (name == "trl" && program + 1 < words.size())
-    name = words[program + 1].text;
-  else if (name.ends_with(".py"))
-    name.remove_suffix(3);
-  else
-    return false;
-  while (!name.empty()) {
-    const std::size_t end = std::min(name.find_first_of("_-"), name.size());
-    if (std::ranges::find(kPreferenceMethods, name.substr(0, end)) != std::end(kPreferenceMethods))
-      return true;
-    name.remove_prefix(std::min(end + 1, name.size()));
+const char* TrainsBesides(std::string_view program) {
+  constexpr std::pair<std::string_view, const char*> kWords[] = {
+      {"dpo", "PREFERENCES"},      {"kto", "PREFERENCES"},      {"orpo", "PREFERENCES"},
+      {"cpo", "PREFERENCES"},      {"simpo", "PREFERENCES"},    {"reward", "PREFERENCES"},
+      {"lora", "ADAPTER_PROGRAM"}, {"qlora", "ADAPTER_PROGRAM"}};
+  if (!program.ends_with(".py")) return nullptr;
+  program.remove_prefix(program.rfind('/') + 1);
+  program.remove_suffix(3);
+  while (!program.empty()) {
+    const std::size_t end = std::min(program.find_first_of("_-"), program.size());
+    for (const auto& [word, key] : kWords)
+      if (program.substr(0, end) == word) return key;
+    program.remove_prefix(std::min(end + 1, program.size()));
   }
-  return false;
+  return nullptr;
 }
 
 const char* OtherThanTraining(std::string_view program) {

@@ -91,6 +91,20 @@ TEST(OwnAdapters, ThatAreOffOrGivenBesidesAreNotAskedFor) {
   EXPECT_THAT(given.notes, Not(Contains(HasSubstr("lora_r"))));
 }
 
+TEST(OwnAdapters, AreTrainedByProgramsThatAreNamedSo) {
+  const auto read = [](const std::string& flags, const Values& given = {}) {
+    return Read({Script("torchrun --nproc_per_node 8 qlora.py" + (kBatch + flags))}, given);
+  };
+  EXPECT_THAT(ErrorOf([&] { read(""); }),
+              HasSubstr("(qlora.py): it does not say their rank, alpha, targets"));
+  const Imported full = read("--full_finetune True --seed 4");
+  EXPECT_EQ(Text(full, "lora"), "");
+  EXPECT_THAT(full.notes, Not(Contains(HasSubstr("PROGRAM"))));
+  EXPECT_THAT(read("", Flags({{"lora", "8"}})).notes,
+              AllOf(Contains(HasSubstr("adapters (qlora.py) are predicted as they are given")),
+                    Not(Contains(HasSubstr("PROGRAM")))));
+}
+
 // The catalogue's batch was taken.
 TEST(TrainerFlags, EightIsTheBatchOfACommandWithArgumentsOfTheTrainer) {
   const auto read = [](const std::string& flags) {
