@@ -43,7 +43,7 @@ void RespellOwnFlags(Settings* settings) {
   for (Setting& setting : *settings)
     if (setting.key.starts_with("num_") && setting.flag &&
         std::ranges::find(kLaunchers, setting.key) == std::end(kLaunchers))
-      setting.key = "args." + setting.key;
+      setting.said = setting.key = "args." + setting.key;
   for (const char* key : {"args.use_flash_attn", "args.use_flash_attention"})
     if (const auto found = FindKey(settings, key);
         found != settings->end() && found->unresolved.empty() && !Off(found->value) &&
@@ -71,8 +71,14 @@ void NamePairs(const Settings& settings, std::vector<std::string>* notes) {
       Place(found->where)));
 }
 
-// TRL's GRPO generates several answers per prompt.
-void RefuseReinforcement(const Settings& settings) {
+// TRL's GRPO generates several answers per prompt; LLaVA's first stage trains what stands between images and a frozen model.
+void RefuseOtherTrainings(const Settings& settings) {
+  const auto projector = std::ranges::find(settings, "args.tune_mm_mlp_adapter", &Setting::key);
+  if (projector != settings.end() && !Off(projector->value))
+    throw InputError({{projector->where,
+                       "tune_mm_mlp_adapter: a projector of images alone is trained, which is not "
+                       "modelled",
+                       "a command that trains the language model"}});
   const auto found = std::ranges::find(settings, "args.num_generations", &Setting::key);
   if (found == settings.end()) return;
   throw InputError(
@@ -104,7 +110,7 @@ const char* OptimizerNotModelled(std::string_view optim) {
 
 void RespellTrainerFlags(Settings* settings, std::vector<std::string>* notes) {
   RespellOwnFlags(settings);
-  RefuseReinforcement(*settings);
+  RefuseOtherTrainings(*settings);
   CheckThatItTrains(*settings);
   NamePairs(*settings, notes);
 }

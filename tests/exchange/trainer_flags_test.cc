@@ -154,7 +154,12 @@ TEST(TrainerFlags, OfAttentionEpochsAndOptimizersAreKnown) {
   const Imported read =
       OfFlags("--num_train_epochs 3 --use_flash_attn False --num_warmup_steps 5 --optim adamw_hf");
   EXPECT_THAT(read.notes, Not(Contains(HasSubstr("not known here"))));
+  EXPECT_THAT(
+      read.notes,
+      Contains("without effect on time and memory: args.num_train_epochs, args.use_flash_attn, "
+               "args.num_warmup_steps"));
   EXPECT_EQ(Text(read, "optimizer"), "adamw");
+  EXPECT_THAT(FlagsError("--tune_mm_mlp_adapter True"), HasSubstr("a projector of images alone"));
   EXPECT_EQ(Text(OfFlags("--use_flash_attn True"), "flash_attention"), "on");
   EXPECT_THAT(FlagsError("--optim adafactor"),
               AllOf(HasSubstr("run.sh:1"),
