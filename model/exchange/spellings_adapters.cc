@@ -3,7 +3,8 @@
 //
 // haotian-liu/LLaVA (lora_enable, bits), QwenLM/Qwen and lm-sys/FastChat (use_lora, q_lora), artidoro/qlora (bits, lora_modules,
 // full_finetune), allenai/open-instruct (use_lora, use_qlora, lora_rank), pacman100/LLM-Workshop (use_peft_lora,
-// use_4bit_quantization), yangjianxin1/Firefly (train_mode), modelscope/ms-swift (train_type, tuner_type).
+// use_4bit_quantization), yangjianxin1/Firefly (train_mode), modelscope/ms-swift (train_type, tuner_type),
+// deepspeedai/DeepSpeedExamples' DeepSpeed-Chat (lora_dim).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -48,7 +49,7 @@ Settings::iterator FindAny(Settings* settings, ArgumentNames keys) {
 constexpr ArgumentNames kAdapterSwitches = {"lora_enable", "use_lora", "enable_lora",
                                             "use_peft_lora"};
 constexpr ArgumentNames kAdapterKinds = {"peft_type", "train_mode", "tuner_type", "train_type"};
-constexpr ArgumentNames kAdapterRanks = {"lora_r", "lora_rank", "r"};
+constexpr ArgumentNames kAdapterRanks = {"lora_r", "lora_rank", "lora_dim", "r"};
 constexpr ArgumentNames kAdapterTargets = {"lora_target_modules", "lora_modules", "lora_target",
                                            "target_modules"};
 
@@ -92,8 +93,8 @@ const Setting* OwnAdapters(const Settings& settings) {
   if (packed != settings.end()) return &*packed;
   const auto said = std::ranges::find_if(settings, [](const Setting& one) {
     return one.flag && SwitchedOn(one) &&
-           IsArgument(one, {"lora_r", "lora_rank", "lora_alpha", "lora_modules", "lora_target",
-                            "lora_target_modules"});
+           IsArgument(one, {"lora_r", "lora_rank", "lora_dim", "lora_alpha", "lora_modules",
+                            "lora_target", "lora_target_modules"});
   });
   if (said != settings.end()) return &*said;
   const auto named = std::ranges::find(settings, "args.ADAPTER_PROGRAM", &Setting::key);
@@ -103,7 +104,7 @@ const Setting* OwnAdapters(const Settings& settings) {
 // Of Python's and TRL's documents the readers know whether adapters are made, and a kind of LLaMA-Factory's is one of its own.
 bool KnowsItsAdapters(const Settings& settings) {
   return std::ranges::any_of(settings, [](const Setting& one) {
-    return one.key == "TRL" || one.key == "args.finetuning_type" || one.key == "args.lora_dim" ||
+    return one.key == "TRL" || one.key == "args.finetuning_type" ||
            (one.key == "args.use_peft" && SwitchedOn(one));
   });
 }

@@ -61,7 +61,7 @@ TEST(OwnAdapters, AreRefusedWhereTheirProgramKnowsTheRest) {
   for (const char* flags :
        {"--use_lora True", "--use_lora", "--lora_r 8 --lora_alpha 16 --q_lora False",
         "--train_mode lora", "--tuner_type lora", "--train_type lora --lora_rank 8",
-        "--use_peft_lora True", "--lora_rank 64",
+        "--use_peft_lora True", "--lora_rank 64", "--lora_dim 128 --only_optimize_lora",
         "--train_type adalora --lora_r 8 --lora_alpha 8 "
         "--lora_target q_proj"})
     EXPECT_THAT(FlagsError(flags), HasSubstr("adapters by flags")) << flags;
@@ -76,7 +76,7 @@ TEST(OwnAdapters, ThatAreOffOrGivenBesidesAreNotAskedFor) {
   for (const char* flags :
        {"--lora_enable False --lora_r 16 --lora_dropout 0.05", "--use_lora False --lora_rank 8",
         "--use_peft false --lora_r 8 --lora_dropout 0.1", "--full_finetune True --lora_r 64",
-        "--train_type full --lora_rank 8", "--bits 16", "--load_in_8bit False"}) {
+        "--train_type full --lora_rank 8", "--bits 16", "--load_in_8bit False", "--lora_dim 0"}) {
     const Imported full = OfFlags(flags);
     EXPECT_EQ(Text(full, "lora"), "") << flags;
     EXPECT_THAT(full.notes, Not(Contains(HasSubstr("dropout in front of adapters")))) << flags;
