@@ -101,6 +101,12 @@ Settings SettingsOf(const Words& words, std::size_t program, Words* lost) {
   for (Setting& setting : OptionsOf(plain, lost)) {
     if (setting.key != "x") settings.push_back(std::move(setting));
   }
+  const bool accelerate = std::ranges::any_of(
+      std::span(words).first(program), [](const Word& word) { return word.text == "accelerate"; });
+  const std::string& name = words[program].text;
+  if (const char* what = TrainsBesides(name);
+      what != nullptr && (accelerate || TargetOf(settings) == kAccelerate))
+    settings.push_back({what, name.substr(name.rfind('/') + 1), words[program].where, "", true});
   return settings;
 }
 

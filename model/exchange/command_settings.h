@@ -29,6 +29,8 @@ bool IsNemo(const Settings& settings);
 Settings ArgumentsOfNemo(const Settings& overrides, std::vector<std::string>* notes);
 // What a program does instead of training a model that plans have; null: nothing that is known.
 const char* OtherThanTraining(std::string_view program);
+// What a program around the Trainer trains by its name: PREFERENCES (pairs of sequences), ADAPTER_PROGRAM; null: its flags say it.
+const char* TrainsBesides(std::string_view program);
 // By the keys; nullopt: of none that is known.
 std::optional<Target> TargetOf(const Settings& settings);
 

@@ -282,6 +282,7 @@ std::vector<Field> ArithmeticFields() {
         {kAccelerate,
          Choices({{"adamw", {{"args.optim", "adamw_torch_fused"}}},
                   {"adamw", {{"args.optim", "adamw_torch"}}},
+                  {"adamw", {{"args.optim", "adamw_hf"}}},  // of releases before 5
                   {"adam8bit", {{"args.optim", "adamw_bnb_8bit"}}},
                   {"adam8bit", {{"args.optim", "adamw_8bit"}}},
                   // apex, and bitsandbytes with states that leave the GPU where it is full.

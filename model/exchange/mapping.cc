@@ -51,6 +51,11 @@ std::string SettingsText(const Choice& choice) {
     }
   }
   if (offered == std::vector<std::string>{"true"}) offered.push_back("false");
+  const char* other = setting.key == "args.optim" ? OptimizerNotModelled(setting.value) : nullptr;
+  if (other != nullptr)
+    throw InputError(
+        {{setting.where, fmt::format("optim {}: {}: not modelled", setting.value, other),
+          fmt::format("{}, or --optimizer NAME for one that is near", fmt::join(offered, ", "))}});
   throw InputError(
       {{setting.where,
         fmt::format("{} '{}' is no known choice of {}", setting.key, setting.value, field.name),

@@ -33,6 +33,18 @@ void Respell(Target target, std::optional<int64_t> layers, Settings* settings,
 // The part of it for the Trainer, TRL, LLaMA-Factory and Accelerate. Throws InputError: what is not read of them.
 void RespellAccelerate(Settings* settings, std::vector<std::string>* notes);
 
+// The part of it for flags of programs around the Trainer. Throws InputError: nothing is trained, or what plans do not have.
+void RespellTrainerFlags(Settings* settings, std::vector<std::string>* notes);
+
+// What an optimizer of the Trainer's (optim) is that plans do not have; null: it is not known here.
+const char* OptimizerNotModelled(std::string_view optim);
+
+// Whether settings ask for adapters, of TRL or LLaMA-Factory; ADAPTERS: of another file.
+bool AsksAdapters(const Settings& settings);
+
+// The part of it for adapters by other programs' flags. Throws InputError: they are asked for, and not wholly said.
+void RespellAdapters(Settings* settings, std::vector<std::string>* notes);
+
 // The part of it for FSDP under the Trainer and Accelerate. Throws InputError: no choice of that release.
 void RespellFsdp(Settings* settings, std::vector<std::string>* notes);
 

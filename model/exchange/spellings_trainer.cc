@@ -51,14 +51,6 @@ std::string TypeNamed(std::string_view type) {
   return row == std::end(kNames) ? "" : row->second;
 }
 
-// Whether settings ask for adapters, of TRL or LLaMA-Factory; ADAPTERS: of another file.
-bool AsksAdapters(const Settings& settings) {
-  return std::ranges::any_of(settings, [](const Setting& setting) {
-    return setting.key == "ADAPTERS" || (setting.key == "args.use_peft" && !Off(setting.value)) ||
-           (setting.key == "args.finetuning_type" && setting.value == "lora");
-  });
-}
-
 // Accelerate's mixed_precision, or the Trainer's bf16 and fp16; "": none is on.
 std::string MixedType(const Settings& settings) {
   for (const Setting& setting : settings) {
@@ -123,6 +115,14 @@ void WeightsOfTrainer(Settings* settings, std::vector<std::string>* notes) {
     for (const char* packed : {"args.load_in_4bit", "args.load_in_8bit"})
       if (const auto bits = FindKey(settings, packed); bits != settings->end() && !Off(bits->value))
         return;
+    if (asked->said != asked->key &&
+        asked->key != "ADAPTERS") {  // of another program, which may load them as it likes
+      notes->push_back(fmt::format(
+          "{}: frozen weights are taken in 16 bits: a program that loads them in fp32 holds 2 "
+          "bytes more per parameter of the model",
+          Place(asked->where)));
+      return;
+    }
     notes->push_back(fmt::format(
         "{}: not modelled: frozen weights in fp32, as no torch_dtype loads them in 16 bits; the "
         "prediction is without, 2 bytes per parameter of the model less than the job holds",
@@ -140,11 +140,16 @@ void AddTrainerDefaults(Settings* settings, std::vector<std::string>* notes) {
                      HasKey(*settings, "args.train_batch_size");
   const bool steps = HasKey(*settings, "args.gradient_accumulation_steps");
   // Other programs with flags have batches of their own.
-  const bool own = steps || (!HasKey(*settings, "args.deepspeed_config") &&
-                             std::ranges::any_of(*settings, [](const Setting& setting) {
-                               return setting.key == "args.output_dir" ||
-                                      (setting.key.starts_with("args.") && !setting.flag);
-                             }));
+  constexpr std::string_view kOwn[] = {"args.bf16", "args.fp16", "args.do_train",
+                                       "args.learning_rate", "args.num_train_epochs"};
+  const bool named = HasKey(*settings, "args.model_name_or_path");
+  const bool own =
+      steps || (!HasKey(*settings, "args.deepspeed_config") &&
+                std::ranges::any_of(*settings, [&](const Setting& setting) {
+                  return setting.key == "args.output_dir" ||
+                         (named && std::ranges::find(kOwn, setting.key) != std::end(kOwn)) ||
+                         (setting.key.starts_with("args.") && !setting.flag);
+                }));
   if (!micro && own) {
     notes->push_back(
         fmt::format("{}: per_device_train_batch_size 8, the Trainer's default", Place(where)));
@@ -210,22 +215,6 @@ void FactoryDefaults(Settings* settings, std::vector<std::string>* notes) {
   if (HasKey(*settings, "args.finetuning_type")) return;
   notes->push_back(fmt::format("{}: finetuning_type lora, LLaMA-Factory's default", Place(where)));
   settings->push_back({"args.finetuning_type", "lora", where, ""});
-}
-
-// Preferences: pairs of sequences, and a model to compare with that is not trained.
-void NamePairs(const Settings& settings, std::vector<std::string>* notes) {
-  constexpr std::string_view kStages[] = {"dpo", "kto", "rm", "ppo"};
-  const auto found = std::ranges::find_if(settings, [&](const Setting& setting) {
-    return (setting.key == "args.stage" &&
-            std::ranges::find(kStages, setting.value) != std::end(kStages)) ||
-           setting.key == "PREFERENCES" || setting.key == "args.max_prompt_length";
-  });
-  if (found == settings.end()) return;
-  notes->push_back(fmt::format(
-      "{}: not modelled: training on preferences (pairs of sequences, and passes of a reference "
-      "model where there is one); a step is predicted as one of plain sequences, and takes about "
-      "twice that or more",
-      Place(found->where)));
 }
 
 // Examples without a Trainer hand their own flag to Accelerator(), which goes before what the launcher says.
@@ -343,8 +332,9 @@ bool SaysSharding(const Settings& settings) {
 }
 
 void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
+  RespellTrainerFlags(settings, notes);
   FactoryDefaults(settings, notes);
-  NamePairs(*settings, notes);
+  RespellAdapters(settings, notes);
   CheckKindOfAccelerate(*settings);
   PrecisionOfProgram(settings, notes);
   static constexpr std::string_view kTruths[] = {
@@ -399,7 +389,8 @@ void RespellAccelerate(Settings* settings, std::vector<std::string>* notes) {
   if (by && !SaysType(*settings))
     settings->push_back({"mixed_precision", "no", by->where, "", true});
   std::erase_if(*settings, [](const Setting& setting) {
-    return setting.key == "TRL" || setting.key == "ADAPTERS" || setting.key == "PREFERENCES";
+    return setting.key == "TRL" || setting.key == "ADAPTERS" || setting.key == "PREFERENCES" ||
+           setting.key == "args.PREFERENCES";
   });
   // Accelerate's own part says how to compile where its file holds no Trainer's arguments.
   const auto dynamo = FindKey(settings, "dynamo_config.dynamo_backend");

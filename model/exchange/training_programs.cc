@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of Megatron-LM, its forks and NeMo that train nothing, or a model that plans do not have.
+// Programs of Megatron-LM, its forks, NeMo and TRL that train nothing, or a model that plans do not have.
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "model/exchange/command_settings.h"
 
@@ -18,6 +19,7 @@ constexpr const char* kEvaluates = "evaluates a model, and trains nothing";
 constexpr const char* kTasks = "evaluates a model, or trains a classifier: neither is modelled";
 constexpr const char* kPrepares = "prepares data or a checkpoint, and trains nothing";
 constexpr const char* kVision = "trains a model of images, which is not modelled";
+constexpr const char* kReinforces = "learns by reinforcement, which is not modelled";
 constexpr OtherProgram kPrograms[] = {
     {"text_generation", kGenerates},
     {"text_gen_", kGenerates},
@@ -57,10 +59,31 @@ constexpr OtherProgram kPrograms[] = {
     {"pretrain_hybrid.py", "trains state-space layers, which are not modelled"},
     {"pretrain_ict.py", "trains two encoders of passages, which are not modelled"},
     {"pretrain_retro.py", "trains layers that retrieve, which are not modelled"},
-    {"train_rl.py", "learns by reinforcement, which is not modelled"},
+    {"train_rl.py", kReinforces},
+    {"grpo", kReinforces},
+    {"rloo", kReinforces},
+    {"ppo.py", kReinforces},
+    {"run_ppo.py", kReinforces},
 };
 
 }  // namespace
+
+const char* TrainsBesides(std::string_view program) {
+  constexpr std::pair<std::string_view, const char*> kWords[] = {
+      {"dpo", "PREFERENCES"},      {"kto", "PREFERENCES"},      {"orpo", "PREFERENCES"},
+      {"cpo", "PREFERENCES"},      {"simpo", "PREFERENCES"},    {"reward", "PREFERENCES"},
+      {"lora", "ADAPTER_PROGRAM"}, {"qlora", "ADAPTER_PROGRAM"}};
+  if (!program.ends_with(".py")) return nullptr;
+  program.remove_prefix(program.rfind('/') + 1);
+  program.remove_suffix(3);
+  while (!program.empty()) {
+    const std::size_t end = std::min(program.find_first_of("_-"), program.size());
+    for (const auto& [word, key] : kWords)
+      if (program.substr(0, end) == word) return key;
+    program.remove_prefix(std::min(end + 1, program.size()));
+  }
+  return nullptr;
+}
 
 const char* OtherThanTraining(std::string_view program) {
   const auto row = std::ranges::find_if(kPrograms, [&](const OtherProgram& one) {

@@ -118,8 +118,6 @@ constexpr Unmodelled kUnmodelled[] = {
     {kDeepSpeed, "sparse_attention", "sparse attention"},
     {kDeepSpeed, "compression_training", "compression"},
     {kAccelerate, "args.lora_dropout", "dropout in front of adapters", 0},
-    {kAccelerate, "args.lora_dim",
-     "adapters of its own (DeepSpeed-Chat): all weights are trained here", 0},
     {kAccelerate, "deepspeed_config.offload", "offloading"},
     {kAccelerate, "fsdp_config.fsdp_backward_prefetch", "gathers that are not fetched ahead", -1,
      "BACKWARD_PRE"},
