@@ -164,7 +164,10 @@ class NcclText {
           "NCCL uses {} of InfiniBand and {} of RoCE together, taken for {} NICs of {} ({})",
           fmt::join(infiniband, ", "), fmt::join(roce, ", "), nics, kind, PlaceText(At(line))));
     }
-    if (!kind.empty()) seen_->SayNetwork(kind, At(line));
+    if (!kind.empty()) {
+      seen_->SayNetwork(kind, At(line));
+      seen_->network_used = Fact<std::string>{kind, At(line)};
+    }
     UseNics(line, host, nics);
   }
 

@@ -127,7 +127,8 @@ struct Observed {
   std::optional<Fact<BytesPerSecond>> between_hosts;
   std::optional<Fact<std::string>> network;  // id of a fabric profile
   std::optional<Fact<BytesPerSecond>> nic_rate;
-  std::optional<Fact<int64_t>> cores;  // a machine without GPUs
+  std::optional<Fact<std::string>> network_used;  // as NCCL's log says: infiniband, roce, tcp
+  std::optional<Fact<int64_t>> cores;             // a machine without GPUs
   std::vector<IbDevice> ib;
   std::vector<NamedNode> hosts;  // each once
   std::set<std::string> host_names;

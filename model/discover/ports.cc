@@ -134,6 +134,42 @@ std::vector<const IbDevice*> Sheet::PortsOfTraining() {
   return ports;
 }
 
+// What NCCL says that it uses against the devices that other sources show.
+void Sheet::CheckInUse(const std::vector<const IbDevice*>& used) {
+  const auto& network = seen_.network_used;
+  const bool sockets = network && network->value == "tcp";
+  const auto active = [](const IbDevice* one) { return one->active() && !one->network.empty(); };
+  const auto as_used = [&](const IbDevice* one) {
+    return active(one) && one->network == network->value;
+  };
+  const auto first = std::ranges::find_if(used, active);
+  if (network && first != used.end() && std::ranges::none_of(used, as_used)) {
+    const std::string shown = fmt::format("{} says {} of {}", PlaceText((*first)->where),
+                                          (*first)->network, (*first)->name);
+    if (!sockets || (*first)->network == "infiniband")
+      Refuse(network->where, fmt::format("the network is {} here, but {}", network->value, shown),
+             "leave out the file that is not of this cluster; or NCCL does not use these NICs");
+    notes_.push_back(fmt::format("NCCL uses sockets ({}) where it could use RDMA: {}",
+                                 PlaceText(network->where), shown));
+  }
+  if (!seen_.nics_used) return;
+  // Devices of another source than the log; NCCL uses ports next to those of training, too. Sockets go over any number of
+  // interfaces.
+  const bool in_tree = seen_.tree && !NicsOf(seen_.tree->value).empty();
+  const bool others =
+      in_tree ? seen_.tree->where.source != seen_.nics_used->where.source : first != used.end();
+  const int64_t in_use = seen_.nics_used->value;
+  const int64_t most = in_tree ? nics_.value : std::ranges::count_if(seen_.ib, &IbDevice::active);
+  const bool more = in_use > most && (in_tree || (others && !sockets));
+  if (more || (in_use < nics_.value && others && !sockets))
+    Refuse(seen_.nics_used->where,
+           fmt::format("{} in use here, but {} shows {}", NicsText(in_use), nics_.from,
+                       more ? most : nics_.value),
+           more ? ""
+                : "NCCL leaves out NICs that are down and those that NCCL_IB_HCA does not name: "
+                  "leave out the log, or the file that shows more");
+}
+
 // Each NIC's own rate, where it is below that of the others: its port or its slot has trained down.
 void Sheet::FindDegraded(const std::vector<const IbDevice*>& used) {
   constexpr double kSame = 0.95;  // a port of 100 Gbit/s in a slot of 12.5 GB/s and the like

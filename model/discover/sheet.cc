@@ -341,9 +341,7 @@ void Sheet::FindNics() {
   } else if (std::max(max_nodes_.value, nodes_.value) > 1) {
     nics_ = {1, "no source shows NICs: add ibstat or lspci -nn of a node", true};
   }
-  if (in_tree > 0 && seen_.nics_used && seen_.nics_used->value > nics_.value)
-    Refuse(seen_.nics_used->where, fmt::format("{} NICs in use here, but {} shows {}",
-                                               seen_.nics_used->value, nics_.from, nics_.value));
+  CheckInUse(used);
   FindDegraded(used);
   if (nics_.value > kMostInNode)
     Refuse(FirstPlace(), fmt::format("{} NICs in a node", nics_.value), "at most 64");

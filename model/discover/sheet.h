@@ -59,6 +59,7 @@ class Sheet {
   void NameNetworks();
   bool HaveTrainedDown(int64_t fast, int64_t slow) const;
   std::vector<const IbDevice*> PortsOfTraining();
+  void CheckInUse(const std::vector<const IbDevice*>& used);
   void FindDegraded(const std::vector<const IbDevice*>& used);
   void SayLeftOut();
   void LeaveOutPorts();

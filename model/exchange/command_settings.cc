@@ -39,6 +39,20 @@ bool HasPart(const Settings& settings, const char* part) {
                              [&](const Setting& setting) { return setting.key.starts_with(part); });
 }
 
+// tyro, which reads torchtitan's arguments, takes '-' for '_' and "--compile.no-enable" for "--compile.enable False": the
+// "no-" stands behind the last dot (tyro's flag_to_inverse).
+void ReadAsTyro(Setting* setting) {
+  const std::size_t dot = setting->key.rfind('.');
+  if (dot == std::string::npos) return;
+  std::ranges::replace(setting->key, '-', '_');
+  constexpr std::string_view kNo = "no_";
+  if (!setting->value.empty() || !setting->unresolved.empty() ||
+      !std::string_view(setting->key).substr(dot + 1).starts_with(kNo))
+    return;
+  setting->key.erase(dot + 1, kNo.size());
+  setting->value = "False";
+}
+
 }  // namespace
 
 Settings OptionsOf(std::span<const Word> words, Words* lost) {
@@ -107,6 +121,8 @@ Settings SettingsOf(const Words& words, std::size_t program, Words* lost) {
   if (const char* what = TrainsBesides(name);
       what != nullptr && (accelerate || TargetOf(settings) == kAccelerate))
     settings.push_back({what, name.substr(name.rfind('/') + 1), words[program].where, "", true});
+  if (const auto target = TargetOf(settings); target == kTitan || target == kTitanToml)
+    std::ranges::for_each(settings, [](Setting& setting) { ReadAsTyro(&setting); });
   return settings;
 }
 

@@ -286,6 +286,8 @@ TEST_F(ClusterCommands, WrongInputIsExplained) {
            {{"predict", "--model", "gpt2-small", "--topology", dump}, "a topology dump of NCCL"},
            {{"discover", "/no/such/file"}, "/no/such/file"},
            {{"discover", Sample("hosts"), "--nodes", "0"}, "--nodes"},
+           {{"discover", Sample("hosts"), "--gpu", "h100"},
+            "error: no GPU 'h100'\n  plan discover"},
            {{"discover", Sample("hosts"), "--out", "/no/such/folder/x.yaml"},
             "there is no folder '/no/such/folder'"},
            {{"topo", "aws-p4d", "--failed", "n0-n1"}, "no link 'n0-n1'"},

@@ -393,6 +393,54 @@ TEST(DiscoverNics, ThoseFarFromGpusAreNotOfTrainingWhereEachGpuHasItsOwn) {
   EXPECT_THAT(made.notes, Contains(HasSubstr("ignored NIC2: on no PCIe switch with a GPU")));
 }
 
+// The log of a job against what lists of ports and slots show.
+TEST(DiscoverNics, ALogThatDiffersFromOtherSourcesIsRefusedWithBothPlaces) {
+  const auto log = [](const char* network) {
+    return Made("log", fmt::format("a:1:2 [0] NCCL INFO NET/{} [RO]; OOB eth0:10.0.0.1<0>\n"
+                                   "a:1:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 cudaDev 0 busId "
+                                   "7000 - Init\n",
+                                   network));
+  };
+  const auto four = [](const char* layer) {
+    return Made("ib.txt", Ports({{"mlx5_0", 200, layer},
+                                 {"mlx5_1", 200, layer},
+                                 {"mlx5_2", 200, layer},
+                                 {"mlx5_3", 200, layer}}));
+  };
+  const SourcePtr topo = Sample("topo-m.txt");  // mlx5_0 and mlx5_1
+  const SourcePtr two =
+      Made("ib.txt", Ports({{"mlx5_0", 200, "InfiniBand"}, {"mlx5_1", 200, "InfiniBand"}}));
+  const Choices h100 = {"", "h100-sxm5-80gb", std::nullopt};
+  const char* const both = "IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB";
+  const char* const roce = "IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE";
+  const char* const sockets = "Socket : Using [0]eth0:10.0.0.1<0>";
+  EXPECT_EQ(NicsText(Discover({topo, two, log(both)}, h100)), "2 x 200 Gbps of infiniband");
+  EXPECT_THAT(ErrorOf({four("InfiniBand"), log(both)}, h100),
+              AllOf(HasSubstr("log:1:1: error: 2 NICs in use here, but ib.txt:5 shows 4"),
+                    HasSubstr("NCCL_IB_HCA")));
+  EXPECT_THAT(ErrorOf({topo, log("IB : Using [0]mlx5_0:1/IB")}, h100),
+              HasSubstr("log:1:1: error: 1 NIC in use here, but topo-m.txt:2 shows 2"));
+  for (const std::vector<SourcePtr>& shown : {std::vector<SourcePtr>{topo, two}, {two}}) {
+    for (const auto& [said, network] : {std::pair(sockets, "tcp"), {roce, "roce"}}) {
+      std::vector<SourcePtr> files = shown;
+      files.push_back(log(said));
+      EXPECT_THAT(ErrorOf(files, h100),
+                  HasSubstr(fmt::format("log:1:1: error: the network is {} here, but ib.txt:5 says "
+                                        "infiniband of mlx5_0",
+                                        network)));
+    }
+  }
+  // NCCL may use a port of storage, too.
+  const SourcePtr mixed =
+      Made("ib.txt", Ports({{"mlx5_0", 200, "InfiniBand"}, {"mlx5_1", 100, "InfiniBand"}}));
+  EXPECT_EQ(NicsText(Discover({mixed, log(both)}, h100)), "1 x 200 Gbps of infiniband");
+  // Sockets over Ethernet ports are no contradiction, but worth a word.
+  const Discovered slow = Discover({four("Ethernet"), log(sockets)}, h100);
+  EXPECT_EQ(NicsText(slow), "4 x 200 Gbps of tcp");
+  EXPECT_THAT(slow.notes, Contains("NCCL uses sockets (log:1) where it could use RDMA: ib.txt:5 "
+                                   "says roce of mlx5_0"));
+}
+
 TEST(DiscoverNics, ALogWithTwoNetworksNamesBoth) {
   const Discovered made =
       Discover({Made("log",

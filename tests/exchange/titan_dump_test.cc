@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torchtitan's configuration as it prints it: a file of JSON, and the same in a log.
+// torchtitan's configuration as it prints it: a file of JSON, and the same in a log; and its
+// arguments as tyro takes them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,6 +92,38 @@ TEST(TitanDump, RecomputationOfAPrintedConfiguration) {
               AllOf(Contains(HasSubstr("not modelled: a conversion of the model")),
                     Contains(HasSubstr("not modelled: tensor parallelism without")),
                     Not(Contains(HasSubstr("a schedule of its own")))));
+}
+
+// As tyro takes arguments: '-' for '_', and "no-" behind the last dot.
+TEST(ImportTitan, NegatedArgumentsSwitchKeysOff) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto read = [](const std::string& arguments) {
+    return Read({{"a.toml",
+                  "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[compile]\nenable = true\n"
+                  "[parallelism]\nenable_async_tensor_parallel = true\n"
+                  "tensor_parallel_degree = 2\n"},
+                 {"run.sh",
+                  "torchrun --nnodes 2 --nproc_per_node 8 -m torchtitan.train "
+                  "--job.config_file a.toml " +
+                      arguments + "\n"}});
+  };
+  const Imported on = read("");
+  EXPECT_EQ(Text(on, "compile"), "on");
+  EXPECT_EQ(Text(on, "tp_overlap"), "on");
+  for (const char* off : {"--compile.no-enable", "--compile.no_enable", "--compile.enable=False"}) {
+    const Imported made = read(off);
+    EXPECT_EQ(Text(made, "compile"), "off") << off;
+    EXPECT_THAT(made.notes, Contains(HasSubstr("compile.enable False replaces true of a.toml:5")))
+        << off;
+    EXPECT_THAT(made.notes, Not(Contains(HasSubstr("not modelled")))) << off;
+  }
+  for (const char* off : {"--parallelism.no-enable-async-tensor-parallel",
+                          "--parallelism.no_enable_async_tensor_parallel"}) {
+    const Imported made = read(off);
+    EXPECT_NE(Text(made, "tp_overlap"), "on") << off;
+    EXPECT_THAT(made.notes, Not(Contains(HasSubstr("not known here")))) << off;
+  }
+  EXPECT_EQ(Text(read("--parallelism.tensor-parallel-degree 4 --compile.no-enable"), "tp"), "4");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "model/base/median.h"
+#include "runtime/program/run/share_of_peak.h"
 
 namespace orrery::cli {
 namespace {
@@ -60,6 +61,14 @@ TEST(StepLog, MediansAreThoseOfASortedList) {
     EXPECT_EQ(medians[0], Median(times)) << count;
     EXPECT_EQ(medians[1], Median(signs)) << count;
   }
+}
+
+// No step is above the peak: what says so was measured while other programs had the cores.
+TEST(StepLine, HasNoShareOfAPeakThatIsTooLow) {
+  EXPECT_EQ(ShareOfPeak(0.698), "69.8 %");
+  EXPECT_EQ(ShareOfPeak(1), "100.0 %");
+  EXPECT_EQ(ShareOfPeak(7.75), "-");
+  EXPECT_EQ(ShareOfPeak(0), "-");
 }
 
 }  // namespace

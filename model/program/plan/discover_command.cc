@@ -4,11 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/arch/data_root.h"
 #include "model/base/write_file.h"
 #include "model/discover/topology_text.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/host_order.h"
 #include "model/hardware/print.h"
+#include "model/hardware/read_parts.h"
 #include "model/hardware/summary.h"
 #include "model/program/plan/commands.h"
 
@@ -52,6 +54,11 @@ discover::Choices ReadChoices(const DiscoverFlags& flags) {
   choices.nodes_where = flags.nodes.where;
   choices.name = flags.name.text;
   choices.gpu = flags.gpu.text;
+  constexpr const char* kGpus = "calib/profiles/gpu";
+  if (flags.gpu.given && choices.gpu != kUnknownGpu && !LooksLikePath(choices.gpu) &&
+      FileOfName(kGpus, choices.gpu).empty())
+    diagnostics.Error(flags.gpu.where, fmt::format("no GPU '{}'", choices.gpu),
+                      SuggestName(choices.gpu, NamesOfKind(kGpus)));
   diagnostics.ThrowIfAny();
   return choices;
 }

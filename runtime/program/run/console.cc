@@ -13,6 +13,7 @@
 #include "model/program/common/job.h"
 #include "runtime/launch/host_memory.h"
 #include "runtime/launch/stop_request.h"
+#include "runtime/program/run/share_of_peak.h"
 
 namespace orrery::cli {
 
@@ -87,9 +88,8 @@ std::string StepLine(const RunJob& job, const launch::StepRecord& record, double
       "{}mem {:>8}  ETA {}{}\n",
       record.step, job.steps, record.result.loss, record.result.gradient_norm,
       Format(Seconds{seconds}), report::Scaled(units / seconds),
-      job.facts.has_tokens ? "tokens" : "samples",
-      report::Percent(Mfu(job, seconds, peak_flops_per_s)), job.on_cuda ? "host " : "",
-      Format(Bytes{launch::PeakResidentMemory()}),
+      job.facts.has_tokens ? "tokens" : "samples", ShareOfPeak(Mfu(job, seconds, peak_flops_per_s)),
+      job.on_cuda ? "host " : "", Format(Bytes{launch::PeakResidentMemory()}),
       Format(Seconds{seconds * static_cast<double>(job.steps - record.step)}),
       input > kInputBound * seconds ? "  input " + Format(Seconds{input}) : "");
 }
