@@ -61,7 +61,7 @@ class Importer {
       return flag != given_.end() && where.source && where.source == flag->second.where.source &&
              where.column == flag->second.where.column;
     });
-    DropNoEffect(&out_.values);
+    DropNoEffect(given_, &out_.values);
     std::erase_if(out_.values, [](const auto& value) { return value.second.text.empty(); });
     SayOnce();
     return std::move(out_);

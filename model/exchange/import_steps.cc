@@ -194,7 +194,7 @@ std::string MeantBy(const std::string& key, const std::vector<std::string>& aske
   return near == asked.end() ? "" : *near;
 }
 
-void DropNoEffect(Values* values) {
+void DropNoEffect(const Values& given, Values* values) {
   const auto is = [&](const char* field, const char* text) {
     const auto at = values->find(field);
     return at != values->end() && at->second.text == text;
@@ -207,7 +207,9 @@ void DropNoEffect(Values* values) {
     drop({"sequence_parallel", "tp_overlap", "tp_async", "scatter_gather"});
   if (NumberOf(*values, "cp", 1) == 1) drop({"context", "cp_inner", "zigzag"});
   if (NumberOf(*values, "pp", 1) == 1) drop({"schedule", "vpp", "layout", "scatter_gather"});
-  if (is("sequence_parallel", "on")) drop({"scatter_gather"});
+  const auto sequence = given.find("sequence_parallel");  // by a flag, which goes before the file
+  const bool off = sequence != given.end() && sequence->second.text == "off";
+  if (is("sequence_parallel", "on") && !off) drop({"scatter_gather"});
   const auto recompute = values->find("recompute");
   const std::optional<Recompute> read =
       recompute == values->end() ? std::nullopt : ReadRecompute(recompute->second.text);

@@ -40,7 +40,7 @@ std::vector<std::string> UnusedNotes(Target target, const SettingIndex& index,
                                      const Settings& files);
 
 // What means nothing without tensor parallelism, stages or shards; equal stages are what happens without a layout.
-void DropNoEffect(Values* values);
+void DropNoEffect(const Values& given, Values* values);
 
 // What torchao's filters of a torchtitan file convert otherwise than a plan, which keeps the head alone in 16 bits; "":
 // nothing.
