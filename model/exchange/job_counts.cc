@@ -15,7 +15,7 @@ int64_t JobNumber(const Setting* setting) {
   return setting != nullptr && ParseInteger(setting->value, &number) == NumberFault::kNone ? number
                                                                                            : 0;
 }
-Setting* CountIn(Settings* settings, const char* key) {
+Setting* JobCountIn(Settings* settings, const char* key) {
   const auto at = std::ranges::find(*settings, key, &Setting::key);
   return at == settings->end() ? nullptr : &*at;
 }
@@ -25,19 +25,19 @@ Setting* CountIn(Settings* settings, const char* key) {
 // Open MPI 4 and 5, MPICH and Intel MPI in jobs of Slurm and PBS: a node's slots, then those of the next.
 void JobCounts::FillSlots(int64_t slots, const Location& by) {
   const int64_t started = fills && !agents ? JobNumber(&*fills) : 0;
-  Setting* const nodes = CountIn(&document->settings, "NNODES");
+  Setting* const nodes = JobCountIn(&document->settings, "NNODES");
   const int64_t all = JobNumber(nodes);
   if (started == 0 || slots < 1 || all < 1 || started / slots >= all) return;
   const int64_t taken = (started + slots - 1) / slots, each = std::min(slots, started);
+  Setting* const gpus = JobCountIn(&document->settings, "GPUS_PER_NODE");
+  // Slots may be cores (ppn=32:gpus=8), and ranks are placed by GPUs then.
+  if (gpus != nullptr && JobNumber(gpus) < each) return;
   if (taken * each != started)
     throw InputError({{fills->where,
                        fmt::format("{} ranks fill the {} slots of a node ({}) before the next: {} "
                                    "on the last of {} nodes",
                                    started, slots, Place(by), started - (taken - 1) * each, taken),
                        "as many on each node, such as with --map-by node"}});
-  Setting* const gpus = CountIn(&document->settings, "GPUS_PER_NODE");
-  // More ranks than GPUs are refused elsewhere.
-  if (gpus != nullptr && JobNumber(gpus) < each) return;
   if (taken < all)
     document->notes.push_back(
         fmt::format("{}: {} ranks fill the slots of {} of {} nodes, {} on "

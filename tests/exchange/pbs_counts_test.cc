@@ -104,6 +104,7 @@ TEST(PbsCounts, RanksOfMpirunFillTheSlotsOfChunks) {
     EXPECT_EQ(PbsShape(list, "mpirun -np 32 python"), "4 x 8") << list;
   }
   EXPECT_EQ(PbsShape("-l select=4:ngpus=8", "mpirun -np 16 python"), "4 x 4");
+  EXPECT_EQ(PbsShape("-l nodes=4:ppn=24:gpus=8", "mpirun -np 32 python"), "4 x 8");  // cores
 }
 
 TEST(PbsCounts, TwoListsOfChunksAreRefused) {
