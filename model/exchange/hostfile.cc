@@ -183,6 +183,26 @@ bool NamesHosts(const Hostfile& use) {
   return use.filters() && (!use.excludes || use.file.value.empty());
 }
 
+// Hosts with unlike numbers of slots, which mpirun fills one after the other: those that the processes need alone.
+void FillHosts(const Hostfile& use, Hosts* hosts) {
+  const bool said =
+      std::ranges::all_of(hosts->all, [](const Host& host) { return host.slots > 0; });
+  if (!use.fills || use.agents || !said || hosts->slots() > 0) return;
+  int64_t slots = 0;
+  std::size_t taken = 0;
+  while (taken < hosts->all.size() && (use.tasks == 0 || slots < use.tasks))
+    slots += hosts->all[taken++].slots;
+  hosts->all.resize(taken);
+  if (hosts->slots() > 0) return;
+  const Host& first = hosts->all.front();
+  const Host& other = *std::ranges::find_if(
+      hosts->all, [&](const Host& host) { return host.slots != first.slots; });
+  throw InputError({{hosts->where,
+                     fmt::format("{} slots of {} and {} of {}: mpirun starts as many ranks on each",
+                                 first.slots, first.name, other.slots, other.name),
+                     "jobs with as many GPUs on each node are predicted"}});
+}
+
 // Nodes of a job on `all` hosts, and the processes or slots of each.
 std::pair<int64_t, int64_t> ShareOut(const Hostfile& use, int64_t all, int64_t slots,
                                      const std::string& file) {
@@ -233,6 +253,7 @@ Settings NodesOf(const Hostfile& use, const OpenNamed& open, int64_t gpus, Setti
     Filter(use, source == nullptr, &hosts);
     hosts.where = use.filter.where;
   }
+  FillHosts(use, &hosts);
   const auto all = static_cast<int64_t>(hosts.all.size());
   const int64_t slots = hosts.slots();
   notes->push_back(fmt::format("{}: {} host{}{}", Place(hosts.where), all, all == 1 ? "" : "s",

@@ -15,6 +15,7 @@ struct Hostfile {
   Setting file;                 // or "a:8,b:8" under the key "hosts"
   int64_t tasks = 0, each = 0;  // processes of the job and of a node; 0: not said
   bool spread = false;          // one host after the other, not slot by slot
+  bool fills = false;           // slot by slot, of mpirun
   bool agents = false;          // processes start the ranks of a node
   Setting filter = {};          // of DeepSpeed: "w1:0,1@w2", hosts and slots; no value: all of them
   bool excludes = false;        // which the job leaves out

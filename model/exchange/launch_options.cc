@@ -136,4 +136,43 @@ std::vector<LaunchOption> LaunchOptions(LaunchKind launcher, std::span<const Wor
   return options;
 }
 
+// Without --nnodes one is torchrun's default (torch/distributed/run.py), and with --standalone the rendezvous is this machine's
+// alone. Words that nobody knows may hold --nnodes.
+std::optional<Setting> OneNodeOf(std::span<const Word> words) {
+  const std::vector<bool> values = ValuesIn(words);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (!values[i] && !words[i].unresolved.empty() && words[i].text.empty()) return std::nullopt;
+  bool standalone = false, nodes = false;
+  for (const LaunchOption& option : LaunchOptions(LaunchKind::kTorchrun, words)) {
+    standalone |= option.key == "standalone";
+    nodes |= option.key == "nnodes";
+  }
+  if (nodes && !standalone) return std::nullopt;
+  Setting one{"NNODES", "1", words.empty() ? Location{} : words.front().where, ""};
+  one.said = standalone ? "with --standalone" : "without --nnodes";
+  return one;
+}
+
+std::optional<Setting> OfAccelerate(const LaunchOption& option) {
+  std::string key = option.key;
+  std::ranges::replace(key, '-', '_');
+  std::string value = option.value;
+  if (key == "multi_gpu" || key == "use_fsdp" || key == "use_deepspeed") {
+    value = key == "use_fsdp" ? "FSDP" : key == "use_deepspeed" ? "DEEPSPEED" : "MULTI_GPU";
+    key = "distributed_type";
+  } else if (key == "zero_stage" || key == "gradient_clipping" ||
+             key == "gradient_accumulation_steps" || key.starts_with("offload_") ||
+             key == "deepspeed_config_file" || key.starts_with("deepspeed_inclusion") ||
+             key.starts_with("deepspeed_exclusion") || key == "deepspeed_multinode_launcher") {
+    key = "deepspeed_config." + key;
+  } else if (key.starts_with("fsdp_")) {
+    key = "fsdp_config." + key;
+  } else if (key.starts_with("parallelism_config_")) {
+    key = "parallelism_config." + key;
+  } else if (key != "mixed_precision" && key != "config_file" && key != "gpu_ids") {
+    return std::nullopt;
+  }
+  return Setting{std::move(key), std::move(value), option.where, option.unresolved, true};
+}
+
 }  // namespace orrery::exchange

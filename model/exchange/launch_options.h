@@ -2,10 +2,12 @@
 // Options of the launchers in front of a training program, and which words are their values.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "model/exchange/setting.h"
 #include "model/exchange/shell.h"
 
 namespace orrery::exchange {
@@ -41,6 +43,12 @@ struct LaunchOption {
 };
 // Of the words behind the launcher. srun's end where its command begins.
 std::vector<LaunchOption> LaunchOptions(LaunchKind launcher, std::span<const Word> words);
+
+// torchrun's words behind it: NNODES 1, where it starts one node whatever the job has, `said` by which option.
+std::optional<Setting> OneNodeOf(std::span<const Word> words);
+
+// accelerate launch's options by the keys of its configuration.
+std::optional<Setting> OfAccelerate(const LaunchOption& option);
 
 // srun's own words among those behind it.
 std::span<const Word> WordsOfSrun(std::span<const Word> words);

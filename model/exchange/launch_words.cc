@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/command_settings.h"
 #include "model/exchange/launch_options.h"
 
 namespace orrery::exchange {
@@ -102,29 +103,6 @@ std::pair<int64_t, int64_t> HostsOf(const std::string& list) {
   return {hosts, std::max<int64_t>(0, slots)};
 }
 
-// accelerate launch's options by the keys of its configuration.
-std::optional<Setting> OfAccelerate(const LaunchOption& option) {
-  std::string key = option.key;
-  std::ranges::replace(key, '-', '_');
-  std::string value = option.value;
-  if (key == "multi_gpu" || key == "use_fsdp" || key == "use_deepspeed") {
-    value = key == "use_fsdp" ? "FSDP" : key == "use_deepspeed" ? "DEEPSPEED" : "MULTI_GPU";
-    key = "distributed_type";
-  } else if (key == "zero_stage" || key == "gradient_clipping" ||
-             key == "gradient_accumulation_steps" || key.starts_with("offload_") ||
-             key == "deepspeed_config_file" || key.starts_with("deepspeed_inclusion") ||
-             key.starts_with("deepspeed_exclusion") || key == "deepspeed_multinode_launcher") {
-    key = "deepspeed_config." + key;
-  } else if (key.starts_with("fsdp_")) {
-    key = "fsdp_config." + key;
-  } else if (key.starts_with("parallelism_config_")) {
-    key = "parallelism_config." + key;
-  } else if (key != "mixed_precision" && key != "config_file" && key != "gpu_ids") {
-    return std::nullopt;
-  }
-  return Setting{std::move(key), std::move(value), option.where, option.unresolved, true};
-}
-
 class LaunchReader {
  public:
   void Segment(LaunchKind launcher, std::span<const Word> words) {
@@ -138,7 +116,7 @@ class LaunchReader {
     filter_.reset();
     of_set_.reset();
     gpus_of_set_.reset();
-    spread_ = false;
+    spread_ = placed_ = false;
     Location where;
     if (launcher == LaunchKind::kJob) return TakeJob(words);
     for (const LaunchOption& option : LaunchOptions(launcher, words)) {
@@ -159,12 +137,17 @@ class LaunchReader {
       }
     }
     says_.srun |= launcher == LaunchKind::kSrun;
+    if (launcher == LaunchKind::kTorchrun) says_.one_node = OneNodeOf(words);
     if (launcher == LaunchKind::kSrun) FindUnknown(words);
     if (launcher == LaunchKind::kJsrun) CountSets();
     if (launcher == LaunchKind::kMpirun || launcher == LaunchKind::kSrun ||
         launcher == LaunchKind::kJsrun)
       Tasks(launcher == LaunchKind::kSrun);
-    if (hostfile_ || listed_ || filter_) says_.hostfiles.push_back(Using());
+    if (launcher == LaunchKind::kMpirun) FindFilled();
+    if (hostfile_ || listed_ || filter_) {
+      says_.hostfiles.push_back(Using());
+      says_.hostfiles.back().fills = launcher == LaunchKind::kMpirun && !spread_ && !each_;
+    }
   }
 
   Hostfile Using() const {
@@ -218,6 +201,18 @@ class LaunchReader {
   }
 
  private:
+  // Open MPI, MPICH and Intel MPI fill the slots of a node before the next one, unless options place the ranks.
+  void FindFilled() {
+    int64_t count = 0;
+    if (!Counted(tasks_, &count)) return;
+    const bool of_job =
+        hostfile_ && hostfile_->unresolved.find("PBS_NODEFILE") != std::string::npos;
+    says_.processes = Setting{"TASKS", tasks_->value, tasks_->where, ""};
+    if (!each_ && !spread_ && !placed_ && (!hostfile_ || of_job) && !listed_ &&
+        !Has(says_.settings, {"NNODES"}))
+      says_.fills = says_.processes;
+  }
+
   // With the word behind them that may be their value: a plugin knows.
   void FindUnknown(std::span<const Word> words) {
     const std::span<const Word> own = WordsOfSrun(words);
@@ -316,7 +311,10 @@ class LaunchReader {
       Add("NNODES", std::to_string(hosts), option);
       return;
     }
-    spread_ |= key == "BY_NODE" || (key == "MAP" && option.value == "node");
+    spread_ |= key == "BY_NODE" ||
+               (key == "MAP" && (option.value == "node" || option.value.starts_with("node:")));
+    placed_ |= key == "MAP" && (!option.unresolved.empty() || option.value.starts_with("ppr:") ||
+                                Dashed(option.value).find("span") != std::string::npos);
     if (key == "BY_NODE") {
     } else if (key == "HOSTFILE") {
       hostfile_ = option;
@@ -422,6 +420,7 @@ class LaunchReader {
   std::optional<LaunchOption> crowd_;  // several tasks on a node
   std::optional<LaunchOption> tasks_, each_, hostfile_, listed_, filter_, of_set_, gpus_of_set_;
   bool excludes_ = false, spread_ = false, all_tasks_ = false;
+  bool placed_ = false;  // --map-by says how many are where
 };
 
 }  // namespace
@@ -439,7 +438,11 @@ LaunchSays LaunchOf(std::span<const Word> words) {
     begin = i + 1;
     launcher = next;
   }
-  return reader.Done();
+  LaunchSays says = reader.Done();
+  const std::string assigned = std::string(kAgentNodes) + "=";  // env NAME=... command
+  if (std::ranges::any_of(words, [&](const Word& word) { return word.text.starts_with(assigned); }))
+    says.one_node.reset();
+  return says;
 }
 
 }  // namespace orrery::exchange

@@ -74,6 +74,9 @@ struct LaunchSays {
   std::optional<Setting> steps = {};           // srun starts it for each of so many nodes
   Settings gpus = {};                          // options of srun that ask for GPUs
   Settings unknown = {};                       // options that srun does not have
+  std::optional<Setting> one_node = {};        // torchrun starts one node, by what `said` says
+  std::optional<Setting> fills = {};           // processes that mpirun starts slot by slot
+  std::optional<Setting> processes = {};       // of mpirun, all
 };
 LaunchSays LaunchOf(std::span<const Word> words);
 

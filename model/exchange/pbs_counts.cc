@@ -124,6 +124,11 @@ void PbsCounts::Take(const Setting& list, JobCounts* counts) {
                            fmt::format("{} here, and {} in {}", name, select_ ? "select" : "nodes",
                                        Place(*where_)),
                            "PBS takes one of them"}});
+      if (where_ && text_ != value)
+        throw InputError(
+            {{list.where,
+              fmt::format("{}={} here, and {} in {}", name, value, text_, Place(*where_)),
+              "keep one of them"}});
       select_ = name == "select";
       TakeChunks(value, select_, list.where, counts);
     } else if (name == "place") {
@@ -158,6 +163,7 @@ void PbsCounts::TakeChunks(const std::string& text, bool select, const Location&
               {{where, fmt::format("{}: '{}' is no whole number", name, value), "digits alone"}});
         chunk.gpus = NumberIn(value);
       }
+      if (name == "mpiprocs" || name == "ppn") chunk.slots = NumberIn(value);
       NameResource(name, where, counts);
     }
     chunks_.push_back(std::move(chunk));
@@ -197,6 +203,9 @@ void PbsCounts::Count(JobCounts* counts) const {
                     Place(*where_), all, all));
   counts->AddNodes(std::to_string(all), *where_);
   if (gpus > 0) counts->Add("GPUS_PER_NODE", std::to_string(gpus), *where_);
+  if (std::ranges::all_of(chunks_,
+                          [&](const Chunk& chunk) { return chunk.slots == chunks_[0].slots; }))
+    counts->FillSlots(chunks_[0].slots, *where_);
 }
 
 // Nodes of several kinds: a command may take as many GPUs of each as the smallest has.
@@ -214,6 +223,9 @@ void PbsCounts::CountUnlike(JobCounts* counts) const {
         fmt::format("{}: {}: the command takes {} of each", Place(*where_), what, each));
     return;
   }
+  if (const int64_t ranks = OfCommand(*counts, "WORLD"); ranks > 0 && own == 0 && each == 0)
+    throw InputError({{*where_, fmt::format("{}, and the command starts {} ranks", what, ranks),
+                       "chunks with the same ngpus"}});
   if (own > 0 || each > 0)
     throw InputError({{*where_,
                        fmt::format("{}, and the command starts {} on each of {} nodes", what,

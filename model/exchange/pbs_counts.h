@@ -22,6 +22,7 @@ class PbsCounts {
   struct Chunk {
     std::string count;
     int64_t gpus = 0;
+    int64_t slots = 0;  // mpiprocs, ppn; 0: not said
   };
   void TakeChunks(const std::string& text, bool select, const Location& where, JobCounts* counts);
   void CountUnlike(JobCounts* counts) const;

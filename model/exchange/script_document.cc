@@ -37,6 +37,10 @@ class ScriptReader {
     for (const Word& comment : script_.comments) Directive(comment);
     pbs_.Count(&counts_);
     slurm_.Count(&counts_);
+    if (VariableAt(script_, command_, kAgentNodes) == nullptr) counts_.CheckOneNode();
+    if (const ShellVariable* world = VariableAt(script_, command_, kWorldSize);
+        world != nullptr && world->words.size() == 1 && world->words[0].unresolved.empty())
+      counts_.CheckWorldSize(world->words[0].text, world->words[0].where);
     for (const char* name : kCountVariables)
       Variable(name, std::string_view(name).ends_with("NODES") ? "NNODES" : "GPUS_PER_NODE");
     // torchrun and deepspeed start one node unless they are told otherwise.
@@ -232,6 +236,9 @@ class ScriptReader {
     counts_.srun = says.srun;
     counts_.of_srun = std::move(says.step);
     counts_.of_agent = std::move(says.agents);
+    counts_.one_node = std::move(says.one_node);
+    counts_.fills = std::move(says.fills);
+    counts_.ranks = std::move(says.processes);
     counts_.step =
         counts_.of_srun.contains("NNODES") || (counts_.agents && counts_.of_srun.contains("TASKS"));
     if (says.steps)

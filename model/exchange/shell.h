@@ -49,7 +49,7 @@ struct ShellScript {
   std::map<std::string, ShellVariable> variables;  // as they are at the end
   std::vector<Word> branches;      // lists that a branch makes longer: what it adds is left out
   std::vector<WrittenFile> files;  // in the order of the text
-  // Of kCountVariables and kVisibleDevices, where they are not those at the end: by the place of the command that finds them.
+  // Of kCountVariables and the names below them, where they are not those at the end: by the place of the command that finds them.
   std::map<std::size_t, std::map<std::string, ShellVariable>> environments;
   std::map<std::size_t, std::string>
       folders;                  // in which commands run, where it is not the script's
@@ -68,6 +68,8 @@ inline constexpr const char* kCountVariables[] = {
     "NNODES",         "NUM_NODES",         "N_NODES", "GPUS_PER_NODE",
     "NPROC_PER_NODE", "NUM_GPUS_PER_NODE", "NGPU"};
 inline constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
+inline constexpr const char *kAgentNodes = "PET_NNODES",  // torchrun's --nnodes
+    *kWorldSize = "WORLD_SIZE";
 
 // The file that a script takes in by `source`; null: it is not found.
 using OpenSourced = std::function<SourcePtr(const Word& file)>;

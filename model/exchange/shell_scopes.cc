@@ -396,7 +396,7 @@ void ShellScopes::CopyCounts(const std::map<std::string, ShellVariable>& from,
     if (const auto at = from.find(name); at != from.end()) (*to)[name] = at->second;
   };
   for (const char* name : kCountVariables) copy(name);
-  copy(kVisibleDevices);
+  for (const char* name : {kVisibleDevices, kAgentNodes, kWorldSize}) copy(name);
 }
 
 }  // namespace orrery::exchange

@@ -44,6 +44,7 @@ void JobCounts::AddNodes(const std::string& count, const Location& where) {
 }
 
 void SlurmCounts::Take(const Setting& setting, JobCounts* counts) {
+  counts->slurm = true;
   if (setting.key == "nodes" || setting.key == "N") {
     nodes_ = setting;
     counts->AddNodes(setting.value, setting.where);
@@ -101,6 +102,17 @@ void SlurmCounts::Count(JobCounts* counts) {
     counts->Add("GPUS_PER_NODE", tasks_->value, tasks_->where);
   CheckGpus(*counts);
   TakeStep(counts);
+  FillSlots(counts);
+}
+
+// sbatch's SLURM_TASKS_PER_NODE are the slots that Open MPI finds (8(x4)).
+void SlurmCounts::FillSlots(JobCounts* counts) const {
+  int64_t slots = 0, all = 0, on = 0;
+  if (each_ && ParseInteger(each_->value, &slots) == NumberFault::kNone)
+    return counts->FillSlots(slots, each_->where);
+  if (all_ && nodes_ && ParseInteger(all_->value, &all) == NumberFault::kNone &&
+      ParseInteger(nodes_->value, &on) == NumberFault::kNone && on > 0 && all % on == 0)
+    counts->FillSlots(all / on, all_->where);
 }
 
 // Where no line has a number of nodes: the hosts of a list, and all GPUs of the job ("40", "h100:40").

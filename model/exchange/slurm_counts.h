@@ -20,14 +20,24 @@ struct JobCounts {
   bool spread = false;                           // srun starts it, as often as the directives say
   bool step = false;                             // srun says on how many nodes
   bool srun = false;                             // srun starts it
+  bool slurm = false;                            // options of Slurm say the job
   std::map<std::string, Setting> of_srun = {};   // see LaunchSays::step
   std::map<std::string, Setting> of_agent = {};  // see LaunchSays::agents
+  std::optional<Setting> one_node = {};          // see LaunchSays
+  std::optional<Setting> fills = {};             // see LaunchSays
+  std::optional<Setting> ranks = {};             // that mpirun or srun starts, where it is known
 
   // A count of the job. Where the command takes fewer, a step on part of the nodes or ranks on part of a node's GPUs, that
   // stays, with a note.
   void Add(const std::string& key, const std::string& value, const Location& where);
   // "4", or a count that is not known here.
   void AddNodes(const std::string& count, const Location& where);
+  // Ranks that fill so many slots of each node, `by` whose line: fewer than all are on the first nodes.
+  void FillSlots(int64_t slots, const Location& by);
+  // Throws InputError: a launcher of one node, and a job of several.
+  void CheckOneNode() const;
+  // WORLD_SIZE, which only torchrun and its like overwrite. Throws InputError: other ranks are started.
+  void CheckWorldSize(const std::string& value, const Location& where) const;
 };
 
 // The kind of GPUs that an option of Slurm names. Throws InputError: two of them.
@@ -46,6 +56,7 @@ class SlurmCounts {
   void CountGpus(JobCounts* counts) const;
   void CheckTasks() const;
   void CheckGpus(const JobCounts& counts) const;
+  void FillSlots(JobCounts* counts) const;
   void TakeStep(JobCounts* counts) const;
 
   // Tasks of srun on each node that it takes.

@@ -188,6 +188,8 @@ void SlurmCounts::TakeStep(JobCounts* counts) const {
     counts->document->settings.push_back({"GPUS_PER_NODE", gpus->value, gpus->where, "", true});
   }
   if (!counts->agents) TakeRanks(step, counts);
+  if (!counts->agents && step.each > 1 && step.nodes > 0)
+    counts->ranks = Setting{"TASKS", std::to_string(step.each * step.nodes), step.by->where, ""};
 }
 
 }  // namespace orrery::exchange

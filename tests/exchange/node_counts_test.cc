@@ -81,6 +81,14 @@ std::string Counts(const std::string& front) {
   return fmt::format("{} x {}", r.job.cluster.nodes, r.job.cluster.ranks() / r.job.cluster.nodes);
 }
 
+TEST(NodeCounts, OfHostsWithUnlikeSlotsAreRefused) {
+  for (const char* front : {"mpirun -H gpu1:8,gpu2:4", "mpirun -np 12 -H gpu1:8,gpu2:4"})
+    EXPECT_THAT(Error(std::string(front) + " python " + kGpt),
+                AllOf(HasSubstr("counts.sh:1:"), HasSubstr("8 slots of gpu1 and 4 of gpu2")));
+  EXPECT_EQ(Nodes(std::string("mpirun -np 8 -H gpu1:8,gpu2:4 python ") + kGpt), 1);
+  EXPECT_EQ(Nodes(std::string("mpirun -np 16 -H a:8,b:8,c:4 python ") + kGpt), 2);
+}
+
 TEST(NodeCounts, OfDeepSpeedsFiltersAreTaken) {
   std::ofstream(testing::TempDir() + "/filter-hosts") << "w1 slots=8\nw2 slots=8\nw3 slots=8\n";
   // Of one machine, whose GPUs the topology counts.
@@ -328,7 +336,8 @@ TEST(NodeCounts, OfJsrunAreThoseOfItsResourceSets) {
   EXPECT_EQ(counts("jsrun -n4 -r1 -a1 -g6 torchrun --nproc_per_node 6 --nnodes 4"), "4 6 ");
   EXPECT_EQ(counts("jsrun -n4 -r1 -a1 -g6 torchrun --nproc_per_node gpu --nnodes 4"), "4 6 ");
   EXPECT_EQ(counts("jsrun -n ALL_HOSTS -a 6 -g 6"), "- 6 ");
-  EXPECT_EQ(counts("#BSUB -nnodes 4\njsrun -n ALL_HOSTS -a 1 -g 6 torchrun --nproc-per-node=auto"),
+  EXPECT_EQ(counts("#BSUB -nnodes 4\njsrun -n ALL_HOSTS -a 1 -g 6 torchrun --nnodes 4 "
+                   "--nproc-per-node=auto"),
             "4 6 ");
 }
 

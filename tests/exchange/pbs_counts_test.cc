@@ -96,5 +96,28 @@ TEST(PbsCounts, OldListsNextToSelectAreRefused) {
               HasSubstr("8 GPUs here, and the command starts 16 ranks"));
 }
 
+TEST(PbsCounts, RanksOfMpirunFillTheSlotsOfChunks) {
+  for (const char* list : {"-l select=4:ngpus=8:mpiprocs=8", "-l nodes=4:ppn=8:gpus=8"}) {
+    EXPECT_EQ(PbsShape(list, "mpirun -np 16 python"), "2 x 8") << list;
+    EXPECT_EQ(PbsShape(list, "mpirun -np 16 --hostfile $PBS_NODEFILE python"), "2 x 8") << list;
+    EXPECT_EQ(PbsShape(list, "mpirun -np 16 --map-by node python"), "4 x 4") << list;
+    EXPECT_EQ(PbsShape(list, "mpirun -np 32 python"), "4 x 8") << list;
+  }
+  EXPECT_EQ(PbsShape("-l select=4:ngpus=8", "mpirun -np 16 python"), "4 x 4");
+  EXPECT_EQ(PbsShape("-l nodes=4:ppn=24:gpus=8", "mpirun -np 32 python"), "4 x 8");  // cores
+}
+
+TEST(PbsCounts, TwoListsOfChunksAreRefused) {
+  EXPECT_THAT(
+      PbsError("-l select=4:ngpus=8\n#PBS -l select=2:ngpus=8", "mpiexec python"),
+      AllOf(HasSubstr("job.sh:4:"), HasSubstr("select=2:ngpus=8 here, and 4:ngpus=8 in job.sh:3")));
+}
+
+TEST(PbsCounts, UnlikeChunksForRanksAreRefused) {
+  EXPECT_THAT(PbsError("-l select=2:ngpus=8+2:ngpus=4", "mpirun -n 24 python"),
+              AllOf(HasSubstr("job.sh:3:"),
+                    HasSubstr("chunks of 4 and of 8 GPUs here, and the command starts 24 ranks")));
+}
+
 }  // namespace
 }  // namespace orrery::exchange::styles

@@ -211,5 +211,67 @@ TEST(SlurmSteps, KindsOfGpusAreComparedWithTheTopology) {
   EXPECT_THAT(notes("--gres=gpu:h100:8", "dgx-h100"), match);
 }
 
+// Each task of srun would be a job of its own, and without srun one node trains.
+TEST(SlurmSteps, TorchrunOfOneNodeInAJobOfSeveralIsRefused) {
+  const std::string job = "--nodes=4 --gpus-per-node=8";
+  const auto one =
+      AllOf(HasSubstr("job.sh:4:"),
+            HasSubstr("torchrun starts one node without --nnodes, and the job has 4 (job.sh:2)"),
+            HasSubstr("--nnodes $SLURM_NNODES and a rendezvous"));
+  for (const char* front :
+       {"srun torchrun", "torchrun", "srun python -m torch.distributed.launch",
+        "python -m torch.distributed.run", "srun --ntasks-per-node=1 torchrun --rdzv-backend c10d"})
+    EXPECT_THAT(Refusal(job, std::string(front) + " --nproc_per_node 8"), one) << front;
+  EXPECT_THAT(Refusal(job, "srun torchrun --standalone --nnodes 4 --nproc-per-node 8"),
+              HasSubstr("torchrun starts one node with --standalone, and the job has 4"));
+  EXPECT_THAT(Error({{"job.pbs", std::string("#PBS -l select=2:ngpus=8\nmpiexec -ppn 1 torchrun "
+                                             "--nproc-per-node 8 ") +
+                                     kTrain}}),
+              AllOf(HasSubstr("the job has 2"), HasSubstr("--nnodes 2 and a rendezvous")));
+  // A step of one node, and counts that come from elsewhere.
+  EXPECT_EQ(Shape(job, "srun -N 1 torchrun --nproc-per-node 8"), "1 x 8");
+  EXPECT_EQ(Shape("--nodes=1 --gpus-per-node=8", "srun torchrun --nproc-per-node 8"), "1 x 8");
+  for (const char* front :
+       {"srun torchrun --nnodes $N", "srun torchrun $ARGS", "export PET_NNODES=4\nsrun torchrun",
+        "PET_NNODES=4 srun torchrun", "srun env PET_NNODES=4 torchrun"})
+    EXPECT_EQ(Shape(job, std::string(front) + " --nproc-per-node 8"), "4 x 8") << front;
+}
+
+// Open MPI 4 with SLURM_TASKS_PER_NODE=8(x4) puts 16 ranks on two nodes.
+TEST(SlurmSteps, RanksOfMpirunFillTheSlotsOfNodes) {
+  for (const char* slots : {"--ntasks-per-node=8", "--ntasks=32"}) {
+    const std::string job = std::string("--nodes=4 ") + slots;
+    EXPECT_EQ(Shape(job, "mpirun -np 16 python"), "2 x 8");
+    EXPECT_EQ(Shape(job, "mpirun -np 4 python"), "1 x 4");
+    EXPECT_EQ(Shape(job, "mpirun -np 32 python"), "4 x 8");
+    EXPECT_EQ(Shape(job, "mpirun -np 16 --map-by slot python"), "2 x 8");
+    EXPECT_THAT(Notes(job, "mpirun -np 16 python"),
+                Contains(HasSubstr("16 ranks fill the slots of 2 of 4 nodes, 8 on each")));
+    for (const char* by : {"node", "node:PE=4", "ppr:4:node", "ppr:4:node:PE=4"})
+      EXPECT_EQ(Shape(job, std::string("mpirun -np 16 --map-by ") + by + " python"), "4 x 4") << by;
+    EXPECT_THAT(Refusal(job, "mpirun -np 12 python"),
+                HasSubstr("12 ranks fill the 8 slots of a node (job.sh:3) before the next"));
+  }
+  // How many slots a node has is not known.
+  EXPECT_EQ(Shape("--nodes=4 --gpus-per-node=8", "mpirun -np 16 python"), "4 x 4");
+}
+
+TEST(SlurmSteps, AWorldSizeOfOtherRanksIsRefused) {
+  const std::string job = "--nodes=4 --ntasks-per-node=8";
+  for (const char* start : {"srun python", "mpirun -np 32 python"}) {
+    for (const char* set : {"export WORLD_SIZE=64\n", "WORLD_SIZE=64 "})
+      EXPECT_THAT(
+          Refusal(job, std::string(set) + start),
+          AllOf(HasSubstr("job.sh:4:"), HasSubstr("WORLD_SIZE 64 here, and 32 ranks are started")))
+          << set << start;
+    for (const char* set : {"export WORLD_SIZE=32\n", "export WORLD_SIZE=$((SLURM_NNODES*8))\n"})
+      EXPECT_EQ(Shape(job, std::string(set) + start), "4 x 8") << set << start;
+  }
+  // torchrun sets it itself.
+  EXPECT_EQ(Shape("--nodes=4 --gpus-per-node=8",
+                  "export WORLD_SIZE=4\nsrun torchrun --nnodes 4 --nproc-per-node 8"),
+            "4 x 8");
+}
+
 }  // namespace
 }  // namespace orrery::exchange::styles
