@@ -331,7 +331,8 @@ TEST(Training, SettingsOfARunAreReadWhereOneTrains) {
                                                        {"--weight-decay", "0.1"}}));
   EXPECT_THAT(run.notes, Contains("not known here: foo-bar"));
   EXPECT_TRUE(Read("x.sh", text).training.empty());
-  EXPECT_THAT(Read("x.sh", text).notes, Contains(HasSubstr("without effect on time and memory: lr, lr-decay-style")));
+  EXPECT_THAT(Read("x.sh", text).notes,
+              Contains(HasSubstr("without effect on time and memory: lr, lr-decay-style")));
   // Megatron's own default, and a schedule that a run has not.
   const auto shape = [](const std::string& more) {
     const Imported read =
