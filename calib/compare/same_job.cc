@@ -303,10 +303,9 @@ void PlannedJob::CheckDigests(const SourcePtr& text, const measured::LogFacts& f
         {{{text, line, 1},
           fmt::format("another plan: the log is of plan {}, {} of plan {}; {}", digest, name_,
                       digest_, more),
-          others.empty()
-              ? "give the prediction of this job; for an exported script it is the plan.json "
-                "beside it"
-              : others}});
+          others.empty() ? "give the prediction of this job; for an exported script the plan.json "
+                           "in its folder"
+                         : others}});
   }
 }
 

@@ -12,6 +12,16 @@
 #include "model/base/plain_text.h"
 
 namespace orrery::exchange {
+std::vector<std::string> SplitAt(const std::string& text, char sign) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(sign, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 namespace {
 
 constexpr std::size_t kMostListed = 65536;
@@ -54,16 +64,6 @@ Hosts ReadHosts(const SourcePtr& source) {
   }
   if (names.empty()) throw InputError({{{source, 1, 1}, "no host in this file", ""}});
   return read;
-}
-
-std::vector<std::string> SplitAt(const std::string& text, char sign) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(sign, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
 }
 
 struct NodeSpec {

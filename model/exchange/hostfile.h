@@ -10,6 +10,9 @@
 
 namespace orrery::exchange {
 
+// The parts of a list between its signs; an empty text is one empty part.
+std::vector<std::string> SplitAt(const std::string& text, char sign);
+
 // How a command uses one.
 struct Hostfile {
   Setting file;                 // or "a:8,b:8" under the key "hosts"

@@ -11,6 +11,7 @@
 
 #include "model/base/edit_distance.h"
 #include "model/base/plain_text.h"
+#include "model/exchange/hostfile.h"
 #include "model/exchange/launch_words.h"
 
 namespace orrery::exchange {
@@ -87,16 +88,6 @@ void NameResource(std::string_view name, const Location& where, JobCounts* count
                   like.empty() ? "" : fmt::format(": did you mean {}?", like)));
 }
 
-std::vector<std::string> Parts(const std::string& text, char sign) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(sign, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 int64_t NumberIn(const std::string& text) {
   int64_t number = 0;
   return ParseInteger(text, &number) == NumberFault::kNone ? number : 0;
@@ -112,7 +103,7 @@ int64_t OfCommand(const JobCounts& counts, const char* key) {
 }  // namespace
 
 void PbsCounts::Take(const Setting& list, JobCounts* counts) {
-  for (const std::string& item : Parts(list.value, ',')) {
+  for (const std::string& item : SplitAt(list.value, ',')) {
     const std::size_t equals = item.find('=');
     const std::string name = item.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : item.substr(equals + 1);
@@ -147,8 +138,8 @@ void PbsCounts::TakeChunks(const std::string& text, bool select, const Location&
   chunks_.clear();
   text_ = text;
   where_ = where;
-  for (const std::string& part : Parts(text, '+')) {
-    const std::vector<std::string> words = Parts(part, ':');
+  for (const std::string& part : SplitAt(text, '+')) {
+    const std::vector<std::string> words = SplitAt(part, ':');
     Chunk chunk{words[0], 0};
     const bool named =
         !chunk.count.empty() && std::isalpha(static_cast<unsigned char>(chunk.count[0])) != 0;

@@ -84,8 +84,8 @@ class ScriptReader {
           {"program", program_->text, program_->where, program_->unresolved, true, arguments_});
     if (!program_ && !document_.target && document_.files.empty())
       document_.notes.push_back(
-          fmt::format("{}: no training command that is known here: what the job asks for is read "
-                      "alone, layout and batch are defaults",
+          fmt::format("{}: no training command that is known here: only the nodes and GPUs of the "
+                      "job are read; layout and batch are defaults",
                       document_.source->name));
     return std::move(document_);
   }

@@ -135,8 +135,9 @@ void LetAdaptersBeGiven(const Setting& asked, const Setting& given, const Settin
         "{}: {}: frozen weights in few bits are not read next to adapters that are given; give "
         "--lora-base {}",
         Place(packed->where), SaidAs(*packed), BaseNamed(BitsOfBase(*packed))));
-  notes->push_back(fmt::format("{}: adapters ({}) are predicted as they are given beside this file",
-                               Place(asked.where), SaidAs(asked)));
+  notes->push_back(
+      fmt::format("{}: adapters ({}): those given by flags or another file are predicted instead",
+                  Place(asked.where), SaidAs(asked)));
   DropAdapters(settings);
 }
 

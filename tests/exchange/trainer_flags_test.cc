@@ -85,7 +85,8 @@ TEST(OwnAdapters, ThatAreOffOrGivenBesidesAreNotAskedFor) {
                                  Flags({{"lora", "8"}, {"lora_targets", "q"}}));
   EXPECT_EQ(Text(given, "lora"), "");  // the flags'
   EXPECT_THAT(given.notes,
-              Contains(HasSubstr("adapters (use_lora) are predicted as they are given")));
+              Contains(HasSubstr(
+                  "adapters (use_lora): those given by flags or another file are predicted")));
   EXPECT_THAT(given.notes, Contains(HasSubstr("q_lora True: frozen weights in few bits")));
   EXPECT_THAT(given.notes, Contains(HasSubstr("dropout in front of adapters")));
   EXPECT_THAT(given.notes, Not(Contains(HasSubstr("lora_r"))));
@@ -101,7 +102,8 @@ TEST(OwnAdapters, AreTrainedByProgramsThatAreNamedSo) {
   EXPECT_EQ(Text(full, "lora"), "");
   EXPECT_THAT(full.notes, Not(Contains(HasSubstr("PROGRAM"))));
   EXPECT_THAT(read("", Flags({{"lora", "8"}})).notes,
-              AllOf(Contains(HasSubstr("adapters (qlora.py) are predicted as they are given")),
+              AllOf(Contains(HasSubstr(
+                        "adapters (qlora.py): those given by flags or another file are predicted")),
                     Not(Contains(HasSubstr("PROGRAM")))));
 }
 

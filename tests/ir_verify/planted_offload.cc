@@ -179,7 +179,7 @@ std::vector<PlantedFault> OffloadFaults() {
       {"updated weights stay on the host", States(), UpdateStays, {F::kCoverage}, {}},
       {"weights back before the update", States(), WeightsBeforeUpdate, {F::kStaleRead}, {}},
       {"gradient of another unit sent", States(), OtherUnit, {F::kCoverage}, {}},
-      {"squares left out of the norm in a pass",
+      {"one pass adds no squares to the norm",
        StatesBehindGradients(),
        LoseStreamedSquares,
        {F::kCoverage},
