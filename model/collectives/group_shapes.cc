@@ -54,10 +54,6 @@ bool Slower(const GroupShape& a, const GroupShape& b) {
   return a.ranks_per_node < b.ranks_per_node;
 }
 
-GroupShape SlowestOf(const GroupShape& a, const GroupShape& b) {
-  return {a.ranks, std::min(a.ranks_per_node, b.ranks_per_node), std::max(a.sharing, b.sharing)};
-}
-
 GroupShape FastestOf(const GroupShape& a, const GroupShape& b) {
   return {a.ranks, std::max(a.ranks_per_node, b.ranks_per_node), std::min(a.sharing, b.sharing)};
 }

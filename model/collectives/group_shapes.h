@@ -37,8 +37,7 @@ class GroupShapes {
 
 // Whether a message of group `a` takes longer than one of `b`, of as many ranks.
 bool Slower(const GroupShape& a, const GroupShape& b);
-// No message takes longer, or shorter, than with this shape.
-GroupShape SlowestOf(const GroupShape& a, const GroupShape& b);
+// With the most ranks on a node and the fewest groups that share its NICs of both.
 GroupShape FastestOf(const GroupShape& a, const GroupShape& b);
 
 // Groups of so many neighbouring ranks that fill a cluster, by where they begin.

@@ -8,6 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include "model/arch/parameters.h"
+#include "model/price/message_prices.h"
+
 namespace orrery {
 namespace {
 
@@ -126,21 +129,44 @@ const DataMessages* StepPredictor::Data(const DataAxes& axes, const StageStretch
   return &found->second;
 }
 
+// Of the weights of a layer, or their gradients, in 16 bits: most of what is sent between data ranks goes layer by layer.
+double StepPredictor::SecondsOfLayer(Collective collective, const GroupShape& shape,
+                                     int cut) const {
+  if (shape.ranks < 2) return 0;
+  const int64_t layers = std::max<int64_t>(1, job_.model.layers + job_.model.decoder_layers);
+  const double bytes = 2.0 * static_cast<double>(CountParameters(job_.model).total / layers) / cut;
+  return MessagePrices(Prices({1, 1})).Prepare(MessageRole::kShard, collective, shape).Time(bytes);
+}
+
 // Of all stages what the slowest has, where they lie otherwise or cross other uplinks.
 const DataMessages* StepPredictor::Data(const DataAxes& axes, const Stretches& stretches) {
   StageStretches of;
   std::copy_n(stretches.of.begin() + kDataMessages, of.size(), of.begin());
   const auto [found, fresh] = data_.try_emplace({axes, of, stretches.stages});
   if (!fresh) return found->second.get();
+  const GroupSeconds seconds = [&](Collective collective, const GroupShape& shape) {
+    return SecondsOfLayer(collective, shape, axes.inner / axes.stages_inside);
+  };
   const std::vector<DataShapes> shapes =
-      ShapesByStage(axes, job_.cluster.domain_gpus(), job_.cluster.ranks());
+      ShapesByStage(axes, job_.cluster.domain_gpus(), job_.cluster.ranks(), seconds);
   DataShapes slow = shapes.front(), fast = slow;
-  for (const DataShapes& shape : shapes) {
-    slow = {SlowestOf(slow.shards, shape.shards), SlowestOf(slow.replicas, shape.replicas),
-            SlowestOf(slow.between, shape.between)};
-    fast = {FastestOf(fast.shards, shape.shards), FastestOf(fast.replicas, shape.replicas),
-            FastestOf(fast.between, shape.between)};
-  }
+  const auto follow = [&](GroupShape DataShapes::*kind, Collective collective) {
+    if (std::ranges::all_of(shapes, [&](const DataShapes& of) { return of.*kind == slow.*kind; }))
+      return;
+    std::vector<GroupShape> kinds;
+    GroupShape best = slow.*kind;
+    for (const DataShapes& of_stage : shapes) {
+      kinds.push_back(of_stage.*kind);
+      best = FastestOf(best, kinds.back());
+    }
+    const auto by = [&](const GroupShape& shape) { return seconds(collective, shape); };
+    slow.*kind = *std::ranges::max_element(kinds, {}, by);
+    kinds.push_back(best);  // a bound: no stage is faster
+    fast.*kind = *std::ranges::min_element(kinds, {}, by);
+  };
+  follow(&DataShapes::shards, Collective::kAllGather);
+  follow(&DataShapes::replicas, Collective::kAllReduce);
+  follow(&DataShapes::between, Collective::kAllReduce);
   auto data = std::make_unique<DataMessages>(*Data(axes, of, slow));
   StageStretches fastest = of;
   for (std::size_t stage = 0; stage < std::max(stretches.stages.size(), shapes.size()); ++stage) {

@@ -69,6 +69,8 @@ class StepPredictor {
   const DataMessages* Data(const DataAxes& axes, const Stretches& stretches);
   const DataMessages* Data(const DataAxes& axes, const StageStretches& of,
                            const DataShapes& shapes);
+  // `cut`: ranks that share a layer.
+  double SecondsOfLayer(Collective collective, const GroupShape& shape, int cut) const;
   StageAxes StageAxesOf(int pp, int inner, int layer) const;
   const StageMessages* Stages(const StageAxes& axes, const Stretches& stretches);
   bool StretchesLayers(const MicroBatchKey& key) const;

@@ -45,6 +45,7 @@
 // M micro-batches, p stages, v chunks per stage. More bandwidth, more FLOP/s or less latency never makes a step longer.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -138,8 +139,12 @@ struct DataShapes {
 };
 DataShapes ShapesOf(const DataAxes& axes,
                     int domain_gpus);  // where stages fill nodes, or parts that divide one
+// What a message takes that decides which groups are the slowest: fewer ranks on a node are not always slower, where NCCL takes
+// another algorithm for them.
+using GroupSeconds = std::function<double(Collective, const GroupShape&)>;
 // By stage, of the slowest group of each kind; of one, where all stages are alike. `ranks`: of the cluster.
-std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks);
+std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks,
+                                      const GroupSeconds& seconds);
 
 // Of all replicas, each way once: first the one whose hops leave nodes most often. Empty: the same for all, stages fill nodes or
 // parts that divide one.

@@ -26,17 +26,18 @@ struct Mesh {
 struct AxisKind {
   int size, stride, block;
   GroupShape DataShapes::*shape;
+  Collective collective;  // that decides which is the slowest
 };
 
 void FindShapes(const Mesh& mesh, const AxisKind& kind, int domain_gpus,
-                std::vector<DataShapes>* of) {
+                const GroupSeconds& seconds, std::vector<DataShapes>* of) {
   if (kind.size < 2) return;
   GroupShapes shapes(domain_gpus);
   std::vector<int64_t> domains(static_cast<std::size_t>(kind.size));
   const auto stages = static_cast<int64_t>(of->size());
   for (const bool adds : {true, false}) {
     for (int64_t stage = 0; stage < stages; ++stage) {
-      GroupShape& slowest = (*of)[static_cast<std::size_t>(stage)].*kind.shape;
+      std::vector<GroupShape> kinds;
       for (int64_t first = 0; first < mesh.data; ++first) {
         if (first % kind.block >= kind.stride) continue;
         for (int64_t place = 0; place < mesh.layer; ++place) {
@@ -48,9 +49,15 @@ void FindShapes(const Mesh& mesh, const AxisKind& kind, int domain_gpus,
             continue;
           }
           const GroupShape shape = shapes.Of(domains);
-          if ((first == 0 && place == 0) || Slower(shape, slowest)) slowest = shape;
+          if (std::ranges::find(kinds, shape) == kinds.end()) kinds.push_back(shape);
         }
       }
+      if (adds) continue;
+      (*of)[static_cast<std::size_t>(stage)].*kind.shape =
+          kinds.size() == 1 ? kinds.front()
+                            : *std::ranges::max_element(kinds, {}, [&](const GroupShape& shape) {
+                                return seconds(kind.collective, shape);
+                              });
     }
   }
 }
@@ -63,7 +70,8 @@ DataShapes ShapesOf(const DataAxes& axes, int domain_gpus) {
           ShapeOfAxis(dp_outer, inner * dp, domain_gpus)};
 }
 
-std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks) {
+std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int64_t ranks,
+                                      const GroupSeconds& seconds) {
   const DataShapes alike = ShapesOf(axes, domain_gpus);
   const int replicas = axes.dp * axes.dp_outer;
   const bool inside = axes.stages_inside > 1;
@@ -78,10 +86,11 @@ std::vector<DataShapes> ShapesByStage(const DataAxes& axes, int domain_gpus, int
   const int64_t unlike =
       inside ? stages : std::min(stages, std::lcm<int64_t>(block, domain_gpus) / block);
   std::vector<DataShapes> of(static_cast<std::size_t>(unlike), alike);
-  for (const AxisKind& kind : {AxisKind{axes.dp, 1, axes.dp, &DataShapes::shards},
-                               {replicas, 1, replicas, &DataShapes::replicas},
-                               {axes.dp_outer, axes.dp, replicas, &DataShapes::between}})
-    FindShapes(mesh, kind, domain_gpus, &of);
+  for (const AxisKind& kind :
+       {AxisKind{axes.dp, 1, axes.dp, &DataShapes::shards, Collective::kAllGather},
+        {replicas, 1, replicas, &DataShapes::replicas, Collective::kAllReduce},
+        {axes.dp_outer, axes.dp, replicas, &DataShapes::between, Collective::kAllReduce}})
+    FindShapes(mesh, kind, domain_gpus, seconds, &of);
   if (std::ranges::all_of(of, [&](const DataShapes& one) { return one == of.front(); }))
     return {of.front()};
   for (std::size_t stage = of.size(); stage < static_cast<std::size_t>(stages); ++stage) {
