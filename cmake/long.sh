@@ -57,6 +57,13 @@ long_table() {
       exit any }' "$long_folder/rounds"
 }
 
+# The campaigns, from the one after that of the last round: many short calls come to all of them.
+long_rotated() {
+  printf '%s\n' "$long_campaigns" | awk -F '|' -v last="$(tail -n 1 "$long_folder/rounds" | cut -d ' ' -f 1)" '
+    { line[NR] = $0 } $1 == last { at = NR }
+    END { for (i = 0; i < NR; i++) print line[(at + i) % NR + 1] }'
+}
+
 # run_long HOURS FIRST_SEED: 0 when no round ever failed, 4 otherwise.
 run_long() {
   long_folder=$build/long
@@ -69,7 +76,7 @@ run_long() {
       [ -x "$build/$test" ] && [ "$(date +%s)" -lt "$long_end" ] || continue
       long_round "$name" "$test" "$filter" "$cases" "$(long_seed "$name")" </dev/null
     done <<CAMPAIGNS
-$long_campaigns
+$(long_rotated)
 CAMPAIGNS
     [ -s "$long_folder/rounds" ] || break
   done

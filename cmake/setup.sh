@@ -77,10 +77,23 @@ install_failure() {
   printf '%s\n' "${cause:-$(tail -n 1 "$log")}"
 }
 
+# Where packages are not Debian's, nobody can ask what is installed: CMake names the libraries that it misses, but something
+# has to start CMake.
+require_tools() {
+  absent=
+  for tool in cmake ninja; do command -v $tool >/dev/null || absent="$absent $tool"; done
+  command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || absent="$absent c++"
+  [ -n "$absent" ] || return 0
+  say "missing here:$absent. Not a Debian (no dpkg-query): please install what these packages of Debian hold:"
+  missing_packages required | fold -s -w 100 | sed 's/^/  /' >&2
+  exit 1
+}
+
 # install_packages [check]: what is needed to build; with "check" also what only tests need.
 install_packages() {
   which=${1:-build}
-  [ -z "${ORRERY_NO_INSTALL:-}" ] && command -v dpkg-query >/dev/null || return 0
+  [ -z "${ORRERY_NO_INSTALL:-}" ] || return 0
+  command -v dpkg-query >/dev/null || { require_tools && return 0; }
   missing=$(missing_packages "$which")
   [ -n "$missing" ] || return 0
   say "installing $missing"

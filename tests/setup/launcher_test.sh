@@ -306,15 +306,34 @@ expect "check --long with a round that fails" 4 $?
 expect_text "the next seed of an earlier call" "plan-texts 2 20000" "$(sed -n 2p "$repo/build/long/rounds")"
 expect "its output is kept" 2 "$(cat "$repo/build/long/plan-texts-2.log")"
 expect_text "the table" "seeds that failed" "$out"
+mkdir -p "$repo/build/tests/memory" && printf '#!/bin/sh\n' >"$repo/build/tests/memory/memory_test"
+chmod +x "$repo/build/tests/memory/memory_test"
+echo "plan-texts 9 20000 60 ok" >>"$repo/build/long/rounds"
+"$repo/check" --long --hours 0.0005 >/dev/null 2>&1
+expect_text "the next call begins behind the campaign of the last round" "memory-bound 1 600" \
+  "$(sed -n '/^plan-texts 9/{n;p;}' "$repo/build/long/rounds")"
 "$repo/check" --unit >/dev/null 2>&1
 expect_text "quick tests only" "-L unit" "$(tail -n 1 "$work/calls.ctest")"
 touch "$work/red"
 out=$("$repo/check" 2>/dev/null)
 expect "check on a failed test" 4 $?
 expect_text "check on a failed test" "check: FAILED" "$out"
-for wrong in --wrong "--long --hours" "--long --hours x" "--all more"; do
+for wrong in --wrong "--long --hours" "--long --hours x" "--long --hours ." "--long --hours 1.2.3" "--all more"; do
   "$repo/check" $wrong >/dev/null 2>&1
   expect "check $wrong" 2 $?
+done
+
+# On a machine that has no packages of Debian, and no tools to build with.
+mkdir "$work/bare"
+for name in sh awk cat date dirname env flock fold grep id mkdir nproc paste readlink sed setsid sleep sort tail touch; do
+  ln -s "$(command -v $name)" "$work/bare/$name"
+done
+mv "$repo/build" "$work/built"
+for command in "plan predict" "check --unit"; do
+  env -u ORRERY_NO_INSTALL PATH="$work/bare" "$repo/"$command >/dev/null 2>"$work/err"
+  expect "a bare machine: $command" 1 $?
+  expect_text "what is missing: $command" "missing here: cmake ninja c++" "$(cat "$work/err")"
+  expect_text "the packages that hold it: $command" "ninja-build" "$(cat "$work/err")"
 done
 
 [ "$failures" -eq 0 ] && echo "all passed"
