@@ -249,21 +249,21 @@ TEST(Facts, ThatHaveNoEffectOrContradictAreRefused) {
 // Between nodes collectives are chosen by the rules of a release, which is the user's to say.
 TEST(Facts, TheReleaseOfNcclIsSaidAndChoosesBetweenNodes) {
   const auto predict = [](const std::vector<std::string>& more) {
-    return RunPlan(With({"predict", "--model", "gpt2-xl", "--topology", "aws-p4d", "--framework",
+    return RunPlan(With({"predict", "--model", "gpt2-xl", "--topology", "dgx-h100", "--framework",
                          "ddp", "--micro-batch", "2", "--global-batch", "512", "--dp", "64"},
                         more));
   };
   const std::string own = Folded(predict({"--nodes", "8"}).out);
   EXPECT_TRUE(Says(own, "nccl 2.28.9")) << own;
   EXPECT_FALSE(Says(own, "stated nccl"));
-  const std::string stated = Folded(predict({"--nodes", "8", "--fact", "nccl=2.14.3"}).out);
-  EXPECT_TRUE(Says(stated, "stated nccl 2.14.3 (--fact)")) << stated;
+  const std::string stated = Folded(predict({"--nodes", "8", "--fact", "nccl=2.18.3"}).out);
+  EXPECT_TRUE(Says(stated, "stated nccl 2.18.3 (--fact)")) << stated;
   const auto step = [&](const std::vector<std::string>& more) {
     const auto json = nlohmann::json::parse(predict(With({"--nodes", "8", "--json"}, more)).out);
     return json["prediction"]["step_time_s"].get<double>();
   };
   EXPECT_EQ(step({}), step({"--fact", "nccl=2.28.9"}));
-  EXPECT_NE(step({}), step({"--fact", "nccl=2.14.3"}));
+  EXPECT_NE(step({}), step({"--fact", "nccl=2.18.3"}));
   EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=2.18.3"}),
                    "nccl 2.18.3, whose release matters between nodes"));
 }

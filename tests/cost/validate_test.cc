@@ -360,7 +360,8 @@ TEST(Memory, ReadingsOfOneLayoutSayHowNearAPredictionCanBe) {
   }
   cases[0].row.measured_mem_gib = 8;
   cases[1].row.work.global_batch *= 2;
-  cases[3].row.work.micro_batch *= 2;
+  cases[2].row.model.name = "a-3";
+  cases[3].row.strategy.micro_batch *= 2;
   const MemoryErrors errors = SummariseMemory(BySource(cases).at("a"), MemoryKind::kAllocator);
   EXPECT_EQ(errors.rows, 4);
   EXPECT_EQ(errors.repeated, 3);

@@ -199,10 +199,11 @@ bool OneLayout(const CaseRow& a, const CaseRow& b) {
   const auto layout = [](const CaseRow& row) {
     const Strategy& s = row.strategy;
     return std::tuple(row.topology, row.gpu, row.framework, s.tp, s.pp, s.vpp, s.data_parallel(),
-                      s.zero, s.recompute, row.work.micro_batch, row.work.seq_len,
-                      row.work.precision);
+                      s.zero, s.recompute, s.micro_batch, row.work.seq_len, row.work.precision);
   };
-  return a.model == b.model && layout(a) == layout(b);
+  ModelSpec other = b.model;
+  other.name = a.model.name;  // of its row
+  return a.model == other && layout(a) == layout(b);
 }
 
 // Sum of relative errors of the figure that has the least: one of the readings.

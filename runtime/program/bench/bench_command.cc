@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calib/import/device_names.h"
+#include "model/collectives/nccl/machine.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/measured_collectives.h"
 #include "model/program/common/names.h"
