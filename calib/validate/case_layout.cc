@@ -180,7 +180,10 @@ void ReadLayout(CaseCells* cells, CaseRow* row) {
   s.flash_attention = ReadFlash(cells, row);
   s.sequence_parallel = cells->Flag("seq_parallel") && s.tp > 1;
   const int64_t layers = row->model.layers + row->model.decoder_layers;
-  s.count_embedding = s.count_head = s.pp > 1 && layers % s.pp != 0;
+  // Who gives the ends slots of their own chooses the layers so that stages are equal: 30 + 2, 126 + 2, and BLOOM's prequel since
+  // "type:transformer|embed". Its 78 layers before made stages of 7 and a last one of 1 (chronicles-prequel.md, "Re-do").
+  s.count_embedding = s.count_head =
+      s.pp > 1 && layers % s.pp != 0 && (layers + 2) % (s.pp * s.vpp) == 0;
   ReadGroup(cells, row);
   CheckRanks(cells, *row);
 }

@@ -81,7 +81,7 @@ void Compare(const Table& table, Collective collective, CollectiveErrors* one) {
   const FabricProfile fabric = LoadFabricProfile(cluster.fabric_profile);
   const GroupShape shape{static_cast<int>(cluster.ranks()), cluster.domain_gpus(), 1};
   Network network = ViewNetwork(cluster, gpu, fabric, shape);
-  if (!one->nccl.empty()) network.nccl.release = nccl::ReleaseNamed(one->nccl);
+  if (!one->nccl.empty()) network.nccl.release = nccl::NearestRelease(one->nccl);
   if (one->gpus_per_process > 1) network.issue = kIssueOfEach * one->gpus_per_process;
   const auto compare = [&](const std::string& algorithm, BandMeans* errors) {
     const PreparedCollective prepared = Prepare(collective, network, algorithm);

@@ -18,11 +18,12 @@ namespace orrery {
 // the first GPUs of it else. Null: NCCL does not run there, or the ranks do not fill their nodes evenly.
 std::shared_ptr<const nccl::Communicator> NcclCommunicator(const nccl::Setting& setting,
                                                            const GroupShape& shape);
-inline std::shared_ptr<const nccl::Communicator> NcclCommunicator(const ClusterSummary& cluster,
-                                                                  const GpuProfile& gpu,
-                                                                  const FabricProfile& fabric,
-                                                                  const GroupShape& shape) {
-  return NcclCommunicator(nccl::SettingOf(cluster, gpu, fabric), shape);
+inline std::shared_ptr<const nccl::Communicator> NcclCommunicator(
+    const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
+    const GroupShape& shape, nccl::Release release = nccl::kOwnRelease) {
+  nccl::Setting setting = nccl::SettingOf(cluster, gpu, fabric);
+  setting.release = release;
+  return NcclCommunicator(setting, shape);
 }
 
 // nullopt: NCCL has no algorithms for it, only messages between pairs of ranks.

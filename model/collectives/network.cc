@@ -191,6 +191,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   // was measured.
   if (nodes > 1 && shape.ranks_per_node > 1 && use.algorithm.empty())
     view.nccl = nccl::SettingOf(cluster, gpu, fabric);
+  view.nccl.release = use.nccl;
   return view;
 }
 

@@ -54,6 +54,7 @@ struct BandwidthUse {
   double scaleup = 1.0;
   double nic = 1.0;
   std::string_view algorithm;  // the only one that the software runs; "": the fastest
+  nccl::Release nccl = nccl::kOwnRelease;
 };
 
 // The shares of line rates that the profiles of chip and fabric state, by key ("nic_tree_efficiency").

@@ -12,6 +12,7 @@
 
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
+#include "model/hardware/cache.h"
 
 namespace orrery {
 
@@ -244,7 +245,7 @@ void Weigh(const MessagePrice& price, const Cluster& cluster, const Occupation& 
 }
 
 Seconds CopyTime(const Network& network, const GpuProfile& gpu, Bytes size) {
-  return network.launch + 2.0 * size / gpu.StreamRate();
+  return network.launch + 2.0 * size / (gpu.StreamRate() * CacheFactor(gpu, size.value));
 }
 
 }  // namespace orrery

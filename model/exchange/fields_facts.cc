@@ -211,6 +211,12 @@ std::vector<Field> Kernels() {
              return compiles && c.model.gated ? OnOff(preset.fused_gate) : "";
            }),
       // A release has them, or every target does as its library does: of note where somebody says otherwise alone.
+      Fact("nccl", "fact nccl",
+           [](const FrameworkPreset& preset, const Case&) -> std::string {
+             const auto fact = preset.facts.find("facts.nccl");
+             const bool own = fact != preset.facts.end() && fact->second.file == kOwnFact;
+             return own ? fact->second.value : "";
+           }),
       Fact("repeats_keys", "fact repeats_keys",
            [](const FrameworkPreset& preset, const Case&) {
              return OwnFact(preset, "repeats_keys", preset.repeats_keys);

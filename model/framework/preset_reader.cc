@@ -34,8 +34,8 @@ struct FactRow {
   std::variant<bool Preset::*, int Preset::*, double Preset::*, Fp32Grads Preset::*,
                List<int> Preset::*, List<PipelineSchedule> Preset::*, List<Recompute> Preset::*,
                List<RecomputeModule> Preset::*, List<CpMethod> Preset::*,
-               List<AttentionKernel> Preset::*, List<Fp8> Preset::*, bool Strategy::*,
-               int Strategy::*, AdapterSplit Strategy::*>
+               List<AttentionKernel> Preset::*, List<Fp8> Preset::*, nccl::Release Preset::*,
+               bool Strategy::*, int Strategy::*, AdapterSplit Strategy::*>
       member;
   double min = 0, max = 1;
 
@@ -65,6 +65,7 @@ const FactRow kFacts[] = {
     {"offers", "context", &Preset::context},
     {"offers", "fp8", &Preset::fp8},
     {"offers", "fp8_weights_zero", &Preset::fp8_weights_zero, 0, 3},
+    {"facts", "nccl", &Preset::nccl},
     {"facts", "attention", &Preset::attention},
     {"facts", "fp8_fused_casts", &Preset::fused_casts},
     {"facts", "fp8_weights", &Preset::fp8_weights},
@@ -153,6 +154,10 @@ struct FactReader {
     const std::span<const NameRow<Fp32Grads>> names = kFp32GradNames;
     preset->*member = entry.Choice("value", names);
     return NameIn(kFp32GradNames, preset->*member);
+  }
+  std::string operator()(nccl::Release Preset::*member) const {
+    preset->*member = nccl::ReadRelease(entry.String("value"));
+    return nccl::ReleaseText(preset->*member);
   }
   std::string operator()(AdapterSplit Strategy::*member) const {
     const std::span<const NameRow<AdapterSplit>> names = kAdapterSplitNames;
@@ -359,6 +364,9 @@ struct FormWords {
   std::string operator()(int Preset::*) const { return Range(); }
   std::string operator()(int Strategy::*) const { return Range(); }
   std::string operator()(double Preset::*) const { return Range(); }
+  std::string operator()(nccl::Release Preset::*) const {
+    return fmt::format("2.{} to 2.{}", nccl::kFirstMinor, nccl::kLastMinor);
+  }
   std::string operator()(Fp32Grads Preset::*) const { return NamesIn<Fp32Grads>(kFp32GradNames); }
   std::string operator()(AdapterSplit Strategy::*) const {
     return NamesIn<AdapterSplit>(kAdapterSplitNames);

@@ -17,6 +17,7 @@
 
 #include "model/arch/model_spec.h"
 #include "model/base/node.h"
+#include "model/hardware/nccl_release.h"
 #include "model/hardware/profile.h"
 #include "model/plan/lower/strategy.h"
 
@@ -90,6 +91,7 @@ struct FrameworkPreset {
   std::vector<Fp8> fp8;           // recipes of low precision, the one that it takes by itself first
   Fp32Grads fp32_grads = Fp32Grads::kNever;
   // Facts of the release: what its source does, never fitted.
+  nccl::Release nccl = nccl::kOwnRelease;  // by whose rules collectives between nodes are chosen
   std::vector<AttentionKernel> attention;  // fused kernels, the first that the chip has is taken
   bool tp_overlap =
       false;  // gathers and scatters of sequence parallelism beside pieces of products

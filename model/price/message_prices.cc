@@ -101,14 +101,19 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
   ORRERY_CHECK(false, "role {}", static_cast<int>(role));
 }
 
+Network MessagePrices::View(const GroupShape& shape, const MessageTerms& terms) const {
+  BandwidthUse use = terms.bandwidth;
+  use.nccl = setting_.framework->preset->nccl;
+  return ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, use,
+                     setting_.stretch);
+}
+
 PreparedMessage MessagePrices::Prepare(MessageRole role, Collective collective,
                                        const GroupShape& shape, bool backward) const {
   PreparedMessage message;
   if (shape.ranks < 2) return message;
   message.terms = TermsOf(role, collective, shape, backward);
-  message.collective =
-      orrery::Prepare(collective, ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric,
-                                              shape, message.terms.bandwidth, setting_.stretch));
+  message.collective = orrery::Prepare(collective, View(shape, message.terms));
   for (const int half : {0, 1}) {
     const double bucket = message.terms.Bucket(half == 0 ? 2 : 4);
     if (bucket > 0) message.of_bucket[half] = message.Time(bucket);
@@ -124,9 +129,7 @@ AwaitedShares MessagePrices::Awaited(bool whole_replicas) const {
 MessagePrice MessagePrices::Price(MessageRole role, Collective collective, const GroupShape& shape,
                                   double bytes, std::string_view only) const {
   const MessageTerms terms = TermsOf(role, collective, shape);
-  const Network network = ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape,
-                                      terms.bandwidth, setting_.stretch);
-  MessagePrice price = PriceMessage(collective, network, bytes, only);
+  MessagePrice price = PriceMessage(collective, View(shape, terms), bytes, only);
   price.latency += terms.latency + terms.copy * bytes;
   return price;
 }

@@ -89,6 +89,7 @@ class MessagePrices {
   // `backward`: in a backward pass, which has kernels of its own to hide a message behind.
   MessageTerms TermsOf(MessageRole role, Collective collective, const GroupShape& shape,
                        bool backward = false) const;
+  Network View(const GroupShape& shape, const MessageTerms& terms) const;
   PreparedMessage Prepare(MessageRole role, Collective collective, const GroupShape& shape,
                           bool backward = false) const;
   // S as in algorithm.h; ranks >= 2. `only`: the algorithm to take; "": the fastest. Throws InputError when that cannot

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "model/base/check.h"
+#include "model/hardware/cache.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery {
@@ -71,10 +72,6 @@ OpCost OpCost::WithoutFactors() const {
   OpCost plain = *this;
   plain.factors_ = &kNone;
   return plain;
-}
-
-double OpCost::CacheFactor(double bytes) const {
-  return 1.0 + gpu_->cache_gain * std::exp(-bytes / (gpu_->cache_reach * gpu_->l2_cache.value));
 }
 
 // Rows at multiples of 16 bytes are what bulk copies of tiles and wide loads need; others go through narrower ones.
@@ -169,7 +166,7 @@ double OpCost::AttentionFormula(const AttentionShape& s) const {
   const double products = Gemm(scores) + Gemm(context);
   const double score_bytes = pairs * s.element_bytes;
   double traffic = promotion_ * framework_->softmax_traffic * score_bytes /
-                   (stream_rate_ * CacheFactor(2.0 * score_bytes));
+                   (stream_rate_ * CacheFactor(*gpu_, 2.0 * score_bytes));
   if (std::fmod(s.head_dim, 8.0) != 0.0) traffic *= 1.0 + framework_->unaligned_head_penalty;
   return s.backward ? 2.0 * products + framework_->softmax_backward * traffic : products + traffic;
 }
@@ -184,7 +181,7 @@ double OpCost::Traffic(const TrafficShape& s) const {
   const double bytes = s.bytes * (!apart              ? chain.compiled
                                   : preset.fused_norm ? chain.eager
                                                       : chain.eager_norm);
-  return traffic * bytes / (stream_rate_ * CacheFactor(s.bytes)) + gap_;
+  return traffic * bytes / (stream_rate_ * CacheFactor(*gpu_, s.bytes)) + gap_;
 }
 
 double OpCost::Loss(const LossShape& s) const {

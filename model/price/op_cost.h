@@ -104,7 +104,6 @@ class OpCost {
 
  private:
   double Units() const { return gpu_->multiprocessors; }
-  double CacheFactor(double bytes) const;
   double Alignment(const GemmShape& shape) const;
   double AttentionFormula(const AttentionShape& shape) const;
   double NarrowShare(double width) const;

@@ -246,6 +246,38 @@ TEST(Facts, ThatHaveNoEffectOrContradictAreRefused) {
   EXPECT_TRUE(Says(unknown, "plan list facts shows all")) << unknown;
 }
 
+// Between nodes collectives are chosen by the rules of a release, which is the user's to say.
+TEST(Facts, TheReleaseOfNcclIsSaidAndChoosesBetweenNodes) {
+  const auto predict = [](const std::vector<std::string>& more) {
+    return RunPlan(With({"predict", "--model", "gpt2-xl", "--topology", "dgx-h100", "--framework",
+                         "ddp", "--micro-batch", "2", "--global-batch", "512", "--dp", "64"},
+                        more));
+  };
+  const std::string own = Folded(predict({"--nodes", "8"}).out);
+  EXPECT_TRUE(Says(own, "nccl 2.28.9")) << own;
+  EXPECT_FALSE(Says(own, "stated nccl"));
+  const std::string stated = Folded(predict({"--nodes", "8", "--fact", "nccl=2.18.3"}).out);
+  EXPECT_TRUE(Says(stated, "stated nccl 2.18.3 (--fact)")) << stated;
+  const auto step = [&](const std::vector<std::string>& more) {
+    const auto json = nlohmann::json::parse(predict(With({"--nodes", "8", "--json"}, more)).out);
+    return json["prediction"]["step_time_s"].get<double>();
+  };
+  EXPECT_EQ(step({}), step({"--fact", "nccl=2.28.9"}));
+  EXPECT_NE(step({}), step({"--fact", "nccl=2.18.3"}));
+  EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=2.18.3"}),
+                   "nccl 2.18.3, whose release matters between nodes"));
+}
+
+TEST(Facts, AReleaseOfNcclThatIsNotKnownOrOlderThanTheChipIsRefused) {
+  EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=2.99"}),
+                   "how NCCL 2.99 chooses is not known hint: the rules of 2.10 to 2.30 are known"));
+  EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=new"}), "'new' is no release of NCCL"));
+  EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=2.14.3"}),
+                   "NCCL 2.14.3 does not run on h100-sxm5-80gb hint: 2.15.1 and later do"));
+  EXPECT_TRUE(Says(Predicted("fsdp", {"--gpu", "mi300x", "--fact", "nccl=2.28.9"}),
+                   "NCCL does not run on mi300x"));
+}
+
 TEST(Facts, AsyncTensorParallelismOfTorchTitanHasAnEffect) {
   const std::string off = Predicted("torchtitan", {}),
                     on = Predicted("torchtitan", {"--fact", "tp_overlap=on"});

@@ -9,14 +9,19 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "bench/collectives/choice_table.h"
+#include "model/base/csv.h"
+#include "model/base/diagnostics.h"
 #include "model/collectives/nccl/machine.h"
 #include "model/collectives/select.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/measured_collectives.h"
+#include "model/hardware/nccl_release.h"
 
 namespace orrery {
 namespace {
@@ -166,15 +171,82 @@ TEST(NcclChoice, FollowsTheRelease) {
   constexpr double kMiB = 1 << 20;
   Network hopper = Between("dgx-h100", 4, 8), blackwell = Between("together-b200", 64, 8);
   EXPECT_EQ(PricedBy(hopper, 2 * kMiB), "tree ll");
-  hopper.nccl.release = nccl::ReleaseNamed("2.26.2");
+  hopper.nccl.release = nccl::NearestRelease("2.26.2");
   EXPECT_EQ(PricedBy(hopper, kMiB), "tree ll");
   EXPECT_EQ(PricedBy(hopper, 2 * kMiB), "nvls-tree simple");
   EXPECT_EQ(PricedBy(blackwell, 16 * kMiB), "nvls-tree simple");
-  blackwell.nccl.release = nccl::ReleaseNamed("2.29.7");
+  blackwell.nccl.release = nccl::NearestRelease("2.29.7");
   EXPECT_EQ(PricedBy(blackwell, 16 * kMiB), "tree simple");
   EXPECT_EQ(PricedBy(blackwell, 32 * kMiB), "nvls-tree simple");
-  EXPECT_EQ(nccl::ReleaseNamed("2.28.3"), nccl::Release::k2_28);
-  EXPECT_EQ(nccl::ReleaseNamed("unknown"), nccl::Release::k2_28);
+}
+
+// What the code of each release chooses, given the channels that the search here finds (nccl_releases.csv: src/graph/tuning.cc
+// at each tag, compiled and asked for sizes a factor of 1.41 apart; "from bytes algorithm protocol").
+TEST(NcclChoice, EveryReleaseChoosesByItsOwnRules) {
+  Diagnostics diagnostics;
+  const CsvTable table = CsvTable::Parse(
+      ReadSource(kFolder + "nccl_releases.csv"),
+      {"release", "machine", "nodes", "gpus", "collective", "choices"}, &diagnostics);
+  ASSERT_GT(table.rows(), 200u);
+  std::set<std::string> releases;
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    const int nodes = std::stoi(table.Text(i, "nodes")), gpus = std::stoi(table.Text(i, "gpus"));
+    const std::string release = table.Text(i, "release"), machine = table.Text(i, "machine");
+    releases.insert(release);
+    const TopologySpec spec = LoadTopology(kFolder + "nccl_machines/" + machine + ".yaml");
+    const ClusterSummary cluster = Summarise(spec, nodes);
+    const auto nccl = NcclCommunicator(cluster, LoadGpuProfile(cluster.gpu),
+                                       LoadFabricProfile(cluster.fabric_profile),
+                                       {gpus * nodes, gpus, 1}, nccl::ReadRelease(release));
+    ASSERT_NE(nccl, nullptr) << machine;
+    const auto operation = table.Text(i, "collective") == "all_reduce"
+                               ? nccl::Operation::kAllReduce
+                               : nccl::Operation::kAllGather;
+    std::istringstream ranges(table.Text(i, "choices"));
+    std::string before, algorithm, protocol, last;
+    for (double from = 0; ranges >> from >> algorithm >> protocol;) {
+      if (protocol.back() == ';') protocol.pop_back();
+      const auto words = [&](double bytes) {
+        const auto choice = nccl->Choose(operation, bytes);
+        return fmt::format("{} {}", nccl::Name(choice->algorithm), nccl::Name(choice->protocol));
+      };
+      const std::string where = fmt::format("NCCL {}, {} x {}, {} of {} bytes", release, nodes,
+                                            machine, nccl::Name(operation), from);
+      EXPECT_EQ(words(from), algorithm + " " + protocol) << where;
+      if (!last.empty()) EXPECT_EQ(words(from / 1.4143), last) << where;
+      last = algorithm + " " + protocol;
+    }
+  }
+  EXPECT_GE(releases.size(), 12u);
+}
+
+TEST(NcclRelease, IsReadAsProgramsPrintIt) {
+  constexpr nccl::Release kPatch{2, 18, 3};
+  for (const char* text : {"2.18.3", "2.18.3-1", "2.18.3+cuda12.1"})
+    EXPECT_EQ(nccl::ReadRelease(text), kPatch) << text;
+  EXPECT_GT(nccl::ReadRelease("2.18"), kPatch);
+  EXPECT_LT(nccl::ReadRelease("2.18"), nccl::ReadRelease("2.19.1"));
+  EXPECT_EQ(nccl::ReleaseText(kPatch), "2.18.3");
+  EXPECT_EQ(nccl::ReleaseText(nccl::ReadRelease("2.18")), "2.18");
+  for (const char* text : {"", "2", "new", "2.x", "3.1", "1.3.4", "2.4.6", "2.99", "2.18.3.1"})
+    EXPECT_THROW(nccl::ReadRelease(text), InputError) << text;
+  EXPECT_EQ(nccl::NearestRelease("unknown"), nccl::kOwnRelease);
+  EXPECT_EQ(nccl::NearestRelease("2.4.6"), nccl::ReadRelease("2.10.0"));
+  EXPECT_EQ(nccl::NearestRelease("2.99"), nccl::ReadRelease("2.30"));
+}
+
+TEST(NcclRelease, IsRefusedByChipsThatCameLater) {
+  const GpuProfile hopper = LoadGpuProfile("h100-sxm5-80gb");
+  EXPECT_NO_THROW(nccl::RequireRelease({2, 15, 1}, hopper));
+  try {
+    nccl::RequireRelease({2, 14, 3}, hopper);
+    FAIL() << "2.14.3 has no code for Hopper";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("2.15.1 and later do"));
+  }
+  EXPECT_NO_THROW(nccl::RequireRelease({2, 10, 3}, LoadGpuProfile("a100-sxm4-80gb")));
+  EXPECT_THROW(nccl::RequireRelease({2, 24, 3}, LoadGpuProfile("b200-sxm-180gb")), InputError);
+  EXPECT_THROW(nccl::RequireRelease({2, 24, 3}, LoadGpuProfile("gaudi-hl205")), InputError);
 }
 
 // ENA tells no speed: NCCL takes 10 Gbit/s and leaves LL earlier (measured: 347 us at 32 KiB, 420 at 64).

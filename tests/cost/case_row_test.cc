@@ -225,6 +225,25 @@ TEST(CaseLayout, ZeroGroupsAreANodeOrANumberOfRanks) {
   EXPECT_THAT(*Read(Printed({{"zero_group", "7"}})).refused, HasSubstr("do not divide dp 64"));
 }
 
+// Who gives embedding and head slots of their own has two layers less than whole stages.
+TEST(CaseLayout, TheEndsCountAsLayersWhereThatMakesStagesEqual) {
+  const auto counted = [](const char* layers, const char* vpp) {
+    const CaseRow row = Read(Printed({{"framework", "megatron"},
+                                      {"layers", layers},
+                                      {"pp", "4"},
+                                      {"vpp", vpp},
+                                      {"dp", "16"},
+                                      {"zero", "1"}}));
+    EXPECT_EQ(row.strategy.count_embedding, row.strategy.count_head);
+    return row.strategy.count_head;
+  };
+  EXPECT_FALSE(counted("32", "1"));
+  EXPECT_TRUE(counted("30", "1"));
+  EXPECT_TRUE(counted("30", "2"));
+  EXPECT_FALSE(counted("30", "3"));
+  EXPECT_FALSE(counted("31", "1"));
+}
+
 TEST(CaseLayout, FewKeyValueHeadsAreCopiedAndTooManyRefused) {
   EXPECT_EQ(
       Read(Printed({{"kv_heads", "2"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).model.kv_heads,

@@ -349,6 +349,25 @@ TEST(Memory, ErrorsAreApartByWhoPrintedTheFigure) {
   EXPECT_NEAR(SummariseMemory(members, MemoryKind::kDevice).mean, 0.2, 1e-12);
 }
 
+// Three readings of one layout, 8, 10 and 10 GiB: no figure is nearer to them than 10. Another micro-batch is another layout.
+TEST(Memory, ReadingsOfOneLayoutSayHowNearAPredictionCanBe) {
+  std::vector<CasePrediction> cases = {Judged("a-1", 1, 1, 1), Judged("a-2", 1, 1, 1),
+                                       Judged("a-3", 1, 1, 1), Judged("a-4", 1, 1, 1)};
+  for (CasePrediction& c : cases) {
+    c.row.measured_mem_gib = 10;
+    c.predicted_allocator_gib = 9;
+    c.row.memory_kind = MemoryKind::kAllocator;
+  }
+  cases[0].row.measured_mem_gib = 8;
+  cases[1].row.work.global_batch *= 2;
+  cases[2].row.model.name = "a-3";
+  cases[3].row.strategy.micro_batch *= 2;
+  const MemoryErrors errors = SummariseMemory(BySource(cases).at("a"), MemoryKind::kAllocator);
+  EXPECT_EQ(errors.rows, 4);
+  EXPECT_EQ(errors.repeated, 3);
+  EXPECT_NEAR(errors.least_mean, 0.25 / 3, 1e-12);
+}
+
 // Runs with adapters are in no fit: 0.105 and 0.047 with frozen weights in fp8.
 TEST(Validation, AnswersPublishedRunsWithAdapters) {
   const auto cases =

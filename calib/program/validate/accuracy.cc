@@ -298,15 +298,21 @@ std::string MemorySection(const Groups& closed, const LeftOutRows& left_out) {
     for (const auto& [printer, kind] : MemoryPrinters()) {
       const MemoryErrors errors = SummariseMemory(members, kind);
       if (errors.rows == 0) continue;
-      rows += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name, printer, errors.rows,
+      rows += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, printer, errors.rows,
                           Percent(errors.mean), Signed(errors.bias), Signed(errors.worst),
-                          MemoryLeftOut(members, kind, left_out));
+                          MemoryLeftOut(members, kind, left_out),
+                          errors.repeated == 0
+                              ? "-"
+                              : fmt::format("{}: {}", errors.repeated, Percent(errors.least_mean)));
     }
   }
   if (rows.empty()) return "";
-  return "## Memory\n\nPeak of a GPU, by the program that printed it.\n\n"
-         "| source | printed by | rows | mean | bias | worst | leave-one-model-out "
-         "|\n|---|---|---|---|---|---|---|\n" +
+  return "## Memory\n\nPeak of a GPU, by the program that printed it. Repeated: rows with others "
+         "of "
+         "the same layout, which differ in the\nnumber of micro-batches or in nothing, and the "
+         "least mean error on them of any prediction that gives a layout one figure.\n\n"
+         "| source | printed by | rows | mean | bias | worst | leave-one-model-out | repeated "
+         "|\n|---|---|---|---|---|---|---|---|\n" +
          rows + "\n";
 }
 

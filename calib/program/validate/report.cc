@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "calib/validate/memory_errors.h"
 #include "calib/validate/ranking.h"
@@ -188,8 +192,52 @@ std::map<std::string, std::vector<const CasePrediction*>> BySource(
   return groups;
 }
 
+namespace {
+
+// Of what holds memory nothing differs but micro-batches that follow each other.
+bool OneLayout(const CaseRow& a, const CaseRow& b) {
+  const auto layout = [](const CaseRow& row) {
+    const Strategy& s = row.strategy;
+    return std::tuple(row.topology, row.gpu, row.framework, s.tp, s.pp, s.vpp, s.data_parallel(),
+                      s.zero, s.recompute, s.micro_batch, row.work.seq_len, row.work.precision);
+  };
+  ModelSpec other = b.model;
+  other.name = a.model.name;  // of its row
+  return a.model == other && layout(a) == layout(b);
+}
+
+// Sum of relative errors of the figure that has the least: one of the readings.
+double LeastSum(const std::vector<double>& readings) {
+  double least = std::numeric_limits<double>::max();
+  for (const double figure : readings) {
+    double sum = 0;
+    for (const double reading : readings) sum += std::abs(figure / reading - 1);
+    least = std::min(least, sum);
+  }
+  return least;
+}
+
+void CountRepeated(std::vector<const CaseRow*> rows, MemoryErrors* errors) {
+  while (!rows.empty()) {
+    const CaseRow& first = *rows.front();
+    std::vector<double> readings;
+    std::erase_if(rows, [&](const CaseRow* row) {
+      if (!OneLayout(first, *row)) return false;
+      readings.push_back(*row->measured_mem_gib);
+      return true;
+    });
+    if (readings.size() < 2) continue;
+    errors->repeated += static_cast<int>(readings.size());
+    errors->least_mean += LeastSum(readings);
+  }
+  if (errors->repeated > 0) errors->least_mean /= errors->repeated;
+}
+
+}  // namespace
+
 MemoryErrors SummariseMemory(const std::vector<const CasePrediction*>& cases, MemoryKind kind) {
   MemoryErrors errors;
+  std::vector<const CaseRow*> rows;
   for (const CasePrediction* c : cases) {
     const auto& predicted =
         kind == MemoryKind::kAllocator ? c->predicted_allocator_gib : c->predicted_mem_gib;
@@ -198,10 +246,12 @@ MemoryErrors SummariseMemory(const std::vector<const CasePrediction*>& cases, Me
       continue;
     const double error = *predicted / *c->row.measured_mem_gib - 1;
     ++errors.rows;
+    rows.push_back(&c->row);
     errors.mean += std::abs(error);
     errors.bias += error;
     if (std::abs(error) >= std::abs(errors.worst)) errors.worst = error;
   }
+  CountRepeated(std::move(rows), &errors);
   if (errors.rows == 0) return errors;
   errors.mean /= errors.rows;
   errors.bias /= errors.rows;

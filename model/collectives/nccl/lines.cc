@@ -4,7 +4,7 @@
 #include <bit>
 #include <limits>
 
-#include "model/collectives/nccl/tuning.h"
+#include "model/collectives/nccl/releases.h"
 
 namespace orrery::nccl {
 namespace {
@@ -12,84 +12,7 @@ namespace {
 constexpr int kMostInSwitch = 32;  // GPUs whose gathering the switch serves
 constexpr int kMostDirect = 8;     // GPUs of a node that CollNet serves
 
-using ByProtocol = std::array<float, kProtocols>;
-using ByAlgorithm = std::array<ByProtocol, kAlgorithms>;
-
-// Microseconds, by algorithm (tree, ring, CollNet direct and chain, NVLS, NVLS tree, PAT) and protocol
-// (LL, LL128, Simple).
-constexpr ByAlgorithm kBase = {{{6.8F, 14.0F, 8.4F},
-                                {6.6F, 14.0F, 8.4F},
-                                {0, 0, 0},
-                                {0, 0, 0},
-                                {0, 0, 0},
-                                {0, 0, 0},
-                                {8.0F, 8.0F, 8.0F}}};
-constexpr ByAlgorithm kHopNvLink = {{{.6F, 1.25F, 4.0F},
-                                     {.6F, 1.9F, 3.4F},
-                                     {0, 0, 3.7F},
-                                     {0, 0, 2.8F},
-                                     {0, 0, 25},
-                                     {0, 0, 25},
-                                     {0, 0, 4.0F}}};
-constexpr ByAlgorithm kHopPcie = {{{1.0F, 1.9F, 4.0F},
-                                   {1.0F, 2.5F, 5.7F},
-                                   {0, 0, 3.7F},
-                                   {0, 0, 2.8F},
-                                   {0, 0, 0},
-                                   {0, 0, 0},
-                                   {0, 0, 4.0F}}};
-constexpr ByAlgorithm kHopNetwork = {{{5.0F, 8.5F, 14},
-                                      {2.7F, 4.0F, 14.0F},
-                                      {0, 0, 31},
-                                      {0, 0, 30},
-                                      {0, 0, 18},
-                                      {0, 0, 20.9F},
-                                      {0, 0, 14}}};
-
-// GB/s, by generation (Volta, Ampere, Hopper, Blackwell) and nodes (1, 2, more).
-using ByNodes = std::array<double, 3>;
-using ByGeneration = std::array<ByNodes, 4>;
-// LL in all; over several nodes row 0 stands for Intel hosts and row 1 for AMD ones.
-constexpr ByGeneration kMostLl = {
-    {{39.0, 39.0, 20.4}, {87.7, 22.5, 19.0}, {141.0, 45.0, 35.0}, {282.0, 90.0, 70.0}}};
-// Per channel.
-constexpr ByGeneration kMostRing128 = {
-    {{20.0, 20.0, 20.0}, {20.0, 20.0, 20.0}, {36.7, 36.7, 36.7}, {73.4, 34.6, 73.4}}};
-constexpr ByGeneration kMostTree128 = {
-    {{20.0, 20.0, 20.0}, {20.0, 20.0, 20.0}, {36.7, 36.7, 29.0}, {55.6, 31.67, 20.0}}};
-constexpr ByGeneration kMostTree = {
-    {{26.5, 18.5, 10.0}, {24.0, 23.6, 17.8}, {38.7, 41.4, 36.0}, {70.0, 42.8, 24.0}}};
-constexpr ByGeneration kMostNvlsTree = {
-    {{26.5, 18.5, 10.0}, {24.0, 23.6, 17.8}, {0.0, 57.7, 45.5}, {0.0, 96.0, 43.8}}};
-constexpr std::array<float, 4> kNvlsEfficiency = {0, 0, .85F, .74F};
-// Of Blackwell in other releases: twice Hopper's before 2.28.
-constexpr ByNodes kOldTree128 = {73.4, 73.4, 58.0};
-constexpr ByNodes kOldTree = {77.4, 82.8, 72.0};
-constexpr ByNodes kOldRing128 = {73.4, 73.4, 73.4};
-constexpr ByNodes kNewRing128 = {40.0, 40.0, 40.0};
-constexpr std::size_t kBlackwell = 3;
-// Microseconds of a network hop of an NVLS tree before 2.28.9.
-constexpr float kOldSwitchTreeHop = 14;
-
-// Per channel, in the words of the tables above.
-struct Limits {
-  double ring128, tree128, tree;
-};
-Limits LimitsOf(Release release, std::size_t generation, std::size_t by_nodes) {
-  Limits limits{kMostRing128[generation][by_nodes], kMostTree128[generation][by_nodes],
-                kMostTree[generation][by_nodes]};
-  if (generation != kBlackwell) return limits;
-  if (release < Release::k2_28)
-    limits = {kOldRing128[by_nodes], kOldTree128[by_nodes], kOldTree[by_nodes]};
-  if (release > Release::k2_28) limits.ring128 = kNewRing128[by_nodes];
-  return limits;
-}
-
-std::size_t Generation(int capability) {
-  if (capability >= 100) return 3;
-  if (capability >= 90) return 2;
-  return capability >= 80 ? 1 : 0;
-}
+constexpr std::array<float, 4> kNvlsEfficiency = {0, 0, .85F, .74F};  // by generation, since 2.28
 
 bool Gathers(Operation operation) {
   return operation == Operation::kAllGather || operation == Operation::kReduceScatter;
@@ -102,72 +25,93 @@ float NetworkStep(HostKind cpu) { return cpu == HostKind::kAmd ? 2.0F : 1.0F; }
 
 // Of one channel through NVLink's switches.
 float Communicator::SwitchRate(Operation operation, Algorithm algorithm) const {
-  const std::size_t generation = Generation(capability_);
   const Graph& graph = GraphOf(algorithm);
   const auto channels = static_cast<float>(graph.channels);
   const auto per_node = static_cast<float>(ranks_) / static_cast<float>(nodes_);
   const bool tree = algorithm == Algorithm::kNvlsTree, two = tree && nodes_ <= 2;
-  if (release_ < Release::k2_28)
-    return std::min(graph.inside, graph.across * (tree && !two ? 0.5F : 1.0F));
-  float inside = graph.inside * kNvlsEfficiency[generation] * (channels - 1) / channels;
+  if (!Since(19)) return nodes_ <= 2 ? graph.inside : graph.across;
+  if (!Since(28)) {
+    if (tree || !Gathers(operation) || !Since(27))
+      return std::min(graph.inside, graph.across * (tree && !two ? 0.5F : 1.0F));
+    return std::min(graph.inside * (per_node - 1) / per_node, graph.across * 0.9F);
+  }
+  float inside = graph.inside * kNvlsEfficiency[generation_] * (channels - 1) / channels;
   inside *= operation == Operation::kAllReduce ? 2.0F : (per_node - 1) / per_node;
   const float rate = std::min(inside, graph.across * (two ? 2.0F : 1.0F));
   const std::size_t by_nodes = nodes_ <= 2 ? Row(nodes_ - 1) : 2;
-  return tree ? std::min(rate, static_cast<float>(kMostNvlsTree[generation][by_nodes])) : rate;
+  return tree ? std::min(rate, static_cast<float>(rules_.nvls_tree[generation_][by_nodes])) : rate;
 }
 
 float Communicator::BusBandwidth(Operation operation, Algorithm algorithm,
                                  Protocol protocol) const {
-  const std::size_t generation = Generation(capability_);
   const std::size_t by_nodes = nodes_ <= 2 ? Row(nodes_ - 1) : 2;
-  const std::size_t ll_row = nodes_ == 1 ? generation : cpu_ == HostKind::kAmd ? 1 : 0;
-  const double most_ll = kMostLl[ll_row][by_nodes];
+  const std::size_t ll_row = nodes_ == 1 ? generation_ : cpu_ == HostKind::kAmd ? 1 : 0;
+  const double most_ll = rules_.most_ll[ll_row][by_nodes];
   const Graph& graph = GraphOf(algorithm);
   const auto channels = static_cast<float>(graph.channels);
-  const auto per_node = static_cast<float>(ranks_) / static_cast<float>(nodes_);
   const bool collnet =
       algorithm == Algorithm::kCollNetDirect || algorithm == Algorithm::kCollNetChain;
   float rate = nodes_ <= 2 || collnet ? graph.inside : graph.across;
   if (algorithm == Algorithm::kNvls || algorithm == Algorithm::kNvlsTree) {
-    if (graph.channels < 2) return 0;
+    if (Since(28) && graph.channels < 2) return 0;
     rate = SwitchRate(operation, algorithm);
   }
-  const Limits limits = LimitsOf(release_, generation, by_nodes);
   float bus = channels * rate;
   const auto at_most = [&](double share, double limit) {
     bus = static_cast<float>(std::min(bus * share, limit));
   };
   const double unlimited = std::numeric_limits<double>::max();
+  at_most(1, rules_.most_bus[generation_]);
   switch (algorithm) {
-    case Algorithm::kRing:
-      if (protocol == Protocol::kLl) at_most(.5, most_ll);
-      if (protocol == Protocol::kLl128) at_most(.92, graph.channels * limits.ring128);
+    case Algorithm::kRing: {
+      const bool copies = operation == Operation::kBroadcast || Gathers(operation);
+      if (protocol == Protocol::kLl)
+        at_most(nodes_ == 1 && copies ? rules_.ring_ll_copies : rules_.ring_ll, most_ll);
+      if (protocol == Protocol::kLl128)
+        at_most(local_ == 1 ? rules_.ring128_alone : .92,
+                graph.channels * rules_.ring128[generation_][by_nodes]);
       break;
+    }
     case Algorithm::kTree:
-      if (operation == Operation::kAllReduce) at_most(.92, graph.channels * limits.tree);
+      if (operation == Operation::kAllReduce)
+        at_most(.92, graph.channels * rules_.tree[generation_][by_nodes]);
       if (protocol == Protocol::kLl) at_most(1.0 / 3.8, most_ll);
       if (protocol == Protocol::kLl128)
-        at_most(nodes_ == 1 ? 7.0 / 9.0 : 120.0 / 128.0, graph.channels * limits.tree128);
-      if (graph.pattern == Pattern::kTree) at_most(.85, unlimited);
+        at_most(nodes_ == 1 ? 7.0 / 9.0 : 120.0 / 128.0,
+                graph.channels * rules_.tree128[generation_][by_nodes]);
+      if (graph.pattern == Pattern::kTree) at_most(rules_.chained_tree, unlimited);
       break;
     case Algorithm::kPat:
-      at_most(.75, unlimited);
+      at_most(rules_.pat, unlimited);
+      break;
+    case Algorithm::kCollNetChain:
+      at_most(rules_.chain, unlimited);
       break;
     case Algorithm::kCollNetDirect:
-      if (Gathers(operation)) {
-        bus = per_node * std::min(graph.inside, graph.across * 0.9F);
-      } else {
-        // As fast as its NICs where every GPU has one.
-        float gpus_per_nic = per_node / channels;
-        gpus_per_nic -= (gpus_per_nic - 1) / 2;
-        bus /= gpus_per_nic;
-        if (capability_ >= 90) at_most(.85, unlimited);
-      }
-      break;
+      return DirectBandwidth(operation, bus);
     default:
       break;
   }
   return bus;
+}
+
+// Of CollNet direct, whose channels have `bus`.
+float Communicator::DirectBandwidth(Operation operation, float bus) const {
+  const Graph& graph = GraphOf(Algorithm::kCollNetDirect);
+  const auto per_node = static_cast<float>(ranks_) / static_cast<float>(nodes_);
+  constexpr float kOfHopper = .85F;
+  if (Gathers(operation)) {
+    if (Since(27)) return per_node * std::min(graph.inside, graph.across * 0.9F);
+    // Measured with one rank to a node and with eight, and a line between.
+    const float eight = (per_node - 1) / 7;
+    return per_node * graph.inside * (eight * kOfHopper + (1 - eight) * .95F);
+  }
+  if (!Since(14)) return bus;
+  // As fast as its NICs where every GPU has one.
+  float gpus_per_nic = per_node / static_cast<float>(graph.channels);
+  gpus_per_nic -= (gpus_per_nic - 1) / 2;
+  bus /= gpus_per_nic;
+  return capability_ >= 90 && Since(18) ? static_cast<float>(bus * .85) : bus;
 }
 
 // All-gather and reduce-scatter in the network need a NIC to every GPU.
@@ -177,12 +121,16 @@ float Communicator::Latency(Operation operation, Algorithm algorithm, Protocol p
                             int steps) const {
   const std::size_t a = Row(algorithm), p = Row(protocol);
   const Graph& graph = GraphOf(algorithm);
-  const ByAlgorithm& inside_hops = graph.distance_inside == kNvLink ? kHopNvLink : kHopPcie;
-  const ByAlgorithm& hops = nodes_ == 1 ? inside_hops : kHopNetwork;
+  const ByAlgorithm& inside_hops =
+      graph.distance_inside == kNvLink ? rules_.hop_nvlink : rules_.hop_pcie;
+  const ByAlgorithm& hops = nodes_ == 1 ? inside_hops : rules_.hop_network;
   const int each = ranks_ / nodes_;
-  const float base = kBase[a][p];
+  const float base = rules_.base[a][p];
   float inside = inside_hops[a][p];
-  const float across = each == 1 ? kHopNetwork[Row(Algorithm::kTree)][p] : kHopNetwork[a][p];
+  if (nodes_ > 1 && protocol == Protocol::kLl) inside *= rules_.ll_hops;
+  // A rank that is alone in its node waits for the network at every step.
+  const std::size_t across_as = each == 1 && Since(23) ? Row(Algorithm::kTree) : a;
+  const float across = rules_.hop_network[across_as][p];
   const auto others = static_cast<float>(each - 1);
   const auto depth = static_cast<float>(std::bit_width(static_cast<unsigned>(nodes_)) - 1);
   switch (algorithm) {
@@ -193,23 +141,24 @@ float Communicator::Latency(Operation operation, Algorithm algorithm, Protocol p
             protocol == Protocol::kSimple ? hops[Row(Algorithm::kTree)][p] : hops[a][p];
         return base + static_cast<float>(steps) * hop;
       }
-      if (nodes_ > 1)
+      if (nodes_ > 1 && Since(18))
         inside = std::max(inside, NetworkStep(cpu_) * (protocol == Protocol::kSimple ? 3 : 1));
-      const int crossing =
-          nodes_ == 1 ? 0 : (operation == Operation::kAllReduce ? 2 : 1) * (nodes_ - 1);
+      const bool all_reduce = operation == Operation::kAllReduce;
+      const bool closes = all_reduce && Since(12) && !Since(23);  // counts the ring's way back
+      const int crossing = nodes_ == 1 ? 0 : (all_reduce ? 2 : 1) * (nodes_ - (closes ? 0 : 1));
       return base + static_cast<float>(steps - crossing) * inside +
              static_cast<float>(crossing) * across;
     }
     case Algorithm::kTree:
       return base + 2 * (others * inside + depth * across);
     case Algorithm::kCollNetDirect:
-      return base + 2 * (std::min(1.0F, others) * inside + others * 0.4F) + across;
+      return base + 2 * (std::min(1.0F, others) * inside + others * rules_.direct_peer) + across;
     case Algorithm::kCollNetChain:
-      return base + 2 * others * inside + across;
+      return base + 2 * others * inside + (Since(18) ? across : 0);
     case Algorithm::kNvls:
-      return inside + (nodes_ > 1 ? across : 0);
+      return base + inside + (nodes_ > 1 ? across : 0);
     case Algorithm::kNvlsTree:
-      return base + inside + 2 * depth * (release_ < Release::k2_28 ? kOldSwitchTreeHop : across);
+      return base + inside + 2 * (Since(19) ? depth : static_cast<float>(nodes_ - 1)) * across;
     case Algorithm::kPat:
       break;
   }
@@ -217,33 +166,61 @@ float Communicator::Latency(Operation operation, Algorithm algorithm, Protocol p
 }
 
 bool Communicator::Allowed(Operation operation, Algorithm algorithm) const {
+  const bool all_reduce = operation == Operation::kAllReduce;
   switch (algorithm) {
     case Algorithm::kRing:
       return true;
     case Algorithm::kTree:
-      return operation == Operation::kAllReduce;
+      return all_reduce;
     case Algorithm::kCollNetDirect:
-      if (!graphs_->in_network || !graphs_->has_switch || local_ > kMostDirect) return false;
-      return operation == Operation::kAllReduce || (Gathers(operation) && GathersInNetwork());
+      if (!graphs_->in_network || local_ > kMostDirect) return false;
+      if (!graphs_->has_switch && Since(14)) return false;
+      return all_reduce || (Gathers(operation) && GathersInNetwork() && Since(20));
     case Algorithm::kCollNetChain:
-      return graphs_->in_network && local_ <= kMostDirect && operation == Operation::kAllReduce;
+      return graphs_->in_network && local_ <= kMostDirect && all_reduce && Since(14);
     case Algorithm::kNvls:
-      if (!graphs_->nvls_support || (nodes_ > 1 && !graphs_->in_network)) return false;
-      if (operation == Operation::kAllReduce) return true;
-      return Gathers(operation) && local_ <= kMostInSwitch && (nodes_ == 1 || GathersInNetwork());
+      return graphs_->nvls_support && AllowedInSwitch(operation);
     case Algorithm::kNvlsTree:
-      return graphs_->nvls_support && nodes_ > 1 && operation == Operation::kAllReduce;
+      return graphs_->nvls_support && nodes_ > 1 && all_reduce && Since(18);
     case Algorithm::kPat:
-      return Gathers(operation) && nodes_ == ranks_ && capability_ >= 60;
+      return Gathers(operation) && nodes_ == ranks_ && capability_ >= 60 && Since(23);
   }
   return false;
 }
 
+// NVLS: since 2.17 inside a node, since 2.18 with a network that reduces; 2.18 does not gather by it, and others before 2.27
+// in one node alone.
+bool Communicator::AllowedInSwitch(Operation operation) const {
+  if (!Since(17)) return false;
+  if (nodes_ > 1 && (!graphs_->in_network || !Since(18))) return false;
+  if (operation == Operation::kAllReduce) return true;
+  if (!Gathers(operation) || local_ > kMostInSwitch) return false;
+  if (Since(18) && !Since(19)) return false;
+  return nodes_ == 1 || (Since(27) && GathersInNetwork());
+}
+
 bool Communicator::Allows128(Algorithm algorithm) const {
   const Graph& graph = GraphOf(algorithm);
-  const Distance farthest = capability_ >= 90 ? kOtherGpusNic : kManySwitches;
-  return graph.distance_across <= farthest && graph.distance_inside <= kNvLinkRelay &&
-         capability_ >= 70;
+  const Distance farthest = capability_ >= 90 && Since(17) ? kOtherGpusNic : kManySwitches;
+  const Distance farthest_inside = Since(18, 3) ? kNvLinkRelay : kNvLink;
+  if (graph.distance_across > farthest || graph.distance_inside > farthest_inside) return false;
+  if (Since(27)) return capability_ >= 70;
+  // Chips on which it was tried.
+  return capability_ == 70 || capability_ == 80 || (capability_ == 90 && Since(15)) ||
+         ((capability_ == 100 || capability_ == 120) && Since(25));
+}
+
+// Bandwidth of the whole buffer over that of the bus.
+float Communicator::ShareOfBus(Operation operation, Algorithm algorithm, int steps) const {
+  const auto ring = static_cast<float>(1.0 * ranks_ / steps);
+  if (algorithm == Algorithm::kRing) return ring;
+  if (Gathers(operation) && (Since(23) || algorithm == Algorithm::kCollNetDirect)) return 1;
+  const bool nvls = algorithm == Algorithm::kNvls;
+  if (!nvls && algorithm != Algorithm::kNvlsTree) return .5F;
+  if (Since(28)) return ring;
+  if (!nvls && !Since(19))
+    return .7F * static_cast<float>(nodes_) / static_cast<float>(2 * (nodes_ - 1));
+  return Since(18, 3) ? 5.0F / 6.0F : .75F;
 }
 
 void Communicator::SetLines() {
@@ -260,16 +237,8 @@ void Communicator::SetLines() {
         const auto protocol = static_cast<Protocol>(p);
         if (!ring_or_tree && protocol != Protocol::kSimple) continue;
         if (protocol == Protocol::kLl128 && !Allows128(algorithm)) continue;
-        float rate = BusBandwidth(operation, algorithm, protocol);
-        if (algorithm == Algorithm::kRing || !Gathers(operation)) {
-          const bool cyclic = algorithm == Algorithm::kRing || algorithm == Algorithm::kNvls ||
-                              algorithm == Algorithm::kNvlsTree;
-          constexpr float kOldSwitchShare = 5.0F / 6.0F;
-          const bool old_switch = release_ < Release::k2_28 && algorithm != Algorithm::kRing;
-          rate *= !cyclic      ? .5F
-                  : old_switch ? kOldSwitchShare
-                               : static_cast<float>(1.0 * ranks_ / steps);
-        }
+        const float rate =
+            BusBandwidth(operation, algorithm, protocol) * ShareOfBus(operation, algorithm, steps);
         lines_[Row(o)][Row(a)][Row(p)] = {Latency(operation, algorithm, protocol, steps), rate};
       }
     }

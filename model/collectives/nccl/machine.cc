@@ -5,14 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <climits>
-#include <cstdio>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include "model/base/diagnostics.h"
 
 namespace orrery::nccl {
 namespace {
@@ -158,14 +158,6 @@ std::string Signature(const NodeDescription& node, bool across) {
 
 }  // namespace
 
-Release ReleaseNamed(const std::string& version) {
-  constexpr int kMajor = 2;
-  int major = 0, minor = 0;
-  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) < 2) return Release::k2_28;
-  const int since_major = major > kMajor ? INT_MAX : major < kMajor ? 0 : minor;
-  return since_major < 28 ? Release::k2_23 : since_major == 28 ? Release::k2_28 : Release::k2_29;
-}
-
 std::optional<NodeDescription> Describe(const Setting& setting, std::span<const int> gpus) {
   if (setting.node == nullptr) return std::nullopt;
   return Describer(setting).Read(gpus);
@@ -187,6 +179,16 @@ std::shared_ptr<const Communicator> CommunicatorOf(const Setting& setting,
     communicator = std::make_shared<const Communicator>(*node, nodes, graphs, setting.release);
   }
   return communicator;
+}
+
+void RequireRelease(Release release, const GpuProfile& gpu) {
+  const int capability = Capability(gpu);
+  if (capability <= 0)
+    throw InputError(fmt::format("NCCL does not run on {}", gpu.header.id),
+                     "its release says how NVIDIA's GPUs are served; leave it out");
+  if (const Release first = FirstOn(capability); release < first)
+    throw InputError(fmt::format("NCCL {} does not run on {}", ReleaseText(release), gpu.header.id),
+                     fmt::format("{} and later do", ReleaseText(first)));
 }
 
 }  // namespace orrery::nccl

@@ -11,9 +11,6 @@
 
 namespace orrery::nccl {
 
-// Release whose rules these are.
-inline constexpr const char* kRelease = "2.28.9";
-
 // What NCCL sees of a node when it uses these of its GPUs. nullopt: it does not run on this chip.
 std::optional<NodeDescription> Describe(const Setting& setting, std::span<const int> gpus);
 
@@ -21,5 +18,8 @@ std::optional<NodeDescription> Describe(const Setting& setting, std::span<const 
 // Null: NCCL does not run there, or the nodes have no network between them.
 std::shared_ptr<const Communicator> CommunicatorOf(const Setting& setting,
                                                    std::span<const int> gpus, int nodes);
+
+// Throws InputError: NCCL does not run on this chip, or not in this release.
+void RequireRelease(Release release, const GpuProfile& gpu);
 
 }  // namespace orrery::nccl

@@ -3,19 +3,13 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 #include <memory>
-#include <string>
 
+#include "model/hardware/nccl_release.h"
 #include "model/hardware/profile.h"
 #include "model/hardware/summary.h"
 
 namespace orrery::nccl {
-
-// Rules that differ: before 2.28, of 2.28.9, and since 2.29. Those of 2.23.4 to 2.27.7 are alike where these choose.
-enum class Release : uint8_t { k2_23, k2_28, k2_29 };
-// Of a version as NCCL prints it, "2.26.2"; others by the nearest of these.
-Release ReleaseNamed(const std::string& version);
 
 struct Setting {
   std::shared_ptr<const NodeSpec> node;  // null: not described, or NCCL does not run on its chip
@@ -25,7 +19,7 @@ struct Setting {
   bool gpu_direct = true;      // of NICs and their network
   BytesPerSecond driver_rate;  // of a NIC, where its driver tells another than its own
   bool in_network = false;
-  Release release = Release::k2_28;
+  Release release = kOwnRelease;
 };
 
 // CUDA's, in tenths; 0: not a chip of that kind.

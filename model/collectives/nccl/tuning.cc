@@ -6,13 +6,15 @@
 #include <bit>
 #include <set>
 
+#include "model/collectives/nccl/releases.h"
+
 namespace orrery::nccl {
 namespace {
 
 constexpr int kWarp = 32;
 
 // Of a tree's bandwidth, by protocol and size: powers of two from 64 bytes.
-constexpr int kTreeSizes = 23;  // since 2.29 one more, like the last
+constexpr int kTreeSizes = 23;  // of NVLS trees one more, like the last
 constexpr std::array<std::array<float, kTreeSizes>, kProtocols> kTreeShare = {
     {{1,   1,   1,   1,   .9F, .8F, .7F, .7F, .7F, .7F, .6F, .5F,
       .4F, .4F, .5F, .6F, .7F, .8F, .9F, 1,   1,   1,   1},
@@ -48,7 +50,9 @@ Communicator::Communicator(const NodeDescription& node, int nodes,
       ranks_(nodes * static_cast<int>(node.gpus.size())),
       local_(static_cast<int>(node.gpus.size())),
       graphs_(std::move(graphs)),
-      release_(release) {
+      release_(release),
+      rules_(RulesOf(release)),
+      generation_(GenerationOf(capability_, release)) {
   if (ranks_ < 2) return;
   CountChannels();
   SetLines();
@@ -62,14 +66,15 @@ const Graph& Communicator::GraphOf(Algorithm algorithm) const {
     case Algorithm::kRing:
       return graphs_->ring;
     case Algorithm::kCollNetDirect:
-      return graphs_->direct;
+      return Since(22) ? graphs_->direct : graphs_->chain;  // one graph for both before
     case Algorithm::kCollNetChain:
       return graphs_->chain;
     case Algorithm::kNvls:
     case Algorithm::kNvlsTree:
       break;
   }
-  return graphs_->nvls;
+  // Before 2.18 NVLS has the channels of rings.
+  return Since(18) ? graphs_->nvls : graphs_->ring;
 }
 
 Graphs FindGraphs(const NodeDescription& node, bool across) {
@@ -128,20 +133,27 @@ double Communicator::TimeOf(Operation operation, Algorithm algorithm, Protocol p
   if (bandwidth == 0) return -1;
   const auto whole = static_cast<int64_t>(bytes);
   const bool all_reduce = operation == Operation::kAllReduce;
-  const bool lately = release_ >= Release::k2_29;
   constexpr int kBlackwell = 100;
-  const bool as_tree =
-      algorithm == Algorithm::kTree || (lately && algorithm == Algorithm::kNvlsTree &&
-                                        capability_ >= kBlackwell && cpu_ != HostKind::kArm);
-  if (as_tree && all_reduce && whole >= 64) {
+  const bool nvls_as_tree = algorithm == Algorithm::kNvlsTree && Since(29) &&
+                            capability_ >= kBlackwell && cpu_ != HostKind::kArm;
+  if ((algorithm == Algorithm::kTree || nvls_as_tree) && all_reduce && whole >= 64) {
     const int size = std::bit_width(static_cast<uint64_t>(whole / 64)) - 1;
-    if (size < kTreeSizes + (lately ? 1 : 0))
+    if (size < kTreeSizes + (nvls_as_tree ? 1 : 0))
       bandwidth *= kTreeShare[Row(protocol)][Row(std::min(size, kTreeSizes - 1))];
   }
-  if (algorithm == Algorithm::kRing && protocol == Protocol::kSimple && nodes_ > 1 && all_reduce &&
-      whole / (int64_t{channels_} * ranks_) >= 64)
-    latency *= capability_ < 80 ? 1.9F : 1.4F;
+  if (algorithm == Algorithm::kRing && protocol == Protocol::kSimple && nodes_ > 1 && all_reduce)
+    latency *= RingPlateau(whole);
   return static_cast<float>(latency + static_cast<float>(whole) / (1000 * bandwidth));
+}
+
+// Of the latency of a ring over nodes, from a size on.
+float Communicator::RingPlateau(int64_t bytes) const {
+  constexpr int kAmpere = 80, kHopper = 90;
+  if (Since(18))
+    return bytes / (int64_t{channels_} * ranks_) < 64 ? 1 : capability_ < kAmpere ? 1.9F : 1.4F;
+  constexpr int64_t kOfRank = 4096;
+  if (bytes < kOfRank * ranks_) return 1;
+  return Since(17) && capability_ >= kHopper ? 1.5F : 1.9F;
 }
 
 std::optional<Choice> Communicator::Choose(Operation operation, double bytes) const {

@@ -4,7 +4,8 @@
 // measurements (../algorithm.h).
 //
 // Figures and rules of NCCL 2.28.9 (NVIDIA/nccl@dbc86fd0, src/graph/tuning.cc, connect.cc,
-// enqueue.cc, transport/nvls.cc), written anew, and where others differ (Release) of 2.26.2 and 2.29.7: tuning.cc.
+// enqueue.cc, transport/nvls.cc), written anew. Algorithm and protocol go by the release (releases.h and Since()); the search
+// for channels, and how many of them and of their threads a message takes, are those of 2.28.9 for all.
 #pragma once
 
 #include <array>
@@ -21,13 +22,15 @@ namespace orrery::nccl {
 enum class Operation { kBroadcast, kReduce, kAllGather, kReduceScatter, kAllReduce };
 inline constexpr int kOperations = 5;
 
+struct Rules;
+
 // In the order in which NCCL compares: of equal times the first stays.
 enum class Algorithm { kTree, kRing, kCollNetDirect, kCollNetChain, kNvls, kNvlsTree, kPat };
 inline constexpr int kAlgorithms = 7;
 enum class Protocol { kLl, kLl128, kSimple };
 inline constexpr int kProtocols = 3;
 // Of a table by one of these.
-inline std::size_t Row(auto index) { return static_cast<std::size_t>(index); }
+constexpr std::size_t Row(auto index) { return static_cast<std::size_t>(index); }
 
 const char* Name(Operation operation);  // "all_reduce"
 const char* Name(Algorithm algorithm);  // "nvls_tree"
@@ -54,7 +57,7 @@ Graphs FindGraphs(const NodeDescription& node, bool across);
 class Communicator {
  public:
   Communicator(const NodeDescription& node, int nodes, std::shared_ptr<const Graphs> graphs,
-               Release release = Release::k2_28);
+               Release release = kOwnRelease);
 
   // nullopt: nothing can run it (one rank).
   std::optional<Choice> Choose(Operation operation, double bytes) const;
@@ -67,6 +70,7 @@ class Communicator {
     return lines_[static_cast<std::size_t>(operation)][static_cast<std::size_t>(algorithm)]
                  [static_cast<std::size_t>(protocol)];
   }
+  Release release() const { return release_; }
   int ranks() const { return ranks_; }
   int nodes() const { return nodes_; }
   int channels() const { return channels_; }
@@ -80,10 +84,15 @@ class Communicator {
   float SwitchRate(Operation operation, Algorithm algorithm) const;
   float BusBandwidth(Operation operation, Algorithm algorithm, Protocol protocol) const;
   float Latency(Operation operation, Algorithm algorithm, Protocol protocol, int steps) const;
+  float DirectBandwidth(Operation operation, float bus) const;
+  float ShareOfBus(Operation operation, Algorithm algorithm, int steps) const;
+  bool Since(int minor, int patch = 0) const { return release_ >= Release{2, minor, patch}; }
   bool Allowed(Operation operation, Algorithm algorithm) const;
+  bool AllowedInSwitch(Operation operation) const;
   bool Allows128(Algorithm algorithm) const;
   bool GathersInNetwork() const;
   double TimeOf(Operation operation, Algorithm algorithm, Protocol protocol, double bytes) const;
+  float RingPlateau(int64_t bytes) const;
   void CountThreads(double bytes, Choice* choice) const;
 
   int capability_ = 80;
@@ -93,7 +102,9 @@ class Communicator {
   int heads_ = 0;         // of CollNet
   int direct_heads_ = 0;  // of CollNet direct
   std::shared_ptr<const Graphs> graphs_;
-  Release release_ = Release::k2_28;
+  Release release_;
+  const Rules& rules_;
+  std::size_t generation_;  // row of the rules
   std::array<std::array<std::array<Line, kProtocols>, kAlgorithms>, kOperations> lines_{};
 };
 

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "model/base/plain_text.h"
+#include "model/hardware/nccl_release.h"
 #include "model/program/common/answer.h"
 #include "model/program/common/simulate_flags.h"
 
@@ -170,6 +171,10 @@ BenchFlags::BenchFlags()
       &algorithm, "--algorithm", "NAME",
       "fixed algorithm, as by NCCL_ALGO (default: NCCL's choice between nodes, else the fastest)",
       Words::kList, AlgorithmNames());
+  set.Value(&nccl_release, "--nccl-release", "VERSION",
+            fmt::format("by whose rules NCCL chooses between nodes, 2.{} to 2.{} (default {}; with "
+                        "--nccl and a log: the log's)",
+                        nccl::kFirstMinor, nccl::kLastMinor, nccl::ReleaseText(nccl::kOwnRelease)));
   set.Group("The output");
   set.Value(&log, "--log", "FILE", "output of nccl-tests there: compares measured with predicted",
             Words::kFile);

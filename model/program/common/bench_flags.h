@@ -20,7 +20,8 @@ struct BenchFlags {
   Flag from, collective, simulate, begin, end, factor, step, type;
   Flag iterations, warmup, check, operation, ranks, comm, device, timeout, predict,
       calibrate;  // of measuring
-  Flag topology, nodes, gpus_per_node, gpu, collectives, network, algorithm, log, nccl, json;
+  Flag topology, nodes, gpus_per_node, gpu, collectives, network, algorithm, log, nccl,
+      nccl_release, json;
   FlagSet set;
 };
 

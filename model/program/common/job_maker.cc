@@ -9,6 +9,7 @@
 #include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
 #include "model/base/plain_text.h"
+#include "model/collectives/nccl/machine.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster_file.h"
 #include "model/plan/ir/plan_facts.h"
@@ -249,6 +250,13 @@ void JobMaker::TakeFacts() {
                                    NameIn(kFp8Names, request_.work.fp8)));
 }
 
+// Whether the release that the user states runs on the GPUs.
+void JobMaker::CheckNccl() const {
+  const FrameworkPreset& preset = *job_.profiles.framework.preset;
+  if (preset.facts.at("facts.nccl").file != kOwnFact) return;
+  AtFlag(flags_.fact, [&] { nccl::RequireRelease(preset.nccl, job_.profiles.gpu); });
+}
+
 // The framework of the request with one fact more.
 std::string JobMaker::AndFact(const std::string& fact) const {
   const FrameworkReference now = SplitReference(request_.framework);
@@ -310,6 +318,7 @@ void JobMaker::SetFramework() {
   AtFile(flags_.collectives, kTimesOfCollectives,
          [&] { job_.profiles = LoadProfiles(job_.request); });
   FollowFramework(job_.profiles.framework, &job_.request.work);
+  CheckNccl();
   if (job_.plan.empty()) {
     SetAttention();
     SetDropout();

@@ -46,6 +46,7 @@ class JobMaker {
   void CheckPrecision();
   // Facts that the user states, over those of the framework, named or not.
   void TakeFacts();
+  void CheckNccl() const;
   void TakeWeights();
   std::string AndFact(const std::string& fact) const;
   // What an alias stands for is part of the answer.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "model/collectives/nccl/setting.h"
 #include "model/framework/presets.h"
 #include "model/plan/lower/names.h"
 
@@ -59,6 +60,17 @@ std::string SkippedWords(const Workload& work) {
   return fmt::format(", but those of {} in {}", which, NameIn(kPrecisionNames, work.precision));
 }
 
+// By whose rules collectives are chosen. "": nobody asks, or the framework has its own and nobody says otherwise.
+std::string NcclWords(const Job& job) {
+  const FrameworkProfile& framework = job.profiles.framework;
+  const bool stated = framework.preset->facts.at("facts.nccl").file == kOwnFact;
+  const bool several = *std::ranges::max_element(job.request.nodes) > 1;
+  const bool chosen = several && job.cluster.gpus_per_node > 1 && framework.algorithm.empty();
+  if (!stated && (!chosen || nccl::Capability(job.profiles.gpu) <= 0)) return "";
+  return fmt::format("nccl {}{}", nccl::ReleaseText(framework.preset->nccl),
+                     chosen ? "" : ", whose release matters between nodes of several GPUs alone");
+}
+
 }  // namespace
 
 std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
@@ -74,6 +86,7 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
       add("facts", "attention",
           fmt::format("attention {}", NameIn(kAttentionKernelNames, *kernel)));
   }
+  if (const std::string nccl = NcclWords(job); !nccl.empty()) add("facts", "nccl", nccl);
   const Fp8 recipe = job.request.work.fp8;
   if (recipe != Fp8::kOff) {
     const ProductType product = FormOf(recipe).product;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calib/import/device_names.h"
+#include "model/collectives/nccl/machine.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/measured_collectives.h"
 #include "model/program/common/names.h"
@@ -35,6 +36,7 @@ struct Setting {
   GpuProfile gpu;
   FabricProfile fabric;
   net::Backend backend = net::Backend::kFluid;
+  nccl::Release release = nccl::kOwnRelease;
 };
 
 TopologySpec ReadTopologyFlag(const BenchFlags& flags) {
@@ -81,6 +83,11 @@ Setting ReadSetting(const BenchFlags& flags, Collective collective) {
     setting.fabric = LoadFabricProfile(setting.cluster.summary.fabric_profile,
                                        setting.cluster.summary.collectives, spec.gpu);
   });
+  if (flags.nccl_release.given)
+    AtFlag(flags.nccl_release, [&] {
+      setting.release = nccl::ReadRelease(flags.nccl_release.text);
+      nccl::RequireRelease(setting.release, setting.gpu);
+    });
   return setting;
 }
 
@@ -178,12 +185,13 @@ Answer Predict(const BenchFlags& flags) {
     }
   }
   BenchSimulation simulation(std::move(setting.cluster), std::move(setting.gpu),
-                             std::move(setting.fabric), setting.backend);
+                             std::move(setting.fabric), setting.backend, setting.release);
   const Cluster& cluster = simulation.cluster();
   const auto operation = NcclOperation(result.sweep.collective);
   if (operation && !flags.algorithm.given) {
     result.nccl = NcclCommunicator(cluster.summary, simulation.gpu(), simulation.fabric(),
-                                   {simulation.ranks(), cluster.summary.domain_gpus(), 1});
+                                   {simulation.ranks(), cluster.summary.domain_gpus(), 1},
+                                   simulation.release());
   }
   for (BenchRow& row : result.rows) {
     if (result.nccl)
@@ -221,7 +229,8 @@ SourcePtr NcclSource(const Flag& file) {
 std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collective collective) {
   Setting setting = ReadSetting(flags, collective);
   return std::make_unique<BenchSimulation>(std::move(setting.cluster), std::move(setting.gpu),
-                                           std::move(setting.fabric), setting.backend);
+                                           std::move(setting.fabric), setting.backend,
+                                           setting.release);
 }
 
 Answer BenchCollective(const CommandLine& line) {

@@ -154,7 +154,8 @@ std::string NcclText(const BenchResult& result, const char* mark) {
                           : fmt::format(" ({} to {} channels)", least, most);
     i = end + 1;
   }
-  return fmt::format("{}NCCL {} chooses: {}\n", mark, nccl::kRelease, text);
+  return fmt::format("{}NCCL {} chooses: {}\n", mark, nccl::ReleaseText(result.nccl->release()),
+                     text);
 }
 
 std::string DeviceLines(const BenchSimulation& simulation) {
@@ -272,7 +273,7 @@ Json GraphJson(const nccl::Graph& graph) {
 Json NcclJson(const BenchResult& result) {
   if (!result.nccl) return nullptr;
   const nccl::Graphs& graphs = result.nccl->graphs();
-  Json json = {{"release", nccl::kRelease},
+  Json json = {{"release", nccl::ReleaseText(result.nccl->release())},
                {"channels", result.nccl->channels()},
                {"nvls_channels", result.nccl->nvls_channels()},
                {"graphs", Json::array({GraphJson(graphs.ring), GraphJson(graphs.tree)})}};

@@ -20,13 +20,23 @@ GroupShape ShapeOf(const Cluster& cluster, const std::vector<int64_t>& members) 
   return shape;
 }
 
+// A framework that adds nothing to its messages.
+FrameworkProfile NoFramework(nccl::Release release) {
+  FrameworkPreset preset;
+  preset.nccl = release;
+  FrameworkProfile framework;
+  framework.preset = std::make_shared<const FrameworkPreset>(std::move(preset));
+  return framework;
+}
+
 }  // namespace
 
 BenchSimulation::BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile fabric,
-                                 net::Backend backend)
+                                 net::Backend backend, nccl::Release release)
     : cluster_(std::move(cluster)),
       gpu_(std::move(gpu)),
       fabric_(std::move(fabric)),
+      no_framework_(NoFramework(release)),
       prices_(CostSetting{&gpu_, &fabric_, &no_framework_, &cluster_.summary}),
       backend_(backend),
       router_(cluster_),

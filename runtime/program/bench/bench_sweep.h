@@ -33,7 +33,8 @@ struct BenchTime {
 class BenchSimulation {
  public:
   // All ranks of the cluster take part. Throws InputError: no way between two ranks.
-  BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile fabric, net::Backend backend);
+  BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile fabric, net::Backend backend,
+                  nccl::Release release = nccl::kOwnRelease);
   BenchSimulation(const BenchSimulation&) = delete;
   BenchSimulation& operator=(const BenchSimulation&) = delete;
 
@@ -43,6 +44,7 @@ class BenchSimulation {
   const Cluster& cluster() const { return cluster_; }
   const GpuProfile& gpu() const { return gpu_; }
   const FabricProfile& fabric() const { return fabric_; }
+  nccl::Release release() const { return no_framework_.preset->nccl; }
   int ranks() const { return static_cast<int>(cluster_.ranks()); }
 
  private:

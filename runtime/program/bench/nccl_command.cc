@@ -184,9 +184,7 @@ std::size_t RingsAlike(const NcclDebug& log, const nccl::Graph& ring, int each) 
 }
 
 Answer CompareLog(const BenchFlags& flags, const SourcePtr& source, const Twin& twin,
-                  nccl::Operation operation) {
-  NcclDebug log;
-  AtFlag(flags.nccl, [&] { log = measured::ReadNcclDebug(source); });
+                  nccl::Operation operation, const NcclDebug& log) {
   const nccl::Communicator& nccl = *twin.nccl;
   if (log.ranks > 0 && (log.ranks != nccl.ranks() || log.nodes != nccl.nodes())) {
     throw InputError(std::vector<Diagnostic>{
@@ -197,9 +195,9 @@ Answer CompareLog(const BenchFlags& flags, const SourcePtr& source, const Twin& 
   }
   const std::vector<Compared> all = CompareChoices(log, operation, nccl);
   std::string text =
-      fmt::format("NCCL {} on {}: {} nodes, {} ranks; the twin knows the rules of {}\n\n",
+      fmt::format("NCCL {} on {}: {} nodes, {} ranks; the twin by the rules of {}\n\n",
                   log.release.empty() ? "of unknown release" : log.release, twin.cluster->name,
-                  nccl.nodes(), nccl.ranks(), nccl::kRelease);
+                  nccl.nodes(), nccl.ranks(), nccl::ReleaseText(nccl.release()));
   for (const measured::LoggedSetting& one : log.settings)
     text += fmt::format("  {}:{}: {}\n", source->name, one.line, one.text);
   if (!log.settings.empty())
@@ -219,7 +217,7 @@ Answer CompareLog(const BenchFlags& flags, const SourcePtr& source, const Twin& 
             Render(log.garbled, false);
   }
   Json json = {{"schema", "orrery.nccl/1"},      {"file", source->name},
-               {"release", log.release},         {"rules", nccl::kRelease},
+               {"release", log.release},         {"rules", nccl::ReleaseText(nccl.release())},
                {"topology", twin.cluster->name}, {"ranks", nccl.ranks()},
                {"nodes", nccl.nodes()},          {"choices", Json::array()}};
   for (const Compared& one : all) {
@@ -252,7 +250,7 @@ Answer CompareGraphs(const BenchFlags& flags, const SourcePtr& source, const Twi
   const Json json = {{"schema", "orrery.nccl/1"},
                      {"file", source->name},
                      {"topology", twin.cluster->name},
-                     {"rules", nccl::kRelease},
+                     {"rules", nccl::ReleaseText(twin.nccl->release())},
                      {"graphs", GraphsJson(graphs, twin.nccl->graphs())}};
   return Deliver(
       ExitCode::kOk,
@@ -298,7 +296,7 @@ Answer CompareTopology(const BenchFlags& flags, const SourcePtr& source, const T
       dumped, nodes, std::make_shared<const nccl::Graphs>(nccl::FindGraphs(dumped, nodes > 1)));
   report::Table traits({{"as NCCL sees it"}, {"dump"}, {twin.cluster->name}, {""}});
   Json json = {{"schema", "orrery.nccl/1"},      {"file", source->name},
-               {"topology", twin.cluster->name}, {"rules", nccl::kRelease},
+               {"topology", twin.cluster->name}, {"rules", nccl::ReleaseText(twin.nccl->release())},
                {"traits", Json::array()},        {"choices", Json::array()}};
   const auto left = Traits(dumped), right = Traits(own);
   for (std::size_t i = 0; i < left.size(); ++i) {
@@ -347,8 +345,11 @@ Answer CompareNccl(const BenchFlags& flags, const BenchSimulation& simulation,
   const auto operation = NcclOperation(collective);
   Twin twin;
   twin.cluster = &cluster.summary;
-  twin.nccl = NcclCommunicator(cluster.summary, simulation.gpu(), simulation.fabric(),
-                               {simulation.ranks(), cluster.summary.domain_gpus(), 1});
+  const auto follow = [&](nccl::Release release) {
+    twin.nccl = NcclCommunicator(cluster.summary, simulation.gpu(), simulation.fabric(),
+                                 {simulation.ranks(), cluster.summary.domain_gpus(), 1}, release);
+  };
+  follow(simulation.release());
   std::vector<int> gpus;
   for (int g = 0; g < cluster.summary.domain_gpus(); ++g) gpus.push_back(g);
   const auto own =
@@ -364,8 +365,12 @@ Answer CompareNccl(const BenchFlags& flags, const BenchSimulation& simulation,
   SourcePtr source;
   AtFlag(flags.nccl, [&] { source = NcclSource(flags.nccl); });
   switch (measured::KindOfNcclFile(*source)) {
-    case measured::NcclFile::kLog:
-      return CompareLog(flags, source, twin, *operation);
+    case measured::NcclFile::kLog: {
+      NcclDebug log;
+      AtFlag(flags.nccl, [&] { log = measured::ReadNcclDebug(source); });
+      if (!flags.nccl_release.given) follow(nccl::NearestRelease(log.release));
+      return CompareLog(flags, source, twin, *operation, log);
+    }
     case measured::NcclFile::kGraphs:
       return CompareGraphs(flags, source, twin);
     case measured::NcclFile::kTopology:
