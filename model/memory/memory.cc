@@ -192,10 +192,18 @@ std::string OverflowSummary(const ir::Plan& plan, const ir::Program& program,
 
 const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<int>(cls)]; }
 
+GpuMemory MemoryOf(const GpuProfile& gpu) { return {gpu.Capacity(), gpu.memory_context}; }
+
+GpuMemory WithBuffers(GpuMemory memory, const FrameworkProfile& framework) {
+  memory.context += framework.memory_buffers;
+  return memory;
+}
+
 MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) {
   MemoryLimits limits;
-  limits.capacity = gpu.Capacity();
-  limits.context = gpu.memory_context + framework.memory_buffers;
+  const GpuMemory memory = WithBuffers(MemoryOf(gpu), framework);
+  limits.capacity = memory.capacity;
+  limits.context = memory.context;
   limits.workspaces = gpu.memory_workspace * framework.memory_handles;
   limits.fragmentation = framework.memory_fragmentation;
   limits.communicator = framework.memory_communicator;

@@ -120,6 +120,9 @@ struct MemoryLimits {
   // Share of its GPU that the fullest stage fills; `allocated`: bytes by stage.
   double Filled(const std::vector<double>& allocated, int communicators) const;
 };
+// Of a GPU before a framework runs on it, and with what the framework allocates besides tensors.
+GpuMemory MemoryOf(const GpuProfile& gpu);
+GpuMemory WithBuffers(GpuMemory memory, const FrameworkProfile& framework);
 MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework);
 
 // Every stage in full; `communicators`: Communicators(strategy).
