@@ -253,7 +253,7 @@ TEST(SweepCommand, AFileThatIsNoSweepDoesNotStopTheOthers) {
   std::ofstream(sweep) << NcclLogOf("NVIDIA H100 80GB HBM3");
   std::ofstream(other) << "nothing is measured here\n";
   EXPECT_THAT(ChecksOf({sweep, other}), AllOf(HasSubstr("used        1 sweep"),
-                                                HasSubstr("not used"), HasSubstr("2 points")));
+                                              HasSubstr("not used"), HasSubstr("2 points")));
 }
 
 TEST(OtherMachine, TablesInWordsNameTheirChips) {
