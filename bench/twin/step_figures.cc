@@ -63,30 +63,30 @@ void Run(const Case& which) {
   const FrameworkProfile framework = LoadFrameworkProfile("megatron");
   const CostSetting setting{&gpu, &fabric, &framework, &cluster.summary};
   const Pricer pricer(setting, Precision::kBf16);
-  sim::MeetingOptions options;
+  sim::CommunicatorOptions options;
   options.backend = which.backend;
   if (which.merged) options.merged = static_cast<sim::AxisMask>(1 << plan.mesh.AxisIndex("dp"));
-  double tasks_cpu = 1e300, meetings_cpu = 1e300, run_cpu = 1e300;
+  double tasks_cpu = 1e300, communicators_cpu = 1e300, run_cpu = 1e300;
   sim::StepResult result;
   for (int round = 0; round < which.rounds; ++round) {
     const Stopwatch tasks_watch;
     const sim::PlanTasks tasks = sim::MakeTasks(plan, pricer);
     tasks_cpu = std::min(tasks_cpu, tasks_watch.Cpu());
-    const Stopwatch meetings_watch;
-    sim::MeetingTable meetings =
-        sim::MakeMeetings(plan, tasks, cluster, net::WiresOf(cluster), pricer.messages, options);
-    meetings_cpu = std::min(meetings_cpu, meetings_watch.Cpu());
+    const Stopwatch communicators_watch;
+    sim::CommunicatorTable communicators = sim::MakeCommunicators(
+        plan, tasks, cluster, net::WiresOf(cluster), pricer.messages, options);
+    communicators_cpu = std::min(communicators_cpu, communicators_watch.Cpu());
     const Stopwatch run_watch;
-    result = sim::Execute(plan, tasks, &meetings, {.jitter = which.jitter});
+    result = sim::Execute(plan, tasks, &communicators, {.jitter = which.jitter});
     run_cpu = std::min(run_cpu, run_watch.Cpu());
   }
   const auto print = [&](const char* figure, double value, const char* unit) {
     Print(fmt::format("step_{}_{}", which.name, figure), value, unit);
   };
   print("unfold_cpu", tasks_cpu, "s");
-  print("route_cpu", meetings_cpu, "s");
+  print("route_cpu", communicators_cpu, "s");
   print("run_cpu", run_cpu, "s");
-  print("total_cpu", tasks_cpu + meetings_cpu + run_cpu, "s");
+  print("total_cpu", tasks_cpu + communicators_cpu + run_cpu, "s");
   print("ops", static_cast<double>(result.ops), "ops");
   print("tasks", static_cast<double>(result.tasks), "tasks");
   print("rate", static_cast<double>(result.ops) / run_cpu, "ops/s");

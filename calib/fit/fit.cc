@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two passes of the fit, the verdict on each constant, and refits with rows left out.
+// Two passes of the fit, the status of each constant, and refits with rows left out.
 #include "calib/fit/fit.h"
 
 #include <algorithm>
@@ -145,9 +145,9 @@ FitResult Fitter::Describe(const Solution& solution) const {
     const auto column = static_cast<Eigen::Index>(j);
     FittedConstant constant{parameters_[j]};
     constant.ratio = ratios_[j];
-    constant.verdict = frozen_[j]                ? Verdict::kKept
-                       : ratios_[j] > kWeakRatio ? Verdict::kWeak
-                                                 : Verdict::kFitted;
+    constant.status = frozen_[j]                ? FitStatus::kKept
+                      : ratios_[j] > kWeakRatio ? FitStatus::kWeak
+                                                : FitStatus::kFitted;
     const bool at_prior = frozen_[j] && parameters_[j].variable.around < 0;
     constant.after = at_prior ? parameters_[j].prior : std::exp(solution.x[column]);
     constant.spread = frozen_[j] ? PriorSpread(j) : solution.sigma[column];

@@ -35,14 +35,14 @@ struct FitOptions {
   }
 };
 
-enum class Verdict { kFitted, kWeak, kKept };
+enum class FitStatus { kFitted, kWeak, kKept };
 
 struct FittedConstant {
   FitParameter parameter;
   double after = 0;
   double spread = 0;  // relative
   double ratio = 1;   // posterior over prior spread
-  Verdict verdict = Verdict::kKept;
+  FitStatus status = FitStatus::kKept;
   bool bound = false;
   int points = 0;                   // rows that move with it
   std::vector<std::string> groups;  // that determine it, the most informative first

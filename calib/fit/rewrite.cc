@@ -105,8 +105,8 @@ ProfileLines LinesOf(const FitResult& result, const std::map<std::string, Interv
                      const std::string& interval_source, const ProfileStore& store) {
   ProfileLines files;
   for (const FittedConstant& constant : result.constants) {
-    const bool kept = constant.verdict == Verdict::kKept;
-    const bool weak = constant.verdict == Verdict::kWeak;
+    const bool kept = constant.status == FitStatus::kKept;
+    const bool weak = constant.status == FitStatus::kWeak;
     // The others rest on this value: a prior that the file did not hold goes there.
     if (kept && std::abs(constant.after / constant.parameter.before - 1.0) < kSameValue) continue;
     for (const ConstantName& name : constant.parameter.names) {

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kLossUnit = "us per square root of a byte";
 constexpr double kWeak = 0.7;  // posterior over prior spread, as in fits of runs
 
-const char* VerdictOf(const CurveConstant& constant) {
+const char* StatusWords(const CurveConstant& constant) {
   if (constant.ratio > kKeptRatio) return "kept: the points do not determine it";
   if (constant.bound) return "fitted, at its bound";
   return constant.ratio > kWeak ? "weak: mostly its prior" : "fitted";
@@ -140,7 +140,7 @@ std::string Table(const std::vector<CurveConstant>& constants) {
     const bool loss = constant.name.starts_with("pipelining");
     text += fmt::format("    {:<18}{:>14}  +- {:>5.1f} %  {:>4} points  {}\n", constant.name,
                         ValueText(constant) + (loss ? " us/sqrt(B)" : ""), 100 * constant.spread,
-                        constant.points, VerdictOf(constant));
+                        constant.points, StatusWords(constant));
   }
   return text;
 }

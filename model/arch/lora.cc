@@ -13,8 +13,9 @@
 namespace orrery {
 namespace {
 
-// Modules of HuggingFace's models (transformers modeling_*.py), and of torchtune and torchtitan, whose Llamas have the names
-// of Meta's. A name that two modules end with means both, as PEFT matches it (tuners_utils.py, check_target_module_exists).
+// What a name means where the model's class is not known, which its family's table says (scenarios/families): modules of
+// HuggingFace's models (transformers modeling_*.py), and of torchtune and torchtitan, whose Llamas have the names of Meta's.
+// A name that two modules end with means both, as PEFT matches it (tuners_utils.py, check_target_module_exists).
 constexpr std::pair<const char*, unsigned> kModules[] = {{"q_proj", kLoraQ},
                                                          {"k_proj", kLoraK},
                                                          {"v_proj", kLoraV},

@@ -112,13 +112,13 @@ void CountHost(const MemoryLimits& limits, MemoryReport* report) {
   report->host_capacity = limits.host_memory;
   if (limits.host_memory.value == 0 || report->host_node <= limits.host_memory) return;
   if (report->fits)
-    report->verdict = fmt::format(
+    report->summary = fmt::format(
         "out of memory on the host: {} rank{} x {} exceed the {} of a node", limits.ranks_per_node,
         limits.ranks_per_node == 1 ? "" : "s", Format(most), Format(limits.host_memory));
   report->fits = report->nearly_full = false;
 }
 
-std::string FitsVerdict(const MemoryReport& report, double nearly_full) {
+std::string FitsSummary(const MemoryReport& report, double nearly_full) {
   std::string words =
       fmt::format("fits: {} of {} on stage {}, {} left; peak at {}", Format(report.total),
                   Format(report.capacity), report.peak().stage,
@@ -132,7 +132,7 @@ std::string FitsVerdict(const MemoryReport& report, double nearly_full) {
 }
 
 // Of a plan whose live tensors fit by themselves: what comes on top of them.
-std::string OnTopVerdict(const StageMemory& stage) {
+std::string OnTopSummary(const StageMemory& stage) {
   const StagePeak& peak = stage.need;
   std::string text = fmt::format("{} live at {}", Format(peak.live), stage.moment.words);
   if (peak.gaps.value > 0)
@@ -153,7 +153,7 @@ std::string OnTopVerdict(const StageMemory& stage) {
 }
 
 // Names the first op that cannot get its bytes, or what does not fit on top of the tensors.
-std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
+std::string OverflowSummary(const ir::Plan& plan, const ir::Program& program,
                             const ir::Layout& layout, const MemoryLimits& limits,
                             const MemoryReport& report) {
   const StageMemory& stage = report.peak();
@@ -173,7 +173,7 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
   };
   if (!overflow) {
     return fmt::format("out of memory on stage {}: {}; capacity {}{}", program.stage,
-                       OnTopVerdict(stage), Format(report.capacity),
+                       OnTopSummary(stage), Format(report.capacity),
                        overhead(stage.allocated(), Bytes(0.0)));
   }
   const Bytes live(static_cast<double>(overflow->live));
@@ -192,10 +192,18 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
 
 const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<int>(cls)]; }
 
+GpuMemory MemoryOf(const GpuProfile& gpu) { return {gpu.Capacity(), gpu.memory_context}; }
+
+GpuMemory WithBuffers(GpuMemory memory, const FrameworkProfile& framework) {
+  memory.context += framework.memory_buffers;
+  return memory;
+}
+
 MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) {
   MemoryLimits limits;
-  limits.capacity = gpu.Capacity();
-  limits.context = gpu.memory_context + framework.memory_buffers;
+  const GpuMemory memory = WithBuffers(MemoryOf(gpu), framework);
+  limits.capacity = memory.capacity;
+  limits.context = memory.context;
   limits.workspaces = gpu.memory_workspace * framework.memory_handles;
   limits.fragmentation = framework.memory_fragmentation;
   limits.communicator = framework.memory_communicator;
@@ -253,8 +261,8 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& of_all, int 
   report.not_modelled = limits.not_modelled;
   report.fits = limits.Fits(allocated, communicators);
   report.nearly_full = report.fits && report.total > limits.WithMargin();
-  report.verdict = report.fits ? FitsVerdict(report, limits.nearly_full)
-                               : OverflowVerdict(plan, plan.programs[report.fullest],
+  report.summary = report.fits ? FitsSummary(report, limits.nearly_full)
+                               : OverflowSummary(plan, plan.programs[report.fullest],
                                                  layouts[report.fullest], limits, report);
   CountHost(limits, &report);
   return report;

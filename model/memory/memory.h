@@ -81,8 +81,8 @@ struct MemoryReport {
       host_node;  // on the host, ranks of one node together, were all of them of the stage that keeps most
   Bytes host_capacity;  // of a node's host; 0: not known
   bool fits = false;
-  bool nearly_full = false;  // fits, but so closely that the verdict is not reliable
-  std::string verdict;       // one sentence for the user
+  bool nearly_full = false;  // fits, but so closely that the prediction is not reliable
+  std::string summary;       // one sentence for the user
   std::string not_modelled;  // of the GPU's memory, in words; may be empty
 
   const StageMemory& peak() const { return stages[fullest]; }
@@ -120,6 +120,9 @@ struct MemoryLimits {
   // Share of its GPU that the fullest stage fills; `allocated`: bytes by stage.
   double Filled(const std::vector<double>& allocated, int communicators) const;
 };
+// Of a GPU before a framework runs on it, and with what the framework allocates besides tensors.
+GpuMemory MemoryOf(const GpuProfile& gpu);
+GpuMemory WithBuffers(GpuMemory memory, const FrameworkProfile& framework);
 MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework);
 
 // Every stage in full; `communicators`: Communicators(strategy).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a training software takes of a GPU for a plan: the peak of its allocator, and the figure that the driver shows.
-// The one place that decides it: `plan` (search, verdict, tables, JSON) and `plan validate` ask PeakOf and MemoryLimits.
+// The one place that decides it: `plan` (search, summary, tables, JSON) and `plan validate` ask PeakOf and MemoryLimits.
 //
 //   allocator = max over stages of base + memory_gradient_copy x parameters + memory_reducer x reduced gradients + dummies
 //   base      = max(live, live at the loss + memory_loss x logits + memory_mask x pairs), or, of software with a static layout, the arena

@@ -341,7 +341,7 @@ std::string PublishedSections(const Ref& answer) {
       "runs", "Published runs",
       HtmlTable("Goodput of published runs, or hours between stops; >: the source "
                 "prints a lower bound",
-                {"run", "published", "predicted", "verdict", "why it is missed", "source"}, rows));
+                {"run", "published", "predicted", "result", "why it is missed", "source"}, rows));
 }
 
 }  // namespace orrery::report

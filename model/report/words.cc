@@ -129,8 +129,8 @@ std::string TokensWords(const Ref& training) {
     words += fmt::format(" and cost {} ({} to {})", DollarsOf(run["cost_usd"].number()),
                          DollarsOf(cost[0].number()), DollarsOf(cost[1].number()));
   if (run["energy_kwh"].is_number()) words += fmt::format(", {} of energy", EnergyOf(run));
-  const std::string verdict = run["verdict"].text(), limits = LimitsOf(training);
-  return words + (verdict.empty() ? "." : ": " + verdict + ".") +
+  const std::string result = run["verdict"].text(), limits = LimitsOf(training);
+  return words + (result.empty() ? "." : ": " + result + ".") +
          (limits.empty() ? "" : fmt::format(" The limits: {}.", limits));
 }
 
@@ -282,9 +282,9 @@ std::string PublishedWords(const Ref& answer) {
   const Ref runs = answer["runs"];
   std::size_t near = 0, known = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const std::string verdict = runs[i]["verdict"].text();
-    near += verdict == "agrees" || verdict.starts_with("within");
-    known += verdict == "known miss";
+    const std::string result = runs[i]["verdict"].text();
+    near += result == "agrees" || result.starts_with("within");
+    known += result == "known miss";
   }
   return Paragraph(fmt::format("{} of {} published runs are predicted within 3 points of what was "
                                "printed (hours: 3 %); {} are known misses, with the reason.",

@@ -8,6 +8,7 @@
 
 #include "model/base/check.h"
 #include "model/hardware/host_order.h"
+#include "model/memory/memory.h"
 #include "model/price/layer_table.h"
 #include "model/twin/job.h"
 
@@ -21,8 +22,6 @@ double LayerKernels(const MicroBatchOps& ops, const ModelSpec& model, const Work
       CostLayers(ops, model, work, {&profiles.gpu, &profiles.fabric, &profiles.framework, &one});
   return table.layer.forward.device + table.layer.backward.device;
 }
-
-GpuMemory MemoryOf(const GpuProfile& gpu) { return {gpu.Capacity(), gpu.memory_context}; }
 
 template <class T>
 void SetNodes(const OtherNodes& other, const T& own, const T& there, std::vector<T>* of_nodes) {

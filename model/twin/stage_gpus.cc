@@ -23,7 +23,7 @@ std::vector<GpuMemory> LeastOfStages(const Job& job, const Strategy& layout,
                                      const PlacedTraffic& traffic,
                                      const std::vector<int32_t>& order) {
   const std::vector<GpuMemory>& of_nodes = job.topology->gpu_memory;
-  const GpuMemory own{job.gpu->Capacity(), job.gpu->memory_context};
+  const GpuMemory own = MemoryOf(*job.gpu);
   std::vector<std::optional<GpuMemory>> least(static_cast<std::size_t>(layout.pp));
   for (int place = 0; place < traffic.places(); ++place) {
     const auto node = static_cast<std::size_t>(order[static_cast<std::size_t>(place)]);
@@ -75,8 +75,7 @@ MemoryLimits LimitsOf(const Job& job, const StageGpus& gpus) {
   MemoryLimits limits = LimitsOf(job);
   for (GpuMemory memory : gpus.memory) {
     if (job.memory_limit) memory.capacity = std::min(memory.capacity, *job.memory_limit);
-    memory.context += job.framework->memory_buffers;
-    limits.of_stages.push_back(memory);
+    limits.of_stages.push_back(WithBuffers(memory, *job.framework));
   }
   if (!limits.of_stages.empty() && AllAlike(limits.of_stages)) return limits.Of(0);
   return limits;

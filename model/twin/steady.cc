@@ -98,7 +98,7 @@ StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSe
   if (step != nullptr) step->ops = simulation.result().ops;
   if (links) {
     step->shared = simulation.SharedLinks();
-    step->uneven = sim::UnevennessOf(plan, simulation.tasks(), simulation.meetings());
+    step->uneven = sim::UnevennessOf(plan, simulation.tasks(), simulation.communicators());
   }
   return simulation.time();
 }
@@ -116,7 +116,7 @@ std::optional<StepTime> SimulateCycle(const Job& job, const Strategy& layout, co
       *step = {more.result().ops +
                    static_cast<int64_t>(run.cycles) * (more.result().ops - fewer.result().ops),
                links ? more.SharedLinks() : std::vector<sim::SharedLink>(), true, false,
-               links ? sim::UnevennessOf(more.plan(), more.tasks(), more.meetings())
+               links ? sim::UnevennessOf(more.plan(), more.tasks(), more.communicators())
                      : sim::Unevenness()};
       for (sim::SharedLink& shared : step->shared)
         shared.seconds *= contention > 0 ? time.contention / contention : 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who reads and writes what, between two meetings of the streams: nobody reads what another writes.
+// Who reads and writes what, between two points where the streams wait for each other: nobody reads what another writes.
 #include "runtime/comm/device_collectives.h"
 
 namespace orrery::comm {

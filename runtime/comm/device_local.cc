@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meetings of threads whose memory lies on one device.
+// Rendezvous of threads whose memory lies on one device.
 #include "runtime/comm/device_local.h"
 
 #include <fmt/format.h>
@@ -16,12 +16,12 @@
 namespace orrery::comm {
 
 // One collective of one communicator, or one transfer, until it is enqueued.
-struct DeviceMeeting {
+struct DeviceRendezvous {
   std::vector<Collective> parts;
   std::size_t arrived = 0;
   std::atomic<bool> enqueued = false;
 };
-using DeviceMeetingPtr = std::shared_ptr<DeviceMeeting>;
+using DeviceRendezvousPtr = std::shared_ptr<DeviceRendezvous>;
 
 class DeviceWorldState {
  public:
@@ -31,7 +31,7 @@ class DeviceWorldState {
   struct Room {
     std::vector<int64_t> begun;  // by member: collectives that it has started
     int64_t first = 0;           // number of open.front()
-    std::deque<DeviceMeetingPtr> open;
+    std::deque<DeviceRendezvousPtr> open;
   };
   std::shared_ptr<Room> Enter(int32_t key, const std::vector<int64_t>& members) {
     const std::lock_guard lock(mutex_);
@@ -41,47 +41,48 @@ class DeviceWorldState {
     return room;
   }
 
-  DeviceMeetingPtr Arrive(Room* room, std::size_t index, const Collective& part) {
+  DeviceRendezvousPtr Arrive(Room* room, std::size_t index, const Collective& part) {
     const std::lock_guard lock(mutex_);
     const auto at = static_cast<std::size_t>(room->begun[index]++ - room->first);
     while (room->open.size() <= at) {
-      room->open.push_back(std::make_shared<DeviceMeeting>());
+      room->open.push_back(std::make_shared<DeviceRendezvous>());
       room->open.back()->parts.resize(room->begun.size());
     }
-    DeviceMeetingPtr meeting = room->open[at];
-    meeting->parts[index] = part;
-    if (++meeting->arrived < meeting->parts.size()) return meeting;
-    CheckAlike(meeting->parts);
-    EnqueueCollective(meeting->parts, queue_.get(), &pool_);
-    meeting->enqueued.store(true, std::memory_order_release);
+    DeviceRendezvousPtr rendezvous = room->open[at];
+    rendezvous->parts[index] = part;
+    if (++rendezvous->arrived < rendezvous->parts.size()) return rendezvous;
+    CheckAlike(rendezvous->parts);
+    EnqueueCollective(rendezvous->parts, queue_.get(), &pool_);
+    rendezvous->enqueued.store(true, std::memory_order_release);
     while (!room->open.empty() && room->open.front()->enqueued) {
       room->open.pop_front();
       ++room->first;
     }
-    return meeting;
+    return rendezvous;
   }
 
   // Key: sender, receiver, channel. `part.n` bytes from `part.in`, or to `part.out`.
-  DeviceMeetingPtr Transfer(const std::array<int64_t, 3>& key, bool sends, const Collective& part) {
+  DeviceRendezvousPtr Transfer(const std::array<int64_t, 3>& key, bool sends,
+                               const Collective& part) {
     const std::lock_guard lock(mutex_);
-    std::deque<DeviceMeetingPtr>* mail = &mail_[key][sends ? 0 : 1];
-    std::deque<DeviceMeetingPtr>* partners = &mail_[key][sends ? 1 : 0];
+    std::deque<DeviceRendezvousPtr>* mail = &mail_[key][sends ? 0 : 1];
+    std::deque<DeviceRendezvousPtr>* partners = &mail_[key][sends ? 1 : 0];
     if (partners->empty()) {
-      mail->push_back(std::make_shared<DeviceMeeting>());
+      mail->push_back(std::make_shared<DeviceRendezvous>());
       mail->back()->parts = {part};
       return mail->back();
     }
-    DeviceMeetingPtr meeting = partners->front();
+    DeviceRendezvousPtr rendezvous = partners->front();
     partners->pop_front();
-    const Collective& other = meeting->parts[0];
+    const Collective& other = rendezvous->parts[0];
     if (other.n != part.n) {
       throw CommError(fmt::format("{} bytes sent from rank {} where rank {} expects {}",
                                   sends ? part.n : other.n, key[0], key[1],
                                   sends ? other.n : part.n));
     }
     Move(sends ? part : other, sends ? other : part);
-    meeting->enqueued.store(true, std::memory_order_release);
-    return meeting;
+    rendezvous->enqueued.store(true, std::memory_order_release);
+    return rendezvous;
   }
 
  private:
@@ -96,7 +97,7 @@ class DeviceWorldState {
   EventPool pool_;
   std::mutex mutex_;
   std::map<std::pair<int32_t, std::vector<int64_t>>, std::shared_ptr<Room>> rooms_;
-  std::map<std::array<int64_t, 3>, std::array<std::deque<DeviceMeetingPtr>, 2>> mail_;
+  std::map<std::array<int64_t, 3>, std::array<std::deque<DeviceRendezvousPtr>, 2>> mail_;
 };
 
 namespace {
@@ -105,11 +106,11 @@ using DeviceStatePtr = std::shared_ptr<DeviceWorldState>;
 
 class AwaitEnqueued : public Operation {
  public:
-  explicit AwaitEnqueued(DeviceMeetingPtr meeting) : meeting_(std::move(meeting)) {}
-  bool Test() override { return meeting_->enqueued.load(std::memory_order_acquire); }
+  explicit AwaitEnqueued(DeviceRendezvousPtr rendezvous) : rendezvous_(std::move(rendezvous)) {}
+  bool Test() override { return rendezvous_->enqueued.load(std::memory_order_acquire); }
 
  private:
-  DeviceMeetingPtr meeting_;
+  DeviceRendezvousPtr rendezvous_;
 };
 
 class DeviceCommunicator : public Communicator {

@@ -21,8 +21,8 @@
 namespace orrery::comm {
 
 // One collective of one communicator, from the first member that starts it to the last.
-struct LocalMeeting {
-  explicit LocalMeeting(std::size_t members) : parts(members) {}
+struct LocalRendezvous {
+  explicit LocalRendezvous(std::size_t members) : parts(members) {}
   std::vector<Collective> parts;
   std::size_t arrived = 0;
   std::atomic<bool> done = false;
@@ -58,7 +58,7 @@ class LocalWorldState {
     const std::size_t members;  // ranks that are in it already read it while others enter
     std::mutex mutex;
     int64_t first = 0;  // number of open.front()
-    std::deque<std::shared_ptr<LocalMeeting>> open;
+    std::deque<std::shared_ptr<LocalRendezvous>> open;
   };
   std::shared_ptr<Room> Enter(int32_t key, const std::vector<int64_t>& members) {
     const std::lock_guard lock(mutex_);
@@ -114,29 +114,29 @@ class LocalCommunicator : public Communicator {
 
   OperationPtr Start(const Collective& collective) override {
     state_->ThrowIfFailed();
-    const auto [meeting, last] = Arrive(collective);
+    const auto [rendezvous, last] = Arrive(collective);
     if (last) {
-      CheckAlike(meeting->parts);
-      Perform(meeting->parts);
-      meeting->done.store(true, std::memory_order_release);
+      CheckAlike(rendezvous->parts);
+      Perform(rendezvous->parts);
+      rendezvous->done.store(true, std::memory_order_release);
     }
-    return std::make_unique<Flagged>(state_, meeting, &meeting->done, rank_);
+    return std::make_unique<Flagged>(state_, rendezvous, &rendezvous->done, rank_);
   }
 
  private:
-  std::pair<std::shared_ptr<LocalMeeting>, bool> Arrive(const Collective& collective) {
+  std::pair<std::shared_ptr<LocalRendezvous>, bool> Arrive(const Collective& collective) {
     const std::lock_guard lock(room_->mutex);
     const auto at = static_cast<std::size_t>(next_++ - room_->first);
     while (room_->open.size() <= at)
-      room_->open.push_back(std::make_shared<LocalMeeting>(room_->members));
-    std::shared_ptr<LocalMeeting> meeting = room_->open[at];
-    meeting->parts[index_] = collective;
-    const bool last = ++meeting->arrived == room_->members;
+      room_->open.push_back(std::make_shared<LocalRendezvous>(room_->members));
+    std::shared_ptr<LocalRendezvous> rendezvous = room_->open[at];
+    rendezvous->parts[index_] = collective;
+    const bool last = ++rendezvous->arrived == room_->members;
     while (!room_->open.empty() && room_->open.front()->arrived == room_->members) {
       room_->open.pop_front();
       ++room_->first;
     }
-    return {meeting, last};
+    return {rendezvous, last};
   }
 
   State state_;

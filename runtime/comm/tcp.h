@@ -25,7 +25,7 @@ struct TcpPlace {
 // The endpoint belongs to the calling thread. Destroying it waits a few seconds for the others to
 // have read what was sent, unless a rank has failed. Abort() prints "SPEAKER: error: ..." on
 // standard error of one rank and ends all of them with exit code 1. A rank that is gone is thrown
-// by Idle(). Throws InputError and CommError (tcp_meeting.h). `nodes`: as in mpi.h.
+// by Idle(). Throws InputError and CommError (tcp_rendezvous.h). `nodes`: as in mpi.h.
 std::unique_ptr<Endpoint> ConnectTcp(const TcpPlace& place, double deadline_s = 120,
                                      const std::string& speaker = "plan run",
                                      const NodeOrder& nodes = {});

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/tcp_meeting.h"
+#include "runtime/comm/tcp_rendezvous.h"
 
 namespace orrery::comm {
 

@@ -111,6 +111,30 @@ TEST(Adapters, ModulesAreThoseOfTheModelsClass) {
   }
 }
 
+// Both lists hold these names: that of lora.cc says what one means where no class is known.
+TEST(Adapters, NamesWithoutAClassAreThoseOfTheFamilies) {
+  int compared = 0;
+  for (const std::string& family : HfTensorFamilies()) {
+    if (family == "t5") continue;  // q, k, v, o are letters, and "wo" is a map of Meta's Llamas
+    const LoraModules modules = AdapterModules(family, true);
+    unsigned all = 0;
+    for (const auto& [name, targets] : modules.targets) all |= targets;
+    const bool gated = (all & kLoraPartsOfFc1) != 0;
+    for (const auto& [name, targets] : modules.targets) {
+      unsigned found = 0;
+      try {
+        found = ReadLoraTargets(name, gated);
+      } catch (const InputError&) {
+        ADD_FAILURE() << family << ": '" << name << "' is not known without a class";
+        continue;
+      }
+      EXPECT_NE(found & targets, 0u) << family << ": '" << name << "'";
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 60);
+}
+
 // Narayanan et al. 2021, equation 3 without recomputation (72 for their 96), per sequence.
 TEST(Flops, FollowTheGptFormula) {
   const ModelSpec s = LoadModel("gpt3-175b").spec;

@@ -248,18 +248,18 @@ class StepOfEveryAlgorithm : public sim::SimTest {
       }
     }
     ASSERT_GT(reductions, 0);
-    sim::MeetingOptions options;
+    sim::CommunicatorOptions options;
     options.keep_links = true;
-    sim::MeetingTable meetings =
-        MakeMeetings(plan, tasks, cluster_, net::WiresOf(cluster_), pricer.messages, options);
-    const sim::StepResult result = Execute(plan, tasks, &meetings);
+    sim::CommunicatorTable communicators =
+        MakeCommunicators(plan, tasks, cluster_, net::WiresOf(cluster_), pricer.messages, options);
+    const sim::StepResult result = Execute(plan, tasks, &communicators);
     double most_compute = 0;
     for (const sim::RankTime& time : result.times)
       most_compute = std::max(most_compute, time.compute + time.overlapped);
     EXPECT_GT(result.seconds, most_compute);
     double carried = 0;
     for (const sim::LinkTraffic& link :
-         TrafficOnLinks(plan, tasks, meetings, cluster_.links.size())) {
+         TrafficOnLinks(plan, tasks, communicators, cluster_.links.size())) {
       carried += link.bytes;
       EXPECT_GE(link.occupied, 0.5 * link.bytes);
     }

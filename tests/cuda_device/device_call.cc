@@ -68,7 +68,8 @@ std::vector<cpu::Operand> CopyAll(std::span<const cpu::Operand> operands, Memory
 }  // namespace
 
 std::string NoGpu() {
-  static const std::string why = cuda::Judge(cuda::Probe(false), ORRERY_CUDA_ARCHITECTURE).refusal;
+  static const std::string why =
+      cuda::CheckDevices(cuda::Probe(false), ORRERY_CUDA_ARCHITECTURE).refusal;
   return why;
 }
 

@@ -105,7 +105,7 @@ TEST_P(Steady, NeedsTheMemoryOfTheWholeStep) {
   EXPECT_EQ(few.memory->total, whole.memory->total);
   EXPECT_EQ(few.memory->arena, whole.memory->arena);
   EXPECT_EQ(few.memory->live, whole.memory->live);
-  EXPECT_EQ(few.memory->verdict, whole.memory->verdict);
+  EXPECT_EQ(few.memory->summary, whole.memory->summary);
   EXPECT_EQ(ir::Verify(*shorter).size(), ir::Verify(plan).size());
 }
 

@@ -83,7 +83,7 @@ TEST(Fit, RecoversPlantedConstants) {
   for (const FittedConstant& constant : result.constants) {
     const std::string name = constant.parameter.names.front().Text();
     EXPECT_NEAR(constant.after / kPlanted.at(name), 1.0, 0.05) << name;
-    EXPECT_EQ(constant.verdict, Verdict::kFitted) << name;
+    EXPECT_EQ(constant.status, FitStatus::kFitted) << name;
     EXPECT_GT(constant.points, 0) << name;
   }
   for (double error : result.error) EXPECT_NEAR(error, 0, 0.01);
@@ -98,11 +98,11 @@ TEST(Fit, KeepsWhatTheRowsDoNotDetermine) {
   const auto bench = Prepare(RowsMadeBy(kPlanted), free);
   const FitResult result = bench->fitter->Fit();
   for (std::size_t j = 3; j < 5; ++j) {
-    EXPECT_EQ(result.constants[j].verdict, Verdict::kKept);
+    EXPECT_EQ(result.constants[j].status, FitStatus::kKept);
     EXPECT_DOUBLE_EQ(result.constants[j].after, result.constants[j].parameter.before);
     EXPECT_NEAR(result.constants[j].ratio, 1.0, 1e-6);
   }
-  EXPECT_EQ(result.constants[0].verdict, Verdict::kFitted);
+  EXPECT_EQ(result.constants[0].status, FitStatus::kFitted);
 }
 
 TEST(Fit, WithstandsOutliers) {

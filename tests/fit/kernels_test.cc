@@ -105,7 +105,7 @@ TEST(Kernels, ConstantsOfTheChipThatMadeThemComeBack) {
   Fitter fitter(evidence, parameters, {});
   const FitResult result = fitter.Fit();
   for (const FittedConstant& constant : result.constants) {
-    EXPECT_EQ(constant.verdict, Verdict::kFitted) << constant.parameter.names[0].Text();
+    EXPECT_EQ(constant.status, FitStatus::kFitted) << constant.parameter.names[0].Text();
     EXPECT_NEAR(constant.after, truth.at(constant.parameter.names[0].key), 0.02)
         << constant.parameter.names[0].Text();
   }
@@ -161,7 +161,7 @@ TEST(Kernels, PublishedAttentionOfOneChip) {
   const Evidence evidence({&source}, store);
   Fitter fitter(evidence, parameters, {});
   const FitResult result = fitter.Fit();
-  EXPECT_EQ(result.constants[0].verdict, Verdict::kFitted);
+  EXPECT_EQ(result.constants[0].status, FitStatus::kFitted);
   EXPECT_GT(result.constants[0].after, 0.4);
   EXPECT_LT(result.constants[0].after, 0.7);
   int close = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calibration kit: logs that describe themselves, verdicts, a site's factor, updates and drift.
+// The calibration kit: logs that describe themselves, checks, a site's factor, updates and drift.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ class Kit : public testing::Test {
   std::string Why(const std::string& text) const {
     const FitInputs inputs =
         LoadInputs({Write("why.log", text), WriteRun("good.log", {}, 1)}, place_);
-    return RenderVerdicts({inputs.verdicts[0]});
+    return RenderChecks({inputs.checks[0]});
   }
 
   const fs::path folder_ = fs::path(testing::TempDir()) / "orrery_kit";
@@ -120,7 +120,7 @@ TEST_F(Kit, ALogDescribesItsRunByItsArguments) {
   EXPECT_TRUE(row.strategy.flash_attention);
   EXPECT_EQ(row.nodes, 1);
   EXPECT_NEAR(row.measured_step_s, 0.5, 1e-9);
-  EXPECT_THAT(RenderVerdicts(inputs.verdicts), HasSubstr("used"));
+  EXPECT_THAT(RenderChecks(inputs.checks), HasSubstr("used"));
 }
 
 TEST_F(Kit, ALogOfAnotherGpuOrLayoutIsRefused) {
@@ -142,15 +142,15 @@ TEST_F(Kit, ALogOfAnotherGpuOrLayoutIsRefused) {
     EXPECT_THAT(Why(said + good), Not(HasSubstr("mismatched"))) << said;
 }
 
-TEST_F(Kit, EveryFileGetsAVerdict) {
+TEST_F(Kit, EveryFileIsCheckedByItself) {
   const std::string used = WriteRun("used.log", {}, 1);
   const std::string plain = Write("plain.log", Steps(1));
   const std::string experts =
       Write("experts.log", DumpText({.more = "0:   num_experts ............... 8\n"}) + Steps(1));
   const std::string silent = Write("silent.log", DumpText({}));
   const FitInputs inputs = LoadInputs({used, plain, experts, silent}, place_);
-  ASSERT_EQ(inputs.verdicts.size(), 4U);
-  const auto text = [&](int i) { return RenderVerdicts({inputs.verdicts[i]}); };
+  ASSERT_EQ(inputs.checks.size(), 4U);
+  const auto text = [&](int i) { return RenderChecks({inputs.checks[i]}); };
   EXPECT_THAT(text(0), Not(HasSubstr("not used")));
   EXPECT_THAT(text(1), AllOf(HasSubstr("not used"), HasSubstr("plain.log.yaml")));
   EXPECT_THAT(text(2), AllOf(HasSubstr("not used"), HasSubstr("mixtures of experts")));
@@ -162,8 +162,7 @@ TEST_F(Kit, EveryFileGetsAVerdict) {
   EXPECT_THAT(Why(DumpText({.world = "16"}) + Steps(1)),
               AllOf(HasSubstr("mismatched"), HasSubstr("16 ranks"), HasSubstr("make 8")));
   EXPECT_THROW((void)LoadInputs({used}, {}), InputError);  // where did it run?
-  EXPECT_EQ(FilesOf({used, plain, experts, silent}, inputs.verdicts),
-            std::vector<std::string>{used});
+  EXPECT_EQ(FilesOf({used, plain, experts, silent}, inputs.checks), std::vector<std::string>{used});
 }
 
 TEST_F(Kit, ASheetThatContradictsTheArgumentsIsAMismatch) {
@@ -174,7 +173,7 @@ TEST_F(Kit, ASheetThatContradictsTheArgumentsIsAMismatch) {
           "global_batch: 64, framework: megatron}\n    layout: {" +
               layout + "}\n");
     const FitInputs inputs = LoadInputs({log, WriteRun("good.log", {}, 1)}, place_);
-    return RenderVerdicts({inputs.verdicts[0]});
+    return RenderChecks({inputs.checks[0]});
   };
   EXPECT_THAT(sheet("tp: 2, micro_batch: 4"),
               AllOf(HasSubstr("mismatched"), HasSubstr("num_layers 24")));
@@ -198,7 +197,7 @@ TEST_F(Kit, ASheetThatContradictsDeepSpeedsConfigurationIsAMismatch) {
               "global_batch: {}, precision: {}, framework: deepspeed}}\n    layout: {{zero: {}, "
               "micro_batch: {}}}\n",
               batch, precision, zero, micro));
-    return RenderVerdicts({LoadInputs({log, WriteRun("good.log", {}, 1)}, place_).verdicts[0]});
+    return RenderChecks({LoadInputs({log, WriteRun("good.log", {}, 1)}, place_).checks[0]});
   };
   EXPECT_THAT(said("64", "2", "3", "bf16"), AllOf(HasSubstr("used"), Not(HasSubstr("mismatched"))));
   EXPECT_THAT(said("128", "2", "3", "bf16"), AllOf(HasSubstr("mismatched"), HasSubstr("line 1: "),
@@ -228,7 +227,7 @@ TEST_F(Kit, ASheetThatContradictsMegatronsArgumentsIsAMismatch) {
           "runs:\n  - name: one\n    job: {model: " + (folder_ / "own.yaml").string() +
               ", topology: dgx-h100, nodes: 1, seq_len: 2048, framework: megatron, " + job +
               "}\n    layout: {tp: 2, micro_batch: 4, " + layout + "}\n");
-    return RenderVerdicts({LoadInputs({log, WriteRun("good.log", {}, 1)}, place_).verdicts[0]});
+    return RenderChecks({LoadInputs({log, WriteRun("good.log", {}, 1)}, place_).checks[0]});
   };
   EXPECT_THAT(said("global_batch: 64", "zero: 1"),
               AllOf(HasSubstr("used"), Not(HasSubstr("mismatched"))));
@@ -253,7 +252,7 @@ TEST_F(Kit, KernelsOfAnotherGpuAreRefused) {
   FitInputs both = LoadInputs({data + "h100-kernels.csv", data + "b200-kernels.csv"});
   CheckKernels("h100-sxm5-80gb", &both);
   EXPECT_EQ(both.kernels.size(), all);
-  EXPECT_THAT(RenderVerdicts({both.verdicts[1]}),
+  EXPECT_THAT(RenderChecks({both.checks[1]}),
               AllOf(HasSubstr("mismatched"), HasSubstr("'B200'"), HasSubstr("h100-sxm5-80gb")));
 }
 
@@ -274,7 +273,7 @@ TEST_F(Kit, OneLogTeachesTheFactorOfItsSite) {
   for (const double factor : {1.0, 1.15, 0.9}) {
     const FitResult result = FitSite(LoadInputs({WriteRun("one.log", {}, factor)}, place_));
     ASSERT_EQ(result.constants.size(), 1U);
-    EXPECT_NE(result.constants[0].verdict, Verdict::kKept);
+    EXPECT_NE(result.constants[0].status, FitStatus::kKept);
     // Kernels and host are most of this step; its prior draws a tenth of the way back to 1.
     EXPECT_NEAR(std::log(result.constants[0].after) / 1.15, std::log(factor), 0.03) << factor;
     EXPECT_LT(result.constants[0].spread, 0.1);
@@ -302,7 +301,7 @@ TEST_F(Kit, ASheetThatNamesTopologyAndFrameworkNamesTheSite) {
             PredictCases(sheet("", "").rows)[0].time->total);
   const FitResult result = FitSite(inputs, SiteOf(inputs, "", ""));
   ASSERT_EQ(result.constants.size(), 1U);
-  EXPECT_NE(result.constants[0].verdict, Verdict::kKept);
+  EXPECT_NE(result.constants[0].status, FitStatus::kKept);
   const FitInputs two =
       sheet("",
             "  - name: two\n    log: tt.csv\n    job: {model: gpt2-xl, topology: "

@@ -133,8 +133,7 @@ TEST(RunSheet, ALogFindsItsSheetBesideIt) {
   EXPECT_NEAR(inputs.rows[0].measured_step_s, 1.1, 1e-12);
   EXPECT_EQ(inputs.rows[0].strategy.dp, 8);
   EXPECT_EQ(inputs.rows[0].strategy.micro_batch, 2);
-  EXPECT_THAT(RenderVerdicts(inputs.verdicts),
-              HasSubstr("1.10 s per step (CSV: median of 3 lines)"));
+  EXPECT_THAT(RenderChecks(inputs.checks), HasSubstr("1.10 s per step (CSV: median of 3 lines)"));
   EXPECT_THROW((void)LoadInputs({folder + "/other.log"}), InputError);
 }
 

@@ -26,7 +26,7 @@ struct PlantedFault {
 std::vector<PlantedFault> SumFaults();
 std::vector<PlantedFault> LifeFaults();
 std::vector<PlantedFault> ShapeFaults();
-std::vector<PlantedFault> MeetingFaults();
+std::vector<PlantedFault> MatchingFaults();
 std::vector<PlantedFault> ContextFaults();
 std::vector<PlantedFault> AdapterFaults();
 std::vector<PlantedFault> RecomputeFaults();

@@ -15,7 +15,7 @@ namespace {
 
 std::vector<PlantedFault> Table() {
   std::vector<PlantedFault> all;
-  for (const auto& faults : {SumFaults(), LifeFaults(), ShapeFaults(), MeetingFaults(),
+  for (const auto& faults : {SumFaults(), LifeFaults(), ShapeFaults(), MatchingFaults(),
                              ContextFaults(), AdapterFaults(), RecomputeFaults(), OffloadFaults()})
     all.insert(all.end(), faults.begin(), faults.end());
   return all;

@@ -30,6 +30,9 @@ std::set<std::string> Keys() {
   return keys;
 }
 
+// They change constants to price a job again: twice the rate, another precision.
+const std::set<std::string> kAsksWhatIf = {"explain.cc", "remedies.cc"};
+
 // Lines of a folder's sources that read a member of a profile: "stack_->bucket", "setting.gpu->hop".
 std::vector<std::string> Readers(const std::vector<std::string>& folders, const std::string& key) {
   const std::regex reads("(gpu|chip|fabric|framework|stack|profile)_?(->|\\.)" + key + "\\b");
@@ -38,6 +41,7 @@ std::vector<std::string> Readers(const std::vector<std::string>& folders, const 
     for (const auto& entry :
          fs::recursive_directory_iterator(fs::path(ORRERY_SOURCE_DIR) / folder)) {
       if (entry.path().extension() != ".cc" && entry.path().extension() != ".h") continue;
+      if (kAsksWhatIf.contains(entry.path().filename().string())) continue;
       std::ifstream file(entry.path());
       int number = 0;
       for (std::string line; std::getline(file, line);) {
@@ -52,13 +56,13 @@ std::vector<std::string> Readers(const std::vector<std::string>& folders, const 
 }
 
 TEST(Constants, AreAppliedInOnePlaceEach) {
+  const std::vector<std::string> folders = {"model/collectives", "model/price", "model/memory",
+                                            "model/twin"};
   for (const std::string& key : Keys()) {
     // Shown and limited by its capacity as well: the size of the memory is no price.
     if (key == "memory" || key == "memory_nearly_full") continue;
-    EXPECT_LE(Readers({"model/collectives", "model/price", "model/memory"}, key).size(), 1u)
-        << key << ": "
-        << testing::PrintToString(
-               Readers({"model/collectives", "model/price", "model/memory"}, key));
+    const std::vector<std::string> readers = Readers(folders, key);
+    EXPECT_LE(readers.size(), 1u) << key << ": " << testing::PrintToString(readers);
   }
 }
 

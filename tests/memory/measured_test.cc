@@ -121,11 +121,11 @@ TEST(MeasuredMemory, MegatronOnV100FailsForItsScores) {
   const MemoryReport report = Predict(MegatronOnV100(4));
   EXPECT_FALSE(report.fits);
   EXPECT_EQ(report.capacity, Bytes(15.78 * 1024 * 1024 * 1024));
-  EXPECT_NE(report.verdict.find("in the first step, before the optimizer's states: 12.9 GiB live "
+  EXPECT_NE(report.summary.find("in the first step, before the optimizer's states: 12.9 GiB live "
                                 "when forward of layer 9, micro-batch 0 needs 512 MiB for "
                                 "l9.attn.probs"),
             std::string::npos)
-      << report.verdict;
+      << report.summary;
 }
 
 // NVIDIA/Megatron-LM issue 525 with the arguments of its log: gpt2-large with gated layers of 3392, distributed optimizer,
@@ -149,13 +149,13 @@ TEST(MeasuredMemory, Gpt2LargeOnV100FailsInItsLoss) {
   const MemoryLimits limits = LimitsOfRun(run);
   const MemoryReport report = Predict(run, limits, model.spec);
   EXPECT_FALSE(report.fits);
-  EXPECT_NE(report.verdict.find("in the first step, before the optimizer's states: "),
+  EXPECT_NE(report.summary.find("in the first step, before the optimizer's states: "),
             std::string::npos)
-      << report.verdict;
-  EXPECT_NE(report.verdict.find("when forward of the head, micro-batch 0 needs 786 MiB for the "
+      << report.summary;
+  EXPECT_NE(report.summary.find("when forward of the head, micro-batch 0 needs 786 MiB for the "
                                 "fp32 loss, in addition to the logits"),
             std::string::npos)
-      << report.verdict;
+      << report.summary;
 
   const ir::Plan plan = std::get<ir::Plan>(Lower(model.spec, run.work, StrategyOf(run)));
   const ir::Layout layout = ir::ComputeLayout(plan, plan.programs[0]);

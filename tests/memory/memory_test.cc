@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory reports of lowered plans: sums, moments, verdicts.
+// Memory reports of lowered plans: sums, moments, summaries.
 #include "model/memory/memory.h"
 
 #include <gtest/gtest.h>
@@ -111,15 +111,15 @@ TEST(MemoryReport, TheOverflowCountsTheBucketsOfReductions) {
   const double buckets = Report(c, limits).peak().need.buckets.value;
   ASSERT_GT(buckets, 0);
   limits.capacity = Report(c, limits).total * 0.99;
-  const std::string verdict = Report(c, limits).verdict;
+  const std::string summary = Report(c, limits).summary;
   const std::string words = "of which the framework takes ";
-  const auto at = verdict.find(words);
-  ASSERT_NE(at, std::string::npos) << verdict;
+  const auto at = summary.find(words);
+  ASSERT_NE(at, std::string::npos) << summary;
   double taken = 0;
   std::string unit;
-  std::istringstream(verdict.substr(at + words.size())) >> taken >> unit;
-  ASSERT_EQ(unit, "GiB") << verdict;
-  EXPECT_GT(taken * kGiB, 1e9 + buckets) << verdict;
+  std::istringstream(summary.substr(at + words.size())) >> taken >> unit;
+  ASSERT_EQ(unit, "GiB") << summary;
+  EXPECT_GT(taken * kGiB, 1e9 + buckets) << summary;
 }
 
 TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
@@ -163,8 +163,8 @@ TEST(MemoryReport, StateOfAnFp32AdamRunIsSixteenBytesPerParameter) {
 TEST(MemoryReport, ARunThatFitsSaysHowMuchIsLeft) {
   const MemoryReport report =
       Report(MegatronRun(2), {Bytes(15.78 * kGiB), Bytes(1e9), Bytes(0.0), 0.06});
-  EXPECT_TRUE(report.fits) << report.verdict;
-  EXPECT_EQ(report.verdict.substr(0, 5), "fits:");
+  EXPECT_TRUE(report.fits) << report.summary;
+  EXPECT_EQ(report.summary.substr(0, 5), "fits:");
   EXPECT_EQ(report.peak().moment.micro_batch, 0);
 }
 
@@ -172,11 +172,11 @@ TEST(MemoryReport, ARunThatDoesNotFitNamesMomentAndTensor) {
   const MemoryReport report =
       Report(MegatronRun(32), {Bytes(15.78 * kGiB), Bytes(1e9), Bytes(0.0), 0.06});
   EXPECT_FALSE(report.fits);
-  EXPECT_NE(report.verdict.find("out of memory on stage 0"), std::string::npos) << report.verdict;
-  EXPECT_NE(report.verdict.find("GiB live when forward of layer"), std::string::npos)
-      << report.verdict;
-  EXPECT_NE(report.verdict.find(" needs "), std::string::npos) << report.verdict;
-  EXPECT_NE(report.verdict.find("capacity 15.8 GiB"), std::string::npos) << report.verdict;
+  EXPECT_NE(report.summary.find("out of memory on stage 0"), std::string::npos) << report.summary;
+  EXPECT_NE(report.summary.find("GiB live when forward of layer"), std::string::npos)
+      << report.summary;
+  EXPECT_NE(report.summary.find(" needs "), std::string::npos) << report.summary;
+  EXPECT_NE(report.summary.find("capacity 15.8 GiB"), std::string::npos) << report.summary;
 }
 
 TEST(MemoryReport, TheFirstOverflowComesNoLaterThanThePeak) {
@@ -185,10 +185,10 @@ TEST(MemoryReport, TheFirstOverflowComesNoLaterThanThePeak) {
   for (const double share : {0.3, 0.6, 0.9, 0.999}) {
     const MemoryReport report = Report(c, {whole.live * share, Bytes(0.0), Bytes(0.0), 0});
     EXPECT_FALSE(report.fits);
-    EXPECT_NE(report.verdict.find(" live when "), std::string::npos) << report.verdict;
+    EXPECT_NE(report.summary.find(" live when "), std::string::npos) << report.summary;
   }
   const MemoryReport exact = Report(c, {whole.live, Bytes(0.0), Bytes(0.0), 0});
-  EXPECT_TRUE(exact.fits) << exact.verdict;
+  EXPECT_TRUE(exact.fits) << exact.summary;
 }
 
 // The published terms of a framework: communicators, copies of the logits and of half gradients.
@@ -224,11 +224,11 @@ TEST(MemoryReport, CopiesAloneCanTakeAPlanOverTheCapacity) {
   limits.allocation.gradient_copy = 2;
   const MemoryReport copied = Report(c, limits);
   EXPECT_FALSE(copied.fits);
-  EXPECT_EQ(copied.verdict.rfind("out of memory on stage 0", 0), 0u) << copied.verdict;
+  EXPECT_EQ(copied.summary.rfind("out of memory on stage 0", 0), 0u) << copied.summary;
   limits.allocation = {{}, 400, 0};
   const MemoryReport lost = Report(c, limits);
   EXPECT_FALSE(lost.fits);
-  EXPECT_NE(lost.verdict.find("copy of the logits"), std::string::npos) << lost.verdict;
+  EXPECT_NE(lost.summary.find("copy of the logits"), std::string::npos) << lost.summary;
 }
 
 TEST(MemoryReport, AFitCloseToTheCapacityIsFlagged) {
@@ -240,7 +240,7 @@ TEST(MemoryReport, AFitCloseToTheCapacityIsFlagged) {
   limits.capacity = total * (1 / 0.93);
   const MemoryReport close = Report(c, limits);
   EXPECT_TRUE(close.fits && close.nearly_full);
-  EXPECT_NE(close.verdict.find("nearly full: above 92 %"), std::string::npos) << close.verdict;
+  EXPECT_NE(close.summary.find("nearly full: above 92 %"), std::string::npos) << close.summary;
   limits.capacity = total * 0.99;
   EXPECT_FALSE(Report(c, limits).nearly_full);
 }

@@ -191,7 +191,7 @@ TEST(Placement, KeepsTheMarginOfMemory) {
   job.memory_limit = total / (margin - 0.001);
   ASSERT_TRUE(memory(layout).fits && !memory(layout).nearly_full);
   const PlacementChoice close = ChoosePlacement(job, layout);
-  EXPECT_FALSE(memory(close.strategy).nearly_full) << memory(close.strategy).verdict;
+  EXPECT_FALSE(memory(close.strategy).nearly_full) << memory(close.strategy).summary;
   // Where the layout itself has none left, all that fits is looked at.
   job.memory_limit = total / (margin + 0.001);
   ASSERT_TRUE(memory(layout).nearly_full);

@@ -127,7 +127,7 @@ TEST(Properties, RanksThatAreAlikeTakeTheStepOfAll) {
       EXPECT_NEAR(found == same.end() ? 0 : found->second, waited, kSameTerms * seconds);
     }
     const auto traffic = [&](const sim::Simulation& step) {
-      return sim::TrafficOnLinks(plan, step.tasks(), step.meetings(), cluster.links.size());
+      return sim::TrafficOnLinks(plan, step.tasks(), step.communicators(), cluster.links.size());
     };
     const auto expected = traffic(each), found = traffic(alike);
     for (std::size_t link = 0; link < expected.size(); ++link)
@@ -156,10 +156,10 @@ TEST(Properties, ReplicasOneByOneTakeTheStepOfAll) {
     options.perturbation.seed = ++at;
     const Cluster cluster = ClusterOf(drawn.job);
     sim::Simulation apart(plan, cluster, drawn.job.prices(), options);
-    parts += sim::FindParts(plan, apart.meetings()).ranks.size() - 1;
+    parts += sim::FindParts(plan, apart.communicators()).ranks.size() - 1;
     options.log_rates = true;
     sim::Simulation together(plan, cluster, drawn.job.prices(), options);
-    EXPECT_EQ(sim::FindParts(plan, together.meetings()).ranks.size(), 1u);
+    EXPECT_EQ(sim::FindParts(plan, together.communicators()).ranks.size(), 1u);
     const double seconds = together.Run();
     EXPECT_NEAR(apart.Run(), seconds, kSame * seconds);
     for (std::size_t r = 0; r < together.result().times.size(); ++r) {

@@ -166,7 +166,7 @@ TEST(ProvisionPage, SaysWhatIsTheFastestThatSurelyKeepsTheBudget) {
   EXPECT_THAT(made.html, HasSubstr("Fastest that is 95 % likely within the budget: "));
 }
 
-TEST(PublishedPage, SaysBoundsAndVerdicts) {
+TEST(PublishedPage, SaysBoundsAndResults) {
   const AnswerPage made = OpenPage({"provision", "--published"});
   int bounds = 0;
   for (std::size_t i = 0; i < made.answer["runs"].size(); ++i) {

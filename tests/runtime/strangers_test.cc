@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever does not know the run's secret: cannot join, end or delay the meeting of its ranks.
-// ORRERY_STRANGER_RUNS sets how many meetings (5).
+// Whoever does not know the run's secret: cannot join, end or delay the rendezvous of its ranks.
+// ORRERY_STRANGER_RUNS sets how many runs (5).
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

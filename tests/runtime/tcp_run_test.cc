@@ -169,13 +169,13 @@ TEST(PlanRunOverTcp, TasksOfSrunWithoutPmixAreRefusedOrMeet) {
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("srun has started 4 tasks without PMIx"));
   EXPECT_THAT(outcome.err, HasSubstr("srun --mpi=pmix, or export ORRERY_SECRET="));
-  const Outcome meeting = RunShell(fmt::format(
+  const Outcome together = RunShell(fmt::format(
       "{} export SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS=2 SLURM_STEP_NODELIST=localhost "
       "SLURM_JOB_ID={} SLURM_STEP_ID=0 ORRERY_SECRET=0123456789abcdef; "
       "for r in 0 1; do SLURM_PROCID=$r \"$PLAN\" run --model linear-20-1 --dp 2 --steps 2 "
       ">/dev/null & p[$r]=$!; done; for r in 0 1; do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, getpid()));
-  EXPECT_EQ(meeting.out, "code 0 0\ncode 1 0\n");
+  EXPECT_EQ(together.out, "code 0 0\ncode 1 0\n");
 }
 
 // Three nodes with the variables that AWS Batch sets, the second of them the main one.

@@ -15,6 +15,7 @@
 #include "model/memory/software_memory.h"
 #include "model/plan/ir/verify.h"
 #include "model/twin/explain.h"
+#include "model/twin/time_bound.h"
 
 namespace orrery {
 namespace {
@@ -271,7 +272,7 @@ class Bounds {
   Evaluator evaluator_;
 };
 
-// A walk that is asked for no more than its step takes does not end before it.
+// A walk that is asked for no more than its step takes does not end before it, and bounds are below it.
 void ExpectWalksToEnd(const SearchRequest& request, const Profiles& profiles,
                       const std::vector<Exact>& all) {
   const orrery::Job job = JobOf(request, profiles);
@@ -284,9 +285,17 @@ void ExpectWalksToEnd(const SearchRequest& request, const Profiles& profiles,
     const PlanOutline outline = OutlineOf(job.model, job.work, s, LayersOf(job.model, s));
     sweep.Start(*predictor.StagesOf(s));
     const double seconds = sweep.Seconds(table, outline, *predictor.DataOf(s));
+    EXPECT_NEAR(seconds, exact.seconds, 1e-9 * seconds) << DescribeLayout(s);
     sweep.Start(*predictor.StagesOf(s));
     EXPECT_EQ(sweep.Seconds(table, outline, *predictor.DataOf(s), seconds * (1 + 1e-9)),
               std::optional(seconds))
+        << DescribeLayout(s);
+    double least = 0;
+    sweep.Start(*predictor.StagesOf(s));
+    const bool formula = sweep.ByFormula(table, outline, *predictor.DataOf(s), &least).has_value();
+    EXPECT_TRUE(formula || least <= seconds) << DescribeLayout(s) << ": " << least;
+    EXPECT_LE(JourneyBound(table, s, outline, outline.micro_batches, *predictor.StagesOf(s)),
+              seconds)
         << DescribeLayout(s);
   }
 }

@@ -139,7 +139,8 @@ TEST(Presets, DropoutIsTheFrameworksOwnExceptForGatedModels) {
 TEST(Presets, PipelineFrameworksScatterWhatTheySend) {
   EXPECT_TRUE(FindFramework("megatron").Complete({}, Precision::kBf16).scatter_gather);
   EXPECT_TRUE(FindFramework("deepspeed").Complete({}, Precision::kBf16).scatter_gather);
-  EXPECT_FALSE(FindFramework("orrery").Complete({}, Precision::kBf16).scatter_gather);
+  for (const char* whole : {"orrery", "nanotron", "torchtitan", "kempnerforge"})
+    EXPECT_FALSE(FindFramework(whole).Complete({}, Precision::kBf16).scatter_gather) << whole;
 }
 
 }  // namespace

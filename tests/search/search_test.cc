@@ -72,7 +72,7 @@ TEST(Search, RankedPlansFitVerifyAndCarryConsistentFigures) {
   const Profiles profiles = LoadProfiles(request);
   for (const Candidate& c : result.ranked) {
     ASSERT_TRUE(c.memory.has_value());
-    EXPECT_TRUE(c.memory->fits) << c.memory->verdict;
+    EXPECT_TRUE(c.memory->fits) << c.memory->summary;
     EXPECT_LE(c.memory_bound, c.memory->total);
     EXPECT_TRUE(ir::Verify(*c.plan).empty()) << DescribeLayout(c.strategy);
     EXPECT_NEAR(c.tokens_per_second * c.time.total,
@@ -215,8 +215,8 @@ TEST(Search, NearMissesAreFasterAndDoNotFit) {
     for (const Candidate& miss : result.near_misses) {
       EXPECT_LT(miss.time.total, result.ranked.front().time.total);
       EXPECT_FALSE(miss.memory->fits);
-      EXPECT_NE(miss.memory->verdict.find("out of memory on stage"), std::string::npos)
-          << miss.memory->verdict;
+      EXPECT_NE(miss.memory->summary.find("out of memory on stage"), std::string::npos)
+          << miss.memory->summary;
     }
   }
   EXPECT_GT(misses, 0u);

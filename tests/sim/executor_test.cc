@@ -110,7 +110,7 @@ TEST_F(SimTest, MergedReplicasTakeTheSameTimeToTheLastBit) {
     UseRanks(strategy.ranks());
     const ir::Plan plan = Build(strategy);
     StepOptions merged;
-    merged.meetings.merged = Replicas(plan);
+    merged.communicators.merged = Replicas(plan);
     const StepResult all = Simulate(plan), one = Simulate(plan, merged);
     EXPECT_EQ(one.ranks.size() * static_cast<std::size_t>(strategy.dp), all.ranks.size());
     EXPECT_EQ(fmt::format("{:.12g}", one.seconds), fmt::format("{:.12g}", all.seconds))
@@ -123,7 +123,7 @@ TEST_F(SimTest, SettingTrafficApartChangesNothing) {
     UseRanks(strategy.ranks());
     const ir::Plan plan = Build(strategy);
     StepOptions simulated;
-    simulated.meetings.set_apart = false;
+    simulated.communicators.set_apart = false;
     const double expected = Simulate(plan, simulated).seconds;
     EXPECT_NEAR(Simulate(plan).seconds, expected, 1e-9 * expected) << plan.title;
   }
@@ -135,9 +135,9 @@ TEST_F(SimTest, BothBackendsAgree) {
     UseRanks(strategy.ranks());
     const ir::Plan plan = Build(strategy);
     StepOptions reference;
-    reference.meetings.backend = net::Backend::kSimGrid;
+    reference.communicators.backend = net::Backend::kSimGrid;
     StepOptions whole;
-    whole.meetings.whole_weights = true;
+    whole.communicators.whole_weights = true;
     const double expected = Simulate(plan, reference).seconds;
     EXPECT_NEAR(Simulate(plan, whole).seconds, expected, 1e-3 * expected) << plan.title;
     EXPECT_LE(Simulate(plan).seconds, expected * (1 + 1e-3)) << plan.title;

@@ -17,7 +17,7 @@ namespace {
 class RecordTest : public RecordedTest {
  protected:
   CriticalPath Path() const {
-    return FindCriticalPath(plan_, tasks_, meetings_, timeline_, ops_, perturbation_);
+    return FindCriticalPath(plan_, tasks_, communicators_, timeline_, ops_, perturbation_);
   }
   static std::map<std::string, double> ByClass(const CriticalPath& path) {
     std::map<std::string, double> classes;

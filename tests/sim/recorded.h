@@ -20,9 +20,9 @@ class RecordedTest : public SimTest {
     plan_ = std::move(plan);
     const Pricer pricer(Setting(), Precision::kBf16);
     tasks_ = MakeTasks(plan_, pricer);
-    meetings_ = MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), pricer.messages,
-                             meeting_options_);
-    result_ = Execute(plan_, tasks_, &meetings_, perturbation_, &timeline_);
+    communicators_ = MakeCommunicators(plan_, tasks_, cluster_, net::WiresOf(cluster_),
+                                       pricer.messages, communicator_options_);
+    result_ = Execute(plan_, tasks_, &communicators_, perturbation_, &timeline_);
     ops_.clear();
     for (std::size_t stage = 0; stage < plan_.programs.size(); ++stage)
       ops_.emplace_back(plan_, tasks_, pricer, stage);
@@ -32,11 +32,11 @@ class RecordedTest : public SimTest {
     return At(plan_.mesh.Coords(result_.ranks[rank_index])[At(plan_.mesh.program_axis)]);
   }
 
-  MeetingOptions meeting_options_;
+  CommunicatorOptions communicator_options_;
   Perturbation perturbation_;
   ir::Plan plan_;
   PlanTasks tasks_;
-  MeetingTable meetings_;
+  CommunicatorTable communicators_;
   Timeline timeline_;
   StepResult result_;
   std::vector<TaskOps> ops_;  // by stage

@@ -16,7 +16,7 @@
 namespace orrery::sim {
 
 struct StepOptions {
-  MeetingOptions meetings;
+  CommunicatorOptions communicators;
   Precision precision = Precision::kBf16;
   Perturbation perturbation;
 };
@@ -26,9 +26,9 @@ inline StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster,
                                const StepOptions& options) {
   const Pricer pricer(setting, options.precision);
   const PlanTasks tasks = MakeTasks(plan, pricer);
-  MeetingTable meetings =
-      MakeMeetings(plan, tasks, cluster, wires, pricer.messages, options.meetings);
-  return Execute(plan, tasks, &meetings, options.perturbation);
+  CommunicatorTable communicators =
+      MakeCommunicators(plan, tasks, cluster, wires, pricer.messages, options.communicators);
+  return Execute(plan, tasks, &communicators, options.perturbation);
 }
 
 class SimTest : public testing::Test {

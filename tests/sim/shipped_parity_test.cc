@@ -49,7 +49,7 @@ TEST_P(ShippedParity, TheTwoEnginesAgree) {
   const StepTime closed = ClosedForm(strategy);
   const ir::Plan plan = Build(strategy);
   StepOptions options;
-  options.meetings.merged = Replicas(plan);
+  options.communicators.merged = Replicas(plan);
   const double simulated = Simulate(plan, options).seconds + closed.fixed;
   EXPECT_NEAR(simulated, closed.total, GetParam().tolerance * closed.total)
       << "closed form: compute " << closed.compute << " host " << closed.host << " tensor "

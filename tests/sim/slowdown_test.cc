@@ -46,7 +46,7 @@ class OneRank {
     table_.of.push_back({number});
     table_.of.push_back({-1});
     table_.members.push_back(0);
-    table_.meetings.push_back({number, 1, number, 1, number, number});
+    table_.communicators.push_back({number, 1, number, 1, number, number});
     table_.arrivals = number + 1;
     Route route;
     if (over_network) {
@@ -62,7 +62,7 @@ class OneRank {
 
   ir::Plan plan_;
   PlanTasks tasks_;
-  MeetingTable table_;
+  CommunicatorTable table_;
 };
 
 TEST(Slowdown, AnExchangeTakesItsShareOfTheComputeBesideIt) {

@@ -25,11 +25,11 @@ class TraceTest : public SimTest {
     plan_ = Build(strategy);
     const Pricer pricer(Setting(), Precision::kBf16);
     tasks_ = MakeTasks(plan_, pricer);
-    meetings_ = MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), pricer.messages,
-                             meeting_options_);
-    result_ = Execute(plan_, tasks_, &meetings_, {}, &timeline_);
-    report::TraceSource source{&plan_, &tasks_, &meetings_, &timeline_, &pricer};
-    if (meeting_options_.log_rates) AddLinks(&source);
+    communicators_ = MakeCommunicators(plan_, tasks_, cluster_, net::WiresOf(cluster_),
+                                       pricer.messages, communicator_options_);
+    result_ = Execute(plan_, tasks_, &communicators_, {}, &timeline_);
+    report::TraceSource source{&plan_, &tasks_, &communicators_, &timeline_, &pricer};
+    if (communicator_options_.log_rates) AddLinks(&source);
     std::ostringstream text;
     report::WriteTrace(source, &text);
     document_ = json::parse(text.str());
@@ -40,18 +40,18 @@ class TraceTest : public SimTest {
   }
 
   std::vector<LinkTraffic> OnLinks() const {
-    return TrafficOnLinks(plan_, tasks_, meetings_, cluster_.links.size());
+    return TrafficOnLinks(plan_, tasks_, communicators_, cluster_.links.size());
   }
 
   void AddLinks(report::TraceSource* source) {
-    ASSERT_TRUE(meetings_.rates_logged);
+    ASSERT_TRUE(communicators_.rates_logged);
     const std::vector<LinkTraffic> traffic = OnLinks();
     links_.clear();
     for (std::size_t i = 0; i < traffic.size(); ++i) {
       if (traffic[i].bytes > 0) links_.push_back(static_cast<LinkId>(i));
     }
-    const auto tracks =
-        LinkTracks(plan_, tasks_, meetings_, timeline_, links_, net::WiresOf(cluster_).capacity);
+    const auto tracks = LinkTracks(plan_, tasks_, communicators_, timeline_, links_,
+                                   net::WiresOf(cluster_).capacity);
     for (std::size_t i = 0; i < links_.size(); ++i)
       source->links.push_back({net::LinkName(cluster_, links_[i]), tracks[i]});
     tracks_ = source->links;
@@ -86,10 +86,10 @@ class TraceTest : public SimTest {
     return events;
   }
 
-  MeetingOptions meeting_options_;
+  CommunicatorOptions communicator_options_;
   ir::Plan plan_;
   PlanTasks tasks_;
-  MeetingTable meetings_;
+  CommunicatorTable communicators_;
   Timeline timeline_;
   StepResult result_;
   json document_;
@@ -109,11 +109,11 @@ TEST_F(TraceTest, KernelsLastAsLongAsTheDeviceWorks) {
     late = task.earliest = std::max(task.earliest, late + 1);
     task.issued = late - task.seconds;
   }
-  meetings_ = MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), pricer.messages,
-                           meeting_options_);
-  result_ = Execute(plan_, tasks_, &meetings_, {}, &timeline_);
+  communicators_ = MakeCommunicators(plan_, tasks_, cluster_, net::WiresOf(cluster_),
+                                     pricer.messages, communicator_options_);
+  result_ = Execute(plan_, tasks_, &communicators_, {}, &timeline_);
   ASSERT_GT(result_.seconds, 100 * device);
-  report::TraceSource source{&plan_, &tasks_, &meetings_, &timeline_, &pricer};
+  report::TraceSource source{&plan_, &tasks_, &communicators_, &timeline_, &pricer};
   source.fixed = 0.5;
   std::ostringstream text;
   report::WriteTrace(source, &text);
@@ -209,12 +209,12 @@ TEST_F(TraceTest, MemoryCountersStayWithinTheLayoutAndTheStep) {
 }
 
 TEST_F(TraceTest, LinkCountersStayWithinBandwidthAndCarryAllBytes) {
-  meeting_options_.keep_links = meeting_options_.log_rates = true;
+  communicator_options_.keep_links = communicator_options_.log_rates = true;
   for (const bool merged : {false, true}) {
     Strategy strategy = Layout(2, 2, 4);
     strategy.overlap_grad_reduce = true;
     strategy.zero = 1;
-    meeting_options_.merged = merged ? Replicas(Build(strategy)) : 0;
+    communicator_options_.merged = merged ? Replicas(Build(strategy)) : 0;
     Trace(strategy);
     ASSERT_GT(tracks_.size(), 10u);
     const std::vector<LinkTraffic> traffic = OnLinks();
@@ -239,7 +239,7 @@ TEST_F(TraceTest, LinkCountersStayWithinBandwidthAndCarryAllBytes) {
 
 // A ring over two nodes sends 2 (n-1) / n of the gradients out of each of them, however slow its lines are.
 TEST_F(TraceTest, LinksReportTheBytesThatCrossThemApartFromEfficiency) {
-  meeting_options_.keep_links = true;
+  communicator_options_.keep_links = true;
   framework_.algorithm = "ring";
   fabric_.nic_ring_efficiency = 0.25;
   const Strategy strategy = Layout(1, 1, 16);
@@ -286,10 +286,10 @@ TEST_F(TraceTest, WatchingChangesNothing) {
 
 TEST_F(TraceTest, LinksCarryTheSameWhetherReplicasAreMergedOrNot) {
   Strategy strategy = Layout(2, 2, 4);
-  meeting_options_.keep_links = true;
+  communicator_options_.keep_links = true;
   Trace(strategy);
   const std::vector<LinkTraffic> all = OnLinks();
-  meeting_options_.merged = Replicas(plan_);
+  communicator_options_.merged = Replicas(plan_);
   Trace(strategy);
   const std::vector<LinkTraffic> merged = OnLinks();
   double total = 0;

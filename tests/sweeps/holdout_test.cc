@@ -175,7 +175,7 @@ TEST(TcpNodes, ClassConstantsFittedThroughTheClosedFormAreWithinSixPercent) {
       EXPECT_NEAR(constant.after, 0.255 * 25e9 / 8 / 2, 0.015 * 25e9 / 8 / 2);
     }
     if (key == "large_ring_loss" || key == "nic_ring_efficiency") {
-      EXPECT_EQ(constant.verdict, Verdict::kKept);
+      EXPECT_EQ(constant.status, FitStatus::kKept);
     }
   }
   EXPECT_THROW(CollectiveSource({TcpSweep()}, MachineTopologies({"aws-p4d"}), "tcp-aws-g5", &store),

@@ -213,7 +213,7 @@ std::string NcclLogOf(const std::string& device) {
 }
 
 // What plan calibrate prints of these files; its error where none is used.
-std::string VerdictsOf(std::vector<std::string> words) {
+std::string ChecksOf(std::vector<std::string> words) {
   words.insert(words.begin(), {"plan", "calibrate"});
   cli::CalibrateFlags flags;
   EXPECT_FALSE(flags.set.Parse(cli::CommandLine(words), 2));
@@ -232,18 +232,18 @@ TEST(SweepCommand, ASweepOfAnotherMachineIsAMismatch) {
   const std::string h100 = folder + "h100.txt", a100 = folder + "a100.txt";
   std::ofstream(h100) << NcclLogOf("NVIDIA H100 80GB HBM3");
   std::ofstream(a100) << NcclLogOf("NVIDIA A100-SXM4-80GB");
-  EXPECT_THAT(VerdictsOf({h100, "--topology", "dgx-a100-80"}),
+  EXPECT_THAT(ChecksOf({h100, "--topology", "dgx-a100-80"}),
               AllOf(HasSubstr("mismatched"), HasSubstr("NVIDIA H100 80GB HBM3"),
                     HasSubstr("a100-sxm4-80gb"), Not(HasSubstr("1 sweeps"))));
-  EXPECT_THAT(VerdictsOf({h100, "--topology", "dgx-h100"}),
+  EXPECT_THAT(ChecksOf({h100, "--topology", "dgx-h100"}),
               AllOf(HasSubstr("used        1 sweep\n"), Not(HasSubstr("mismatched"))));
-  EXPECT_THAT(VerdictsOf({h100, a100, "--topology", "dgx-h100"}),
+  EXPECT_THAT(ChecksOf({h100, a100, "--topology", "dgx-h100"}),
               AllOf(HasSubstr("used        1 sweep\n"), HasSubstr("mismatched"),
                     HasSubstr("1 sweeps, 2 points")));
-  EXPECT_THAT(VerdictsOf({h100, a100, "--machine", "A100"}),
+  EXPECT_THAT(ChecksOf({h100, a100, "--machine", "A100"}),
               AllOf(HasSubstr("not used"), HasSubstr("1 sweeps, 2 points")));
   std::ofstream(a100) << NcclLogOf("NVIDIA A10G");
-  EXPECT_THAT(VerdictsOf({a100, "--topology", "aws-g5-1gpu"}),
+  EXPECT_THAT(ChecksOf({a100, "--topology", "aws-g5-1gpu"}),
               AllOf(HasSubstr("mismatched"), HasSubstr("8 ranks of a node")));
 }
 
@@ -252,8 +252,8 @@ TEST(SweepCommand, AFileThatIsNoSweepDoesNotStopTheOthers) {
   const std::string sweep = folder + "sweep.txt", other = folder + "other.txt";
   std::ofstream(sweep) << NcclLogOf("NVIDIA H100 80GB HBM3");
   std::ofstream(other) << "nothing is measured here\n";
-  EXPECT_THAT(VerdictsOf({sweep, other}), AllOf(HasSubstr("used        1 sweep"),
-                                                HasSubstr("not used"), HasSubstr("2 points")));
+  EXPECT_THAT(ChecksOf({sweep, other}), AllOf(HasSubstr("used        1 sweep"),
+                                              HasSubstr("not used"), HasSubstr("2 points")));
 }
 
 TEST(OtherMachine, TablesInWordsNameTheirChips) {

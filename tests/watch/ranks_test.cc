@@ -26,7 +26,7 @@ TEST(Watch, LinesOfTorchtitansRanksAreOneStep) {
   };
   std::string log;
   for (int step = 1; step <= 10; ++step) log += lines(step, step == 5 ? "6,000" : "10,000");
-  const Verdict one_slow = Watch(log);
+  const LogCheck one_slow = Watch(log);
   EXPECT_TRUE(one_slow.Inside());  // it is one, however many ranks print it
   EXPECT_EQ(one_slow.steps, 9u);
   EXPECT_EQ(one_slow.outside, 1u);
@@ -34,7 +34,7 @@ TEST(Watch, LinesOfTorchtitansRanksAreOneStep) {
   EXPECT_EQ(Watch(log + lines(6, "10,000") + lines(7, "10,000")).steps, 10u);
   log.clear();
   for (int step = 1; step <= 4; ++step) log += lines(step, "10,000", step >= 3 ? "45.00" : "30.00");
-  const Verdict memory = Watch(log);
+  const LogCheck memory = Watch(log);
   ASSERT_EQ(memory.departures.size(), 1u);
   const Departure& one = memory.departures[0];
   EXPECT_EQ(one.since, 3);
@@ -59,10 +59,10 @@ TEST(Watch, RanksOfSeveralNodesAreLocal) {
     for (int step = 1; step <= 4; ++step) log += lines(step, labels, full);
     Expectation plan = Plan();
     plan.nodes = nodes;
-    const auto verdict = Judge(
+    const auto check = CheckLog(
         measured::ReadTrainingLog(std::make_shared<const Source>(Source{"l.log", log})), plan, 3);
-    EXPECT_EQ(verdict.departures.size(), 1u);
-    return verdict.departures.at(0);
+    EXPECT_EQ(check.departures.size(), 1u);
+    return check.departures.at(0);
   };
   const char *const plain = "[rank2]:", *const task = " 3: [rank2]:";
   EXPECT_THAT(DepartureText(watch({"[rank0]:", plain}, plain, 1), Plan()),
@@ -115,10 +115,10 @@ TEST(Watch, LabelledLinesOfMegatronsRanksAreOneStep) {
                    "time per iteration (ms): {:.1f} | global batch size: 512 |\n",
                    step, step, 512 * step, step >= 4 && rank == 2 ? 1500.0 : 1000.0);
     }
-    const Verdict verdict = Watch(log);
-    EXPECT_EQ(verdict.steps, 7u) << label;
-    ASSERT_EQ(verdict.departures.size(), 1u) << label;
-    const Departure& one = verdict.departures[0];
+    const LogCheck check = Watch(log);
+    EXPECT_EQ(check.steps, 7u) << label;
+    ASSERT_EQ(check.departures.size(), 1u) << label;
+    const Departure& one = check.departures[0];
     EXPECT_EQ(one.since, 4) << label;
     EXPECT_THAT(DepartureText(one, Plan()),
                 HasSubstr("fits    rank 2 takes 1.50 times as long as the others\n"))
@@ -135,10 +135,10 @@ TEST(Watch, NumbersOfLinesAreNoRanks) {
         "{}: iteration {}/ 100 | elapsed time per iteration (ms): {} | global batch "
         "size: 512 |\n",
         100 + step, step, step >= 4 ? 1500 + 200 * (step % 2) : 1000);
-  const Verdict verdict = Watch(log);
-  EXPECT_EQ(verdict.steps, 7u);
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  EXPECT_EQ(verdict.departures[0].reasons.at(0).term, "compute");
+  const LogCheck check = Watch(log);
+  EXPECT_EQ(check.steps, 7u);
+  ASSERT_EQ(check.departures.size(), 1u);
+  EXPECT_EQ(check.departures[0].reasons.at(0).term, "compute");
 }
 
 // A timer of a labelled line is of that rank.
@@ -151,10 +151,10 @@ TEST(Watch, LabelledTimersOfMegatronAreOfARank) {
           "512 |\n{0}: time (ms) | forward-compute: {3:.1f} | backward-compute: 400.0\n",
           rank, step, step >= 4 ? 1500.0 : 1000.0, step >= 4 && rank == 1 ? 700.0 : 300.0);
   }
-  const Verdict verdict = Watch(log);
-  EXPECT_EQ(verdict.steps, 7u);
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  EXPECT_THAT(DepartureText(verdict.departures[0], Plan()),
+  const LogCheck check = Watch(log);
+  EXPECT_EQ(check.steps, 7u);
+  ASSERT_EQ(check.departures.size(), 1u);
+  EXPECT_THAT(DepartureText(check.departures[0], Plan()),
               HasSubstr("rank 1 takes 2.33 times as long as the others in forward-compute\n"));
 }
 
@@ -172,14 +172,14 @@ TEST(Watch, LinesOfRanksNameTheSlowOne) {
           rank, step, step, slow ? "5,000" : "10,000");
     }
   }
-  const Verdict of_csv = Watch(csv);
+  const LogCheck of_csv = Watch(csv);
   ASSERT_EQ(of_csv.departures.size(), 1u);
   EXPECT_EQ(of_csv.departures[0].since, 8);
   EXPECT_THAT(DepartureText(of_csv.departures[0], Plan()),
               HasSubstr("fits    rank 3 takes 1.67 times as long as the others\n"));
   Expectation nodes = Plan();
   nodes.nodes = 2;
-  const Verdict of_titan = Judge(measured::ReadTrainingLog(Made(titan)), nodes, 3);
+  const LogCheck of_titan = CheckLog(measured::ReadTrainingLog(Made(titan)), nodes, 3);
   ASSERT_EQ(of_titan.departures.size(), 1u);
   EXPECT_THAT(DepartureText(of_titan.departures[0], nodes),
               HasSubstr("fits    local rank 3 of task 2 takes 2.00 times as long as the others\n"));
@@ -194,7 +194,7 @@ TEST(Watch, LinesOfRanksNameTheSlowOne) {
           "{}: [rank{}]:[titan] 2026-01-01 00:00:{:02},000 - root - INFO - step: {:2}  loss: 7.1  "
           "memory: 30.00GiB(50.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n",
           rank / 2, rank % 2, step, step, step >= 8 && rank >= 2 ? "5,000" : "10,000");
-  const Verdict of_node = Judge(measured::ReadTrainingLog(Made(node)), nodes, 3);
+  const LogCheck of_node = CheckLog(measured::ReadTrainingLog(Made(node)), nodes, 3);
   ASSERT_EQ(of_node.departures.size(), 1u);
   EXPECT_THAT(DepartureText(of_node.departures[0], nodes),
               HasSubstr("local ranks 0 of task 1, 1 of task 1 take 2.00 times as long as the "
@@ -204,7 +204,7 @@ TEST(Watch, LinesOfRanksNameTheSlowOne) {
   for (int step = 1; step <= 12; ++step)
     for (int rank = 0; rank < 4; ++rank)
       even += fmt::format("{},{},{}\n", step, step >= 8 ? 2000 + rank : 1000, rank);
-  const Verdict together = Watch(even);
+  const LogCheck together = Watch(even);
   ASSERT_EQ(together.departures.size(), 1u);
   EXPECT_EQ(together.departures[0].reasons.at(0).rank, -1);
 }

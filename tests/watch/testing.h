@@ -36,8 +36,8 @@ inline std::string Megatron(const std::vector<double>& seconds, std::size_t ever
   return text;
 }
 
-inline Verdict Watch(const std::string& log, int patience = 3) {
-  return Judge(measured::ReadTrainingLog(Made(log)), Plan(), patience);
+inline LogCheck Watch(const std::string& log, int patience = 3) {
+  return CheckLog(measured::ReadTrainingLog(Made(log)), Plan(), patience);
 }
 
 }  // namespace orrery::watch

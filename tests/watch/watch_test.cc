@@ -18,9 +18,9 @@ TEST(Watch, IsQuietInsideTheInterval) {
 }
 
 TEST(Watch, NamesTheStepFromWhichItIsSlower) {
-  const Verdict verdict = Watch(Megatron({3.0, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5, 1.5}));
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  const Departure& one = verdict.departures[0];
+  const LogCheck check = Watch(Megatron({3.0, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5, 1.5}));
+  ASSERT_EQ(check.departures.size(), 1u);
+  const Departure& one = check.departures[0];
   EXPECT_EQ(one.side, Side::kSlower);
   EXPECT_EQ(one.since, 5);
   EXPECT_EQ(one.steps, 4u);
@@ -41,18 +41,18 @@ TEST(Watch, OneSlowStepIsNoDeparture) {
 
 // One line behind the first is no run of three, however short the log is.
 TEST(Watch, AShortLogIsNoDeparture) {
-  const Verdict verdict = Watch(Megatron({3.0, 1.7}));
-  EXPECT_TRUE(verdict.Inside());
-  EXPECT_EQ(verdict.outside, 1u);
-  EXPECT_THAT(SummaryText(verdict, Plan()),
+  const LogCheck check = Watch(Megatron({3.0, 1.7}));
+  EXPECT_TRUE(check.Inside());
+  EXPECT_EQ(check.outside, 1u);
+  EXPECT_THAT(SummaryText(check, Plan()),
               testing::AllOf(HasSubstr("1 step, median 1.70 s"), HasSubstr("within --patience 3")));
-  const Verdict impatient = Watch(Megatron({3.0, 1.7}), 1);
+  const LogCheck impatient = Watch(Megatron({3.0, 1.7}), 1);
   ASSERT_EQ(impatient.departures.size(), 1u);
   EXPECT_THAT(DepartureText(impatient.departures[0], Plan()), HasSubstr(", 1 step\n"));
 }
 
 TEST(Watch, ALineCountsAsTheStepsThatItIsTheMeanOf) {
-  const Verdict two = Watch(Megatron({3.0, 1.5, 1.5}, 10));
+  const LogCheck two = Watch(Megatron({3.0, 1.5, 1.5}, 10));
   ASSERT_EQ(two.departures.size(), 1u);
   EXPECT_EQ(two.departures[0].steps, 20u);
   EXPECT_EQ(two.steps, 20u);
@@ -65,7 +65,7 @@ TEST(Watch, ALineCountsAsTheStepsThatItIsTheMeanOf) {
                     " iteration 90/ 100 | elapsed time per iteration (ms): 1500 |\n")
                   .Inside());
   // All that the Trainer of HuggingFace prints without its bar.
-  const Verdict whole = Watch(
+  const LogCheck whole = Watch(
       "{'loss': 1.2, 'epoch': 0.1}\n{'train_runtime': 700.0, 'train_samples_per_second': 358.4, "
       "'train_steps_per_second': 0.7, 'train_loss': 1.2}\n");
   ASSERT_EQ(whole.departures.size(), 1u);
@@ -83,18 +83,18 @@ std::string WithLosses(const std::vector<std::string>& losses) {
 }
 
 TEST(Watch, SaysSinceWhenTheLossIsNoNumber) {
-  const Verdict lost = Watch(WithLosses({"2.0", "nan", "2.0", "nan", "NaN", "-inf"}));
+  const LogCheck lost = Watch(WithLosses({"2.0", "nan", "2.0", "nan", "NaN", "-inf"}));
   EXPECT_TRUE(lost.Inside());
   EXPECT_TRUE(lost.LossIsLost());
   EXPECT_THAT(SummaryText(lost, Plan()), HasSubstr("the loss is NaN since step 4 (line 4)\n"));
   EXPECT_EQ(LossJson(*lost.told.loss)["since_step"], 4);
   EXPECT_EQ(LossJson(*lost.told.loss)["lines"], 3);
   EXPECT_EQ(SummaryJson(lost, Plan())["loss_is_number"], false);
-  const Verdict back = Watch(WithLosses({"2.0", "2.0", "inf", "2.0"}));
+  const LogCheck back = Watch(WithLosses({"2.0", "2.0", "inf", "2.0"}));
   EXPECT_FALSE(back.LossIsLost());
   EXPECT_THAT(SummaryText(back, Plan()),
               HasSubstr("the loss was infinite on 1 line, first at step 3 (line 3), and is"));
-  const Verdict fine =
+  const LogCheck fine =
       Watch(WithLosses({"2.0", "1.9"}) + "loss scale: inf nancy loss: nanosecond\n");
   EXPECT_FALSE(fine.told.loss.has_value());
   EXPECT_THAT(Watch("{'loss': nan, 'epoch': 0.1}\n{'train_runtime': 490.0, "
@@ -107,12 +107,12 @@ TEST(Watch, SaysSinceWhenTheLossIsNoNumber) {
 TEST(Watch, StepsOutsideThatAreTooFewForThePatienceAreCounted) {
   std::vector<double> seconds(31, 1.0);
   seconds.resize(61, 1.3);
-  const Verdict verdict = Watch(Megatron(seconds), 40);
-  EXPECT_TRUE(verdict.Inside());
-  const std::string text = SummaryText(verdict, Plan());
+  const LogCheck check = Watch(Megatron(seconds), 40);
+  EXPECT_TRUE(check.Inside());
+  const std::string text = SummaryText(check, Plan());
   EXPECT_THAT(text, HasSubstr("within --patience 40: 30 of them outside, never 40 in a row"));
   EXPECT_THAT(text, testing::Not(HasSubstr(": inside")));
-  EXPECT_EQ(SummaryJson(verdict, Plan())["outside_steps"], 30);
+  EXPECT_EQ(SummaryJson(check, Plan())["outside_steps"], 30);
 }
 
 // --timing-log-option all: rank 5 is slow since step 40, and the others wait for its gradients.
@@ -132,9 +132,9 @@ TEST(Watch, TimersOfRanksNameTheSlowOne) {
                                                  : (sync ? 100.0 : 800.0));
     }
   }
-  const Verdict verdict = Watch(log);
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  const Departure& one = verdict.departures[0];
+  const LogCheck check = Watch(log);
+  ASSERT_EQ(check.departures.size(), 1u);
+  const Departure& one = check.departures[0];
   ASSERT_FALSE(one.reasons.empty());
   EXPECT_EQ(one.reasons[0].rank, 5);
   EXPECT_NEAR(one.reasons[0].factor, 1.25, 1e-9);
@@ -148,10 +148,10 @@ TEST(Watch, MegatronsStragglerLineNamesTheSlowestRank) {
   log +=
       " 0: INFO:megatron.core.utils:[2024-03-14 23:07:56] | MnRtt/Rnk: 800.08ms/3 | MxRtt/Rnk: "
       "1200.12ms/21 | MnPwr/Rnk: 601796W/8 | MxPwr/Rnk: 683801W/18\n";
-  const Verdict verdict = Watch(log);
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  EXPECT_EQ(verdict.departures[0].reasons.at(0).rank, 21);
-  EXPECT_THAT(DepartureText(verdict.departures[0], Plan()),
+  const LogCheck check = Watch(log);
+  ASSERT_EQ(check.departures.size(), 1u);
+  EXPECT_EQ(check.departures[0].reasons.at(0).rank, 21);
+  EXPECT_THAT(DepartureText(check.departures[0], Plan()),
               HasSubstr("rank 21 takes 1.50 times as long as the fastest (--log-straggler)"));
   const auto garbled =
       measured::ReadTrainingLog(Made(Megatron({3.0, 1.0}) + "| MxRtt/Rnk: much/21 |\n"));
@@ -161,9 +161,9 @@ TEST(Watch, MegatronsStragglerLineNamesTheSlowestRank) {
 TEST(Watch, SlowStepsApartCountByTheirMean) {
   std::vector<double> seconds = {1.0};
   for (int step = 1; step <= 40; ++step) seconds.push_back(step % 10 == 0 ? 3.0 : 1.0);
-  const Verdict verdict = Watch(Megatron(seconds));
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  const Departure& one = verdict.departures[0];
+  const LogCheck check = Watch(Megatron(seconds));
+  ASSERT_EQ(check.departures.size(), 1u);
+  const Departure& one = check.departures[0];
   EXPECT_TRUE(one.mean);
   EXPECT_EQ(one.side, Side::kSlower);
   EXPECT_EQ(one.steps, 4u);
@@ -178,21 +178,21 @@ TEST(Watch, SlowStepsApartCountByTheirMean) {
 }
 
 TEST(Watch, SaysThatItIsOverAndCountsFasterSteps) {
-  const Verdict verdict = Watch(Megatron({3.0, 0.5, 0.5, 0.5, 1.0, 1.0}));
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  EXPECT_EQ(verdict.departures[0].side, Side::kFaster);
-  EXPECT_TRUE(verdict.departures[0].over);
-  EXPECT_LT(verdict.departures[0].extra_hours, 0);
+  const LogCheck check = Watch(Megatron({3.0, 0.5, 0.5, 0.5, 1.0, 1.0}));
+  ASSERT_EQ(check.departures.size(), 1u);
+  EXPECT_EQ(check.departures[0].side, Side::kFaster);
+  EXPECT_TRUE(check.departures[0].over);
+  EXPECT_LT(check.departures[0].extra_hours, 0);
 }
 
 TEST(Watch, ATimerOfTheLogDecidesWhichTermFits) {
   std::string log = Megatron({3.0, 1.0, 1.5, 1.5, 1.5});
   log += "(min, max) time across ranks (ms):\n";
   log += "    all-grads-sync ...............................: (640.02, 650.00)\n";
-  const Verdict verdict = Watch(log);
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  EXPECT_EQ(verdict.departures[0].reasons[0].term, "data_exposed");
-  EXPECT_TRUE(verdict.departures[0].reasons[0].measured);
+  const LogCheck check = Watch(log);
+  ASSERT_EQ(check.departures.size(), 1u);
+  EXPECT_EQ(check.departures[0].reasons[0].term, "data_exposed");
+  EXPECT_TRUE(check.departures[0].reasons[0].measured);
 }
 
 TEST(Watch, ReadsTorchtitanWithTheTokensOfThePlan) {
@@ -202,12 +202,12 @@ TEST(Watch, ReadsTorchtitanWithTheTokensOfThePlan) {
     log += fmt::format(
         "step: {:2}  loss: 7.1  memory: {}GiB(57.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n", step,
         step < 4 ? "30.00" : "45.00", step == 1 ? "1,000" : "5,000");
-  const Verdict verdict = Watch(log);
-  ASSERT_EQ(verdict.departures.size(), 2u);
-  EXPECT_NEAR(verdict.departures[0].measured, 2.0, 1e-9);
-  EXPECT_EQ(verdict.departures[0].since, 2);
-  EXPECT_TRUE(verdict.departures[1].memory);
-  EXPECT_EQ(verdict.departures[1].since, 4);
+  const LogCheck check = Watch(log);
+  ASSERT_EQ(check.departures.size(), 2u);
+  EXPECT_NEAR(check.departures[0].measured, 2.0, 1e-9);
+  EXPECT_EQ(check.departures[0].since, 2);
+  EXPECT_TRUE(check.departures[1].memory);
+  EXPECT_EQ(check.departures[1].since, 4);
 }
 
 // Megatron-LM prints it once, on the first rank of each replica.
@@ -222,11 +222,11 @@ TEST(Watch, ReadsTheMemoryOfMegatron) {
         most);
   };
   EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.0, 1.0}) + memory("30001.0")).Inside());
-  const Verdict verdict = Watch(Megatron({3.0, 1.0, 1.0, 1.0}) + memory("40000.0"));
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  EXPECT_TRUE(verdict.departures[0].memory);
-  EXPECT_EQ(verdict.departures[0].since, 2);
-  EXPECT_DOUBLE_EQ(verdict.departures[0].measured, 40000.0 * 1048576);
+  const LogCheck check = Watch(Megatron({3.0, 1.0, 1.0, 1.0}) + memory("40000.0"));
+  ASSERT_EQ(check.departures.size(), 1u);
+  EXPECT_TRUE(check.departures[0].memory);
+  EXPECT_EQ(check.departures[0].since, 2);
+  EXPECT_DOUBLE_EQ(check.departures[0].measured, 40000.0 * 1048576);
   const auto garbled = measured::ReadTrainingLog(Made(Megatron({3.0, 1.0}) + memory("much")));
   EXPECT_EQ(garbled.garbled_lines, 1);
 }
@@ -238,12 +238,12 @@ TEST(Watch, ComparesStepsOfThePlansBatchAlone) {
     std::string row = Megatron({seconds});
     grown += row.replace(row.find("size: 512"), 9, "size: 256");
   }
-  const Verdict verdict = Watch(grown + before);
-  EXPECT_TRUE(verdict.Inside());
-  EXPECT_EQ(verdict.told.other_batch, 4u);
-  EXPECT_THAT(SummaryText(verdict, Plan()),
+  const LogCheck check = Watch(grown + before);
+  EXPECT_TRUE(check.Inside());
+  EXPECT_EQ(check.told.other_batch, 4u);
+  EXPECT_THAT(SummaryText(check, Plan()),
               HasSubstr("4 steps are not counted: the global batch is 256 there"));
-  EXPECT_EQ(SummaryJson(verdict, Plan())["other_batch_steps"], 4);
+  EXPECT_EQ(SummaryJson(check, Plan())["other_batch_steps"], 4);
   std::string half = grown;
   half.replace(half.find("size: 256"), 9, "size: 128");
   EXPECT_THAT(
@@ -308,12 +308,12 @@ TEST(Watch, ComparesMemoryWithWhatTheLineCounts) {
     return Watch(log);
   };
   EXPECT_TRUE(titan("38.00").Inside());  // 4.08e10 bytes reserved, 3.9e10 predicted
-  const Verdict reserved = titan("38.50");
+  const LogCheck reserved = titan("38.50");
   ASSERT_EQ(reserved.departures.size(), 1u);
   EXPECT_DOUBLE_EQ(reserved.departures[0].predicted, 3.9e10);
   EXPECT_THAT(DepartureText(reserved.departures[0], Plan()), HasSubstr("reserved at most"));
   EXPECT_EQ(DepartureJson(reserved.departures[0])["kind"], "reserved");
-  const Verdict allocated =
+  const LogCheck allocated =
       Watch(Megatron({3.0, 1.0, 1.0, 1.0}) +
             "[Rank 0] (after 2 iterations) memory (MB) | allocated: 9.5 | max allocated: 36500.0 "
             "| reserved: 39000.0 | max reserved: 39000.0\n");
@@ -322,7 +322,7 @@ TEST(Watch, ComparesMemoryWithWhatTheLineCounts) {
   EXPECT_EQ(allocated.departures[0].line, 5);  // that says so, not that of the step
   EXPECT_EQ(DepartureJson(allocated.departures[0])["kind"], "allocated");
   // Megatron prints both, and each has its own prediction.
-  const Verdict both =
+  const LogCheck both =
       Watch(Megatron({3.0, 1.0, 1.0, 1.0}) +
             "[Rank 0] (after 2 iterations) memory (MB) | allocated: 9.5 | max allocated: 36500.0 "
             "| reserved: 39000.0 | max reserved: 39500.0\n");
@@ -341,32 +341,32 @@ TEST(Watch, ReadsDeepSpeedsThroughput) {
         "RunningAvgSamplesPerSec=500, CurrSamplesPerSec=256.0, MemAllocated=3.1GB, "
         "MaxMemAllocated=21.5GB\n",
         step);
-  const Verdict verdict = Watch(log);
-  ASSERT_EQ(verdict.departures.size(), 1u);
-  EXPECT_NEAR(verdict.departures[0].measured, 2.0, 1e-9);
+  const LogCheck check = Watch(log);
+  ASSERT_EQ(check.departures.size(), 1u);
+  EXPECT_NEAR(check.departures[0].measured, 2.0, 1e-9);
 }
 
 TEST(Watch, StepsAboveThePeakAreNamed) {
   std::string plan = kPlan;
   plan.insert(plan.find("\"step_time_s\""), "\"mfu_without_masked\": 0.4, ");
-  const auto judged = [&](double seconds) {
-    return Judge(measured::ReadTrainingLog(Made(Megatron({3.0, seconds, seconds, seconds}))),
-                 ReadExpectation(Made(plan)), 3);
+  const auto checked = [&](double seconds) {
+    return CheckLog(measured::ReadTrainingLog(Made(Megatron({3.0, seconds, seconds, seconds}))),
+                    ReadExpectation(Made(plan)), 3);
   };
-  EXPECT_THAT(SummaryText(judged(0.3), Plan()),
+  EXPECT_THAT(SummaryText(checked(0.3), Plan()),
               HasSubstr("no GPU does that: the median step would come to 133 % of the peak rate"));
-  EXPECT_NEAR(SummaryJson(judged(0.3), Plan())["share_of_peak"].get<double>(), 4 / 3.0, 1e-9);
-  EXPECT_THAT(SummaryText(judged(0.5), Plan()), testing::Not(HasSubstr("no GPU")));
+  EXPECT_NEAR(SummaryJson(checked(0.3), Plan())["share_of_peak"].get<double>(), 4 / 3.0, 1e-9);
+  EXPECT_THAT(SummaryText(checked(0.5), Plan()), testing::Not(HasSubstr("no GPU")));
   EXPECT_THAT(SummaryText(Watch(Megatron({3.0, 0.1, 0.1})), Plan()),
               testing::Not(HasSubstr("no GPU")));  // the prediction does not say
 }
 
 TEST(Watch, TextAndJsonSayTheSame) {
-  const Verdict verdict = Watch(Megatron({3.0, 1.5, 1.5, 1.5}));
-  EXPECT_THAT(DepartureText(verdict.departures[0], Plan()),
+  const LogCheck check = Watch(Megatron({3.0, 1.5, 1.5, 1.5}));
+  EXPECT_THAT(DepartureText(check.departures[0], Plan()),
               testing::AllOf(HasSubstr("since step 2 "), HasSubstr("+50.0 %"), HasSubstr("USD")));
-  EXPECT_EQ(DepartureJson(verdict.departures[0])["since_step"], 2);
-  EXPECT_EQ(SummaryJson(verdict, Plan())["inside"], false);
+  EXPECT_EQ(DepartureJson(check.departures[0])["since_step"], 2);
+  EXPECT_EQ(SummaryJson(check, Plan())["inside"], false);
 }
 
 TEST(Watch, TakesTheFirstLayoutOfASearch) {

@@ -13,13 +13,13 @@ namespace {
 
 constexpr int kLeastCovered = 20;
 
-const char* NameOf(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kFitted:
+const char* NameOf(FitStatus status) {
+  switch (status) {
+    case FitStatus::kFitted:
       return "fitted";
-    case Verdict::kWeak:
+    case FitStatus::kWeak:
       return "weak";
-    case Verdict::kKept:
+    case FitStatus::kKept:
       return "kept";
   }
   return "";
@@ -111,7 +111,7 @@ std::string RenderConstants(const FitResult& result) {
     const FitParameter& p = constant.parameter;
     out += fmt::format("{:<54}{:>12}{:>12}{:>8.2g}{:>7.2f}{:>6}  {}{}\n", p.names.front().Text(),
                        FormatConstant(p.before, p.kind), FormatConstant(constant.after, p.kind),
-                       constant.spread, constant.ratio, constant.points, NameOf(constant.verdict),
+                       constant.spread, constant.ratio, constant.points, NameOf(constant.status),
                        constant.bound ? ", at its bound" : "");
     for (std::size_t i = 1; i < p.names.size(); ++i)
       out += fmt::format("  = {}\n", p.names[i].Text());
@@ -127,7 +127,7 @@ std::string RenderSites(const FitResult& result) {
   std::string out;
   for (const FittedConstant& constant : result.constants) {
     const ConstantName& name = constant.parameter.names.front();
-    if (name.key != "site_factor" || constant.verdict == Verdict::kKept) continue;
+    if (name.key != "site_factor" || constant.status == FitStatus::kKept) continue;
     const double width = std::exp(kEightyPercent * constant.spread);
     out += fmt::format(
         "{}: kernels and host take {:.3g} times what they take elsewhere (80 % interval {:.3g} to "

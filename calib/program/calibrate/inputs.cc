@@ -37,26 +37,26 @@ const char* NameOf(Fate fate) {
 
 bool IsSheet(const std::string& file) { return file.ends_with(".yaml") || file.ends_with(".yml"); }
 
-FileVerdict VerdictOf(const LoggedRun& run) {
-  FileVerdict verdict{run.log, Fate::kUsed, "", {run.row.name}};
-  verdict.why = MismatchOf(run.facts, run.read, run.row);
-  if (!verdict.why.empty()) {
-    verdict.fate = Fate::kMismatched;
+FileCheck CheckOf(const LoggedRun& run) {
+  FileCheck check{run.log, Fate::kUsed, "", {run.row.name}};
+  check.why = MismatchOf(run.facts, run.read, run.row);
+  if (!check.why.empty()) {
+    check.fate = Fate::kMismatched;
   } else if (run.row.refused) {
-    verdict.fate = Fate::kNotUsed;
-    verdict.why = *run.row.refused;
+    check.fate = Fate::kNotUsed;
+    check.why = *run.row.refused;
   } else {
-    verdict.why = fmt::format("{} per {} ({}){}", Format(Seconds(run.row.measured_step_s)),
-                              run.row.window == Window::kStep ? "step" : "micro-step", run.how,
-                              run.predict ? "; predicted, not fitted" : "");
-    if (run.facts.devices.empty()) verdict.why += "; the log does not name its GPU";
+    check.why = fmt::format("{} per {} ({}){}", Format(Seconds(run.row.measured_step_s)),
+                            run.row.window == Window::kStep ? "step" : "micro-step", run.how,
+                            run.predict ? "; predicted, not fitted" : "");
+    if (run.facts.devices.empty()) check.why += "; the log does not name its GPU";
   }
-  return verdict;
+  return check;
 }
 
 void TakeRun(LoggedRun run, FitInputs* inputs) {
-  inputs->verdicts.push_back(VerdictOf(run));
-  if (inputs->verdicts.back().fate != Fate::kUsed) return;
+  inputs->checks.push_back(CheckOf(run));
+  if (inputs->checks.back().fate != Fate::kUsed) return;
   (run.predict ? inputs->predicted : inputs->rows).push_back(run.row);
   inputs->runs.push_back(std::move(run));
 }
@@ -108,24 +108,24 @@ FitInputs LoadInputs(const std::vector<std::string>& files, const RunPlace& plac
       TakeSheet(file + ".yaml", &inputs);
     } else if (file.ends_with(".csv") && HoldsKernels(file)) {
       auto kernels = measured::ReadKernelCsv(ReadSource(file));
-      inputs.verdicts.push_back(
+      inputs.checks.push_back(
           {file, Fate::kUsed, fmt::format("{} timed kernels", kernels.size()), {}});
       std::move(kernels.begin(), kernels.end(), std::back_inserter(inputs.kernels));
     } else if (file.ends_with(".csv")) {
       std::vector<CaseRow> rows = LoadCases(file);
-      inputs.verdicts.push_back({file, Fate::kUsed, "", {}});
-      for (const CaseRow& row : rows) inputs.verdicts.back().rows.push_back(row.name);
+      inputs.checks.push_back({file, Fate::kUsed, "", {}});
+      for (const CaseRow& row : rows) inputs.checks.back().rows.push_back(row.name);
       std::move(rows.begin(), rows.end(), std::back_inserter(inputs.rows));
     } else {
       try {
         TakeLog(file, place, &inputs);
       } catch (const InputError& error) {
         if (files.size() == 1) throw;
-        inputs.verdicts.push_back({file, Fate::kNotUsed, ReasonOf(error), {}});
+        inputs.checks.push_back({file, Fate::kNotUsed, ReasonOf(error), {}});
       }
     }
   }
-  RefuseUnused(inputs.verdicts);
+  RefuseUnused(inputs.checks);
   return inputs;
 }
 
@@ -149,12 +149,12 @@ std::string ReasonOf(const InputError& error) {
   return first.hint.empty() ? first.message : first.message + ": " + first.hint;
 }
 
-void RefuseUnused(const std::vector<FileVerdict>& verdicts) {
+void RefuseUnused(const std::vector<FileCheck>& checks) {
   const bool used =
-      std::ranges::any_of(verdicts, [](const FileVerdict& one) { return one.fate == Fate::kUsed; });
+      std::ranges::any_of(checks, [](const FileCheck& one) { return one.fate == Fate::kUsed; });
   if (used) return;
   std::vector<Diagnostic> reasons;
-  for (const FileVerdict& one : verdicts)
+  for (const FileCheck& one : checks)
     reasons.push_back({{}, fmt::format("{}: {}: {}", one.file, NameOf(one.fate), one.why), ""});
   reasons.back().hint = "none of the files can be used; calib/calibration.md says what to bring";
   throw InputError(std::move(reasons));
@@ -163,11 +163,11 @@ void RefuseUnused(const std::vector<FileVerdict>& verdicts) {
 void CheckKernels(const std::string& gpu, FitInputs* inputs) {
   if (gpu.empty() || inputs->kernels.empty()) return;
   const GpuProfile profile = LoadGpuProfile(gpu);
-  for (FileVerdict& verdict : inputs->verdicts) {
+  for (FileCheck& check : inputs->checks) {
     std::string other;
     bool named = false;
     const auto is_file = [&](const measured::KernelSample& kernel) {
-      return kernel.where.source && kernel.where.source->name == verdict.file;
+      return kernel.where.source && kernel.where.source->name == check.file;
     };
     const auto all = std::ranges::count_if(inputs->kernels, is_file);
     if (all == 0) continue;
@@ -179,44 +179,43 @@ void CheckKernels(const std::string& gpu, FitInputs* inputs) {
       return !why.empty();
     });
     const auto left = std::ranges::count_if(inputs->kernels, is_file);
-    if (left == 0) verdict.fate = Fate::kMismatched;
-    if (left < all) verdict.why = fmt::format("{} of {} timed kernels: {}", all - left, all, other);
-    if (!named) verdict.why += "; the file does not name its GPU";
+    if (left == 0) check.fate = Fate::kMismatched;
+    if (left < all) check.why = fmt::format("{} of {} timed kernels: {}", all - left, all, other);
+    if (!named) check.why += "; the file does not name its GPU";
   }
-  RefuseUnused(inputs->verdicts);
+  RefuseUnused(inputs->checks);
 }
 
 void TakeReasons(const std::map<std::string, std::string>& reasons, FitInputs* inputs) {
-  for (FileVerdict& verdict : inputs->verdicts) {
-    if (verdict.fate != Fate::kUsed || verdict.rows.empty()) continue;
+  for (FileCheck& check : inputs->checks) {
+    if (check.fate != Fate::kUsed || check.rows.empty()) continue;
     const auto left_out = std::ranges::count_if(
-        verdict.rows, [&](const std::string& name) { return reasons.contains(name); });
-    const auto all = static_cast<std::ptrdiff_t>(verdict.rows.size());
+        check.rows, [&](const std::string& name) { return reasons.contains(name); });
+    const auto all = static_cast<std::ptrdiff_t>(check.rows.size());
     if (left_out == all) {
-      verdict.fate = Fate::kNotUsed;
-      verdict.why = reasons.at(verdict.rows.front());
+      check.fate = Fate::kNotUsed;
+      check.why = reasons.at(check.rows.front());
     } else if (all > 1) {
-      verdict.why = fmt::format("{} of {} rows", all - left_out, all);
+      check.why = fmt::format("{} of {} rows", all - left_out, all);
     }
   }
 }
 
 std::vector<std::string> FilesOf(const std::vector<std::string>& files,
-                                 const std::vector<FileVerdict>& verdicts) {
+                                 const std::vector<FileCheck>& checks) {
   std::vector<std::string> used = files;
   std::erase_if(used, [&](const std::string& file) {
-    return std::ranges::any_of(verdicts, [&](const FileVerdict& one) {
-      return one.file == file && one.fate != Fate::kUsed;
-    });
+    return std::ranges::any_of(
+        checks, [&](const FileCheck& one) { return one.file == file && one.fate != Fate::kUsed; });
   });
   return used;
 }
 
-std::string RenderVerdicts(const std::vector<FileVerdict>& verdicts) {
+std::string RenderChecks(const std::vector<FileCheck>& checks) {
   std::size_t width = 4;
-  for (const FileVerdict& one : verdicts) width = std::max(width, one.file.size());
-  std::string text = fmt::format("{:<{}}  {:<10}\n", "file", width, "verdict");
-  for (const FileVerdict& one : verdicts)
+  for (const FileCheck& one : checks) width = std::max(width, one.file.size());
+  std::string text = fmt::format("{:<{}}  {:<10}\n", "file", width, "result");
+  for (const FileCheck& one : checks)
     text += fmt::format("{:<{}}  {:<10}  {}\n", one.file, width, NameOf(one.fate), one.why);
   return text;
 }

@@ -15,7 +15,7 @@ namespace orrery {
 // What became of a file.
 enum class Fate { kUsed, kNotUsed, kMismatched };
 
-struct FileVerdict {
+struct FileCheck {
   std::string file;
   Fate fate = Fate::kUsed;
   std::string why;                // what was taken of it, or why nothing was
@@ -23,9 +23,9 @@ struct FileVerdict {
 };
 
 struct FitInputs {
-  std::vector<FileVerdict> verdicts;  // one per file, one per log of a sheet
-  std::vector<CaseRow> rows;          // to be fitted, logged ones included
-  std::vector<CaseRow> predicted;     // to be compared only
+  std::vector<FileCheck> checks;   // one per file, one per log of a sheet
+  std::vector<CaseRow> rows;       // to be fitted, logged ones included
+  std::vector<CaseRow> predicted;  // to be compared only
   std::vector<LoggedRun> runs;
   std::vector<measured::KernelSample> kernels;
 };
@@ -48,13 +48,13 @@ std::string SiteOf(const FitInputs& inputs, const std::string& topology,
 void TakeReasons(const std::map<std::string, std::string>& reasons, FitInputs* inputs);
 // Those of the given files of which something is used.
 std::vector<std::string> FilesOf(const std::vector<std::string>& files,
-                                 const std::vector<FileVerdict>& verdicts);
-// Throws InputError with all verdicts where no file is used.
-void RefuseUnused(const std::vector<FileVerdict>& verdicts);
+                                 const std::vector<FileCheck>& checks);
+// Throws InputError with all checks where no file is used.
+void RefuseUnused(const std::vector<FileCheck>& checks);
 // What an error says of a file that others are read without.
 std::string ReasonOf(const InputError& error);
 // A line per file: used, not used or mismatched.
-std::string RenderVerdicts(const std::vector<FileVerdict>& verdicts);
+std::string RenderChecks(const std::vector<FileCheck>& checks);
 
 // What to know of logs: times that change on the way, garbled lines. Empty: nothing.
 std::string RenderLogs(const std::vector<LoggedRun>& runs);

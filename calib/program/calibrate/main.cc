@@ -164,7 +164,7 @@ void AddRecords(const Arguments& arguments, const FitInputs& inputs, const FitJo
   for (const LoggedRun& run : inputs.runs) record.Add(run.facts);
   record.site = job.sites.front();
   record.topology = inputs.runs.front().row.topology;
-  record.logs = FilesOf(arguments.files, inputs.verdicts);
+  record.logs = FilesOf(arguments.files, inputs.checks);
   if (!arguments.in_place) record.runs = std::move(runs);
   for (const std::string& path : paths) {
     WriteText(path, WithRecord(ReadSource(path)->text, record, path));
@@ -215,13 +215,13 @@ void PrintLeftOut(const std::map<std::string, int>& rows) {
   for (const auto& [reason, count] : rows) fmt::print("{:>6} rows skipped: {}\n", count, reason);
 }
 
-// Where no row remains, the verdicts stand above the error.
+// Where no row remains, the checks stand above the error.
 std::unique_ptr<Sources> SourcesOf(const FitInputs& inputs, const FitJob& job,
                                    ProfileStore* store) {
   try {
     return std::make_unique<Sources>(inputs, job, store);
   } catch (const InputError&) {
-    fmt::print("{}", RenderVerdicts(inputs.verdicts));
+    fmt::print("{}", RenderChecks(inputs.checks));
     throw;
   }
 }
@@ -229,7 +229,7 @@ std::unique_ptr<Sources> SourcesOf(const FitInputs& inputs, const FitJob& job,
 // A framework's constants need many runs; a site's factor needs one.
 void SayUndetermined(const Evidence& evidence, const FitResult& result, const FitJob& job) {
   const bool kept = std::ranges::all_of(result.constants, [](const FittedConstant& constant) {
-    return constant.verdict == Verdict::kKept;
+    return constant.status == FitStatus::kKept;
   });
   if (!kept || !job.sites.empty() || evidence.observations().empty()) return;
   fmt::print(
@@ -258,7 +258,7 @@ void Run(Arguments arguments) {
   const auto taken = SourcesOf(inputs, job, &store);
   const Sources& sources = *taken;
   if (sources.cases) TakeReasons(sources.cases->reasons(), &inputs);
-  fmt::print("{}{}\n", RenderVerdicts(inputs.verdicts), RenderLogs(inputs.runs));
+  fmt::print("{}{}\n", RenderChecks(inputs.checks), RenderLogs(inputs.runs));
   std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
   const Evidence evidence(sources.All(), store);
   FitOptions options;

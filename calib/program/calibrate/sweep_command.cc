@@ -47,20 +47,20 @@ void Complete(const SweepArguments& arguments, std::vector<MeasuredRuns>* sweeps
 }
 
 // Of a file, so that others are read without one that is no sweep.
-SweepFiles ReadFile(const std::string& file, bool alone, std::vector<FileVerdict>* verdicts) {
-  verdicts->push_back({file, Fate::kUsed, "", {}});
+SweepFiles ReadFile(const std::string& file, bool alone, std::vector<FileCheck>* checks) {
+  checks->push_back({file, Fate::kUsed, "", {}});
   try {
     return ReadSweeps({file});
   } catch (const InputError& error) {
     if (alone) throw;
-    verdicts->back() = {file, Fate::kNotUsed, ReasonOf(error), {}};
+    checks->back() = {file, Fate::kNotUsed, ReasonOf(error), {}};
   }
   return {};
 }
 
 // Takes sweeps of other machines than asked for, or than their topology describes, out of a file's.
 void TakeOthers(const SweepArguments& arguments, const MachineTopologies& topologies,
-                SweepFiles* read, FileVerdict* verdict) {
+                SweepFiles* read, FileCheck* check) {
   const std::size_t all = read->sweeps.size();
   if (all == 0) return;
   std::string other;
@@ -75,31 +75,30 @@ void TakeOthers(const SweepArguments& arguments, const MachineTopologies& topolo
     return !why.empty();
   });
   const std::size_t left = read->sweeps.size();
-  verdict->why = fmt::format("{} sweep{}", left, left == 1 ? "" : "s");
+  check->why = fmt::format("{} sweep{}", left, left == 1 ? "" : "s");
   if (asked == 0) {
-    verdict->fate = Fate::kNotUsed;
-    verdict->why =
-        fmt::format("no sweep ran on a machine with '{}' in its name", arguments.machine);
+    check->fate = Fate::kNotUsed;
+    check->why = fmt::format("no sweep ran on a machine with '{}' in its name", arguments.machine);
   } else if (left == 0) {
-    verdict->fate = Fate::kMismatched;
-    verdict->why = other;
+    check->fate = Fate::kMismatched;
+    check->why = other;
   } else if (left < asked) {
-    verdict->why += fmt::format("; mismatched {}: {}", asked - left, other);
+    check->why += fmt::format("; mismatched {}: {}", asked - left, other);
   }
 }
 
-// All files, each with its verdict, which it prints. Throws InputError: none can be used.
+// All files, each with its check, which it prints. Throws InputError: none can be used.
 SweepFiles ReadFiles(const SweepArguments& arguments, const MachineTopologies& topologies) {
   SweepFiles files;
-  std::vector<FileVerdict> verdicts;
+  std::vector<FileCheck> checks;
   for (const std::string& file : arguments.files) {
-    SweepFiles read = ReadFile(file, arguments.files.size() == 1, &verdicts);
+    SweepFiles read = ReadFile(file, arguments.files.size() == 1, &checks);
     Complete(arguments, &read.sweeps);
-    TakeOthers(arguments, topologies, &read, &verdicts.back());
+    TakeOthers(arguments, topologies, &read, &checks.back());
     files.Append(std::move(read));
   }
-  RefuseUnused(verdicts);
-  fmt::print("{}\n", RenderVerdicts(verdicts));
+  RefuseUnused(checks);
+  fmt::print("{}\n", RenderChecks(checks));
   return files;
 }
 

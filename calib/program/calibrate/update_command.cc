@@ -198,7 +198,7 @@ void UpdateCalibration(const std::string& profile, const std::vector<std::string
   filter.frameworks.insert(record.site);
   const CaseSource old_rows(earlier.rows, filter, &store), new_rows(fresh.rows, filter, &store);
   TakeReasons(new_rows.reasons(), &fresh);
-  fmt::print("{}{}\n", RenderVerdicts(fresh.verdicts), RenderLogs(fresh.runs));
+  fmt::print("{}{}\n", RenderChecks(fresh.checks), RenderLogs(fresh.runs));
   std::vector<CaseRow> held = earlier.predicted;
   held.insert(held.end(), fresh.predicted.begin(), fresh.predicted.end());
   std::unique_ptr<CaseSource> kept;
@@ -219,7 +219,7 @@ void UpdateCalibration(const std::string& profile, const std::vector<std::string
   if (!said.driver.empty()) record.driver = said.driver;
   if (!said.nccl.empty()) record.nccl = said.nccl;
   if (!said.release.empty()) record.release = said.release;
-  for (const std::string& file : FilesOf(files, fresh.verdicts)) record.logs.push_back(file);
+  for (const std::string& file : FilesOf(files, fresh.checks)) record.logs.push_back(file);
   if (!IsOfCatalogue(profile)) record.runs = RunLines(*after.evidence, LeaveEachOut(&after));
   const std::string path = output.empty() ? profile : output;
   const ProfileLines lines = LinesOf(after.result, {}, "", after.store);

@@ -233,8 +233,8 @@ Departure MakeDeparture(const measured::TrainingLog& log, const Expectation& exp
   return made;
 }
 
-void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, std::size_t patience,
-                const std::vector<Timed>& steps, Verdict* verdict) {
+void CheckTimes(const measured::TrainingLog& log, const Expectation& expected, std::size_t patience,
+                const std::vector<Timed>& steps, LogCheck* check) {
   std::vector<Timed> run;
   Side side = Side::kInside;
   const auto finish = [&](bool over) {
@@ -242,8 +242,8 @@ void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, s
     // One line of few steps may hold a snapshot, however short the patience.
     const bool several = run.size() >= std::min<std::size_t>(patience, 2) || of_run >= kMeanSteps;
     if (side != Side::kInside && of_run >= patience && several) {
-      verdict->departures.push_back(MakeDeparture(log, expected, side, run));
-      verdict->departures.back().over = over;
+      check->departures.push_back(MakeDeparture(log, expected, side, run));
+      check->departures.back().over = over;
     }
     run.clear();
   };
@@ -257,9 +257,9 @@ void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, s
 }
 
 // Every tenth step three times as long is never a run of steps, and yet a fifth of the time.
-void JudgeMean(const measured::TrainingLog& log, const Expectation& expected, std::size_t patience,
-               const std::vector<Timed>& steps, Verdict* verdict) {
-  if (!verdict->departures.empty() || StepsOf(steps) < kMeanSteps) return;
+void CheckMean(const measured::TrainingLog& log, const Expectation& expected, std::size_t patience,
+               const std::vector<Timed>& steps, LogCheck* check) {
+  if (!check->departures.empty() || StepsOf(steps) < kMeanSteps) return;
   double sum = 0;
   for (const Timed& one : steps) sum += one.seconds * static_cast<double>(one.steps);
   const double mean = sum / static_cast<double>(StepsOf(steps));
@@ -271,12 +271,12 @@ void JudgeMean(const measured::TrainingLog& log, const Expectation& expected, st
   if (outside.empty() || StepsOf(outside) < patience) return;
   Departure made = MakeDeparture(log, expected, side, outside, mean);
   made.mean = true;
-  verdict->departures.push_back(std::move(made));
+  check->departures.push_back(std::move(made));
 }
 
 // Like with like: what the allocator hands out, and what it keeps with its free blocks, each against its own prediction.
-void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, bool reserved,
-                 Verdict* verdict) {
+void CheckMemory(const measured::TrainingLog& log, const Expectation& expected, bool reserved,
+                 LogCheck* check) {
   const double predicted = reserved ? expected.reserved : expected.allocated;
   const double bound = kMemoryError * predicted;
   if (predicted <= 0) return;
@@ -309,7 +309,7 @@ void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, 
   }
   if (made.tasks.size() < made.ranks.size()) made.tasks.clear();
   made.of_ranks = all.size();
-  if (made.steps > 0) verdict->departures.push_back(std::move(made));
+  if (made.steps > 0) check->departures.push_back(std::move(made));
 }
 
 }  // namespace
@@ -363,12 +363,12 @@ Expectation ReadExpectation(const SourcePtr& source) {
   return made;
 }
 
-Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience) {
-  Verdict verdict;
+LogCheck CheckLog(const measured::TrainingLog& log, const Expectation& expected, int patience) {
+  LogCheck check;
   std::vector<Timed> steps;
-  verdict.foreign = !log.own && log.source;
+  check.foreign = !log.own && log.source;
   std::vector<measured::StepSample> own;
-  verdict.told = expected.job.Check(log, &own);
+  check.told = expected.job.Check(log, &own);
   for (const measured::StepSample& step : own) {
     const auto seconds = SecondsOf(step, expected);
     if (seconds && *seconds > 0)
@@ -379,19 +379,19 @@ Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int
                        "no step of this log can be timed",
                        "lines need a time per step, or a throughput of these steps"}});
   if (steps.size() > 1) steps.erase(steps.begin());
-  verdict.steps = StepsOf(steps);
-  verdict.patience = patience;
+  check.steps = StepsOf(steps);
+  check.patience = patience;
   std::vector<double> seconds;
   for (const Timed& one : steps) {
     seconds.push_back(one.seconds);
-    if (SideOf(one.seconds, expected) != Side::kInside) verdict.outside += one.steps;
+    if (SideOf(one.seconds, expected) != Side::kInside) check.outside += one.steps;
   }
-  verdict.median = Median(std::move(seconds));
-  verdict.peak_share = expected.peak_share * expected.step / *verdict.median;
-  JudgeTimes(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
-  JudgeMean(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
-  for (const bool reserved : {false, true}) JudgeMemory(log, expected, reserved, &verdict);
-  return verdict;
+  check.median = Median(std::move(seconds));
+  check.peak_share = expected.peak_share * expected.step / *check.median;
+  CheckTimes(log, expected, static_cast<std::size_t>(patience), steps, &check);
+  CheckMean(log, expected, static_cast<std::size_t>(patience), steps, &check);
+  for (const bool reserved : {false, true}) CheckMemory(log, expected, reserved, &check);
+  return check;
 }
 
 }  // namespace orrery::watch

@@ -64,14 +64,14 @@ struct Departure {
   std::optional<double> extra_dollars;  // per 1000 steps
 };
 
-struct Verdict {
+struct LogCheck {
   bool foreign = false;          // the log is another program's
   compare::ToldJob told;         // by such a log
   std::size_t steps = 0;         // with a time, without the first one, which warms up
   std::optional<double> median;  // seconds of them
   double peak_share = 0;    // that the median would come to; above 1 no GPU is as fast. 0: not said
   std::size_t outside = 0;  // of the steps: those outside the interval
-  int patience = 1;         // that it was judged with
+  int patience = 1;         // that it was checked with
   std::vector<Departure> departures;  // in order
   bool outside_before =
       false;  // a departure was said that is none now: of a log that was replaced, or of its mean
@@ -81,13 +81,13 @@ struct Verdict {
 
 // `patience` steps in a row make a departure, in two lines or in one that is the mean of 20 steps at least; as many apart do if they take the mean of all steps outside. Throws InputError: no step of the log can be timed, or the log is of
 // another job: see PlannedJob, and a global batch that no step shares with the plan.
-Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience);
+LogCheck CheckLog(const measured::TrainingLog& log, const Expectation& expected, int patience);
 
 std::string DepartureText(const Departure& one, const Expectation& expected);
-std::string SummaryText(const Verdict& verdict, const Expectation& expected);
+std::string SummaryText(const LogCheck& check, const Expectation& expected);
 nlohmann::ordered_json DepartureJson(const Departure& one);
 std::string LossText(const measured::LossFault& loss);
 nlohmann::ordered_json LossJson(const measured::LossFault& loss);
-nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& expected);
+nlohmann::ordered_json SummaryJson(const LogCheck& check, const Expectation& expected);
 
 }  // namespace orrery::watch

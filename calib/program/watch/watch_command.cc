@@ -64,9 +64,9 @@ void SayDeparture(const watch::Departure& one, const watch::Expectation& expecte
   Say(json ? watch::DepartureJson(one).dump() + "\n" : watch::DepartureText(one, expected));
 }
 
-void SaySummary(const watch::Verdict& verdict, const watch::Expectation& expected, bool json) {
-  Say(json ? watch::SummaryJson(verdict, expected).dump() + "\n"
-           : watch::SummaryText(verdict, expected));
+void SaySummary(const watch::LogCheck& check, const watch::Expectation& expected, bool json) {
+  Say(json ? watch::SummaryJson(check, expected).dump() + "\n"
+           : watch::SummaryText(check, expected));
 }
 
 // Of a program that trains and has not taken a step yet.
@@ -97,14 +97,14 @@ class Watcher {
   }
 
   // The log is whole: every fault of it is an error.
-  ExitCode JudgeOnce() {
+  ExitCode CheckOnce() {
     AtFlag(flags_.log,
            [&] { Take(measured::ReadTrainingLog(measured::ReadLogSource(flags_.log.text))); });
-    for (const watch::Departure& one : verdict_.departures)
+    for (const watch::Departure& one : check_.departures)
       SayDeparture(one, expected_, settings_.json);
-    if (verdict_.told.loss && settings_.json) SayLoss();
-    SaySummary(verdict_, expected_, settings_.json);
-    return verdict_.Inside() && !verdict_.LossIsLost() ? ExitCode::kOk : ExitCode::kCheckFailed;
+    if (check_.told.loss && settings_.json) SayLoss();
+    SaySummary(check_, expected_, settings_.json);
+    return check_.Inside() && !check_.LossIsLost() ? ExitCode::kOk : ExitCode::kCheckFailed;
   }
 
   ExitCode Follow() {
@@ -128,7 +128,7 @@ class Watcher {
         grown = std::chrono::steady_clock::now();
         any_ = Look(false) || any_;
       }
-      if (settings_.stop && (outside_ || verdict_.LossIsLost())) break;
+      if (settings_.stop && (outside_ || check_.LossIsLost())) break;
       const std::chrono::duration<double> quiet = std::chrono::steady_clock::now() - grown;
       ended = settings_.idle > 0 && quiet.count() > settings_.idle;
       if (ended) break;
@@ -143,9 +143,9 @@ class Watcher {
       fmt::print(stderr, "{}\n", what);
       return ExitCode::kOk;
     }
-    verdict_.outside_before = outside_ && verdict_.Inside();
-    SaySummary(verdict_, expected_, settings_.json);
-    return outside_ || verdict_.LossIsLost() ? ExitCode::kCheckFailed : ExitCode::kOk;
+    check_.outside_before = outside_ && check_.Inside();
+    SaySummary(check_, expected_, settings_.json);
+    return outside_ || check_.LossIsLost() ? ExitCode::kCheckFailed : ExitCode::kOk;
   }
 
  private:
@@ -155,7 +155,7 @@ class Watcher {
     if (!log.digest.empty() && !expected_.digest.empty() && log.digest != expected_.digest)
       throw InputError(fmt::format("the log is of plan {}, the prediction of plan {}", log.digest,
                                    expected_.digest));
-    verdict_ = watch::Judge(log, expected_, settings_.patience);
+    check_ = watch::CheckLog(log, expected_, settings_.patience);
   }
 
   static std::optional<Seen> LookAt(const std::string& path) {
@@ -210,7 +210,7 @@ class Watcher {
   }
 
   void SayLoss() const {
-    const measured::LossFault& loss = *verdict_.told.loss;
+    const measured::LossFault& loss = *check_.told.loss;
     Say(settings_.json ? watch::LossJson(loss).dump() + "\n" : watch::LossText(loss));
   }
 
@@ -247,10 +247,10 @@ class Watcher {
       return false;
     }
     Take(log);
-    if (verdict_.LossIsLost() &&
-        std::exchange(said_loss_, verdict_.told.loss->line) != verdict_.told.loss->line)
+    if (check_.LossIsLost() &&
+        std::exchange(said_loss_, check_.told.loss->line) != check_.told.loss->line)
       SayLoss();
-    for (const watch::Departure& one : verdict_.departures) {
+    for (const watch::Departure& one : check_.departures) {
       outside_ = true;
       // The line of the memory's peak moves to another rank's when that one prints its own.
       const int line = one.mean || one.memory ? 0 : one.line;
@@ -263,7 +263,7 @@ class Watcher {
   const WatchFlags& flags_;
   Settings settings_;
   watch::Expectation expected_;
-  watch::Verdict verdict_;
+  watch::LogCheck check_;
   bool outside_ = false, any_ = false, doubted_ = false, looked_ = false;
   int said_loss_ = 0;  // the line since which it is no number, as it was said last
   std::set<std::tuple<bool, bool, int, bool>> said_;
@@ -276,7 +276,7 @@ Answer RunWatch(const CommandLine& line) {
   if (flags.set.Parse(line, kBehindWatch)) return {ExitCode::kOk, DescribeWatch().help};
   const Settings settings = ReadSettings(flags);
   Watcher watcher(flags, settings);
-  return {settings.once ? watcher.JudgeOnce() : watcher.Follow(), ""};
+  return {settings.once ? watcher.CheckOnce() : watcher.Follow(), ""};
 }
 
 }  // namespace orrery::cli

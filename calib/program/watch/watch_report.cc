@@ -64,11 +64,11 @@ std::string Steps(std::size_t n, const char* kind = "") {
 }
 
 // Of a log without a departure: steps outside may be too few in a row.
-std::string InsideText(const Verdict& verdict) {
-  if (verdict.outside_before) return "inside now, outside before";
-  if (verdict.outside == 0) return "inside";
+std::string InsideText(const LogCheck& check) {
+  if (check.outside_before) return "inside now, outside before";
+  if (check.outside == 0) return "inside";
   return fmt::format("within --patience {}: {} of them outside, never {} in a row above or below",
-                     verdict.patience, verdict.outside, verdict.patience);
+                     check.patience, check.outside, check.patience);
 }
 
 const char* SideText(Side side) {
@@ -105,24 +105,24 @@ std::string DepartureText(const Departure& one, const Expectation& expected) {
   return text;
 }
 
-std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
+std::string SummaryText(const LogCheck& check, const Expectation& expected) {
   const std::string above =
-      verdict.peak_share <= 1
+      check.peak_share <= 1
           ? ""
           : fmt::format(
                 "no GPU does that: the median step would come to {:.0f} % of the peak rate of the "
                 "GPUs that are predicted; the log is of another job, or its times are not those of "
                 "whole steps\n",
-                100 * verdict.peak_share);
+                100 * check.peak_share);
   std::string notes;
-  for (const std::string& words : compare::Words(verdict.told)) notes += words + "\n";
-  if (verdict.foreign && verdict.told.OnTrust())
+  for (const std::string& words : compare::Words(check.told)) notes += words + "\n";
+  if (check.foreign && check.told.OnTrust())
     notes += "the log names neither its plan nor its layout: they are taken for those predicted\n";
   return above + notes +
-         fmt::format("{}, median {}; predicted {} ({} to {}) for {}: {}\n", Steps(verdict.steps),
-                     Format(Seconds(verdict.median.value_or(0))), Format(Seconds(expected.step)),
+         fmt::format("{}, median {}; predicted {} ({} to {}) for {}: {}\n", Steps(check.steps),
+                     Format(Seconds(check.median.value_or(0))), Format(Seconds(expected.step)),
                      Format(Seconds(expected.low)), Format(Seconds(expected.high)), expected.layout,
-                     verdict.Inside() ? InsideText(verdict) : "outside");
+                     check.Inside() ? InsideText(check) : "outside");
 }
 
 nlohmann::ordered_json DepartureJson(const Departure& one) {
@@ -176,25 +176,25 @@ nlohmann::ordered_json LossJson(const measured::LossFault& loss) {
           {"lines", loss.lines}};
 }
 
-nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& expected) {
+nlohmann::ordered_json SummaryJson(const LogCheck& check, const Expectation& expected) {
   return {{"schema", "orrery.watch/1"},
           {"event", "summary"},
-          {"inside", verdict.Inside() && !verdict.outside_before},
-          {"outside_before", verdict.outside_before},
-          {"steps", verdict.steps},
-          {"outside_steps", verdict.outside},
-          {"loss_is_number", !verdict.LossIsLost()},
-          {"patience", verdict.patience},
-          {"other_batch_steps", verdict.told.other_batch},
-          {"median_s", verdict.median.value_or(0)},
-          {"share_of_peak", verdict.peak_share > 0 ? nlohmann::ordered_json(verdict.peak_share)
-                                                   : nlohmann::ordered_json()},
+          {"inside", check.Inside() && !check.outside_before},
+          {"outside_before", check.outside_before},
+          {"steps", check.steps},
+          {"outside_steps", check.outside},
+          {"loss_is_number", !check.LossIsLost()},
+          {"patience", check.patience},
+          {"other_batch_steps", check.told.other_batch},
+          {"median_s", check.median.value_or(0)},
+          {"share_of_peak", check.peak_share > 0 ? nlohmann::ordered_json(check.peak_share)
+                                                 : nlohmann::ordered_json()},
           {"predicted_s", expected.step},
           {"interval_s", {expected.low, expected.high}},
           {"layout", expected.layout},
           {"digest", expected.digest},
-          {"plan_on_trust", verdict.foreign && verdict.told.OnTrust()},
-          {"notes", compare::Words(verdict.told)}};
+          {"plan_on_trust", check.foreign && check.told.OnTrust()},
+          {"notes", compare::Words(check.told)}};
 }
 
 }  // namespace orrery::watch

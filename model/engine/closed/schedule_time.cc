@@ -251,7 +251,7 @@ double ScheduleClock::FindRest(double most) {
         rest_[stage] += walked * LeastDevice(static_cast<std::size_t>(3 * place + kind));
     }
   }
-  double round = rest_[times_.watched] / walked;  // of one micro-batch in it
+  double round = rest_[times_.paces] / walked;  // of one micro-batch in it
   for (int stage = 0; (times_.order.fills_bubble || HalfStands()) && stage < p; ++stage)
     round = std::max(round, rest_[stage] / walked);
   if (!times_.order.fills_bubble && !times_.order.in_a_v) {
@@ -315,103 +315,6 @@ bool ScheduleClock::RunBatches(double most) {
   end_ = 0;
   for (const StageClock& clock : stages_) end_ = std::max(end_, clock.free);
   return true;
-}
-
-// What the watched stage receives and sends.
-void ScheduleClock::FindMessages() {
-  under_way_.clear();
-  const auto watched = [&](int pass) { return graph_->passes[pass].stage == times_.watched; };
-  for (int k = 1; k < static_cast<int>(graph_->passes.size()); ++k) {
-    const PassGraph::Pass& pass = graph_->passes[k];
-    if (!pass.receives || (!watched(k) && !watched(pass.sender)) || arrived_[k] <= 0) continue;
-    const double sent = arrived_[k] - hops_[pass.hop];
-    under_way_.push_back({sent, sent + own_hops_[pass.hop]});
-  }
-  std::ranges::sort(under_way_, {}, &Interval::from);
-}
-
-// While the stage waits, a message of its own that is under way counts as what it waits for.
-// `unsent`: but for what waits for a message that is.
-ScheduleTime ScheduleClock::Between(double from, double to, bool unsent) const {
-  ScheduleTime time;
-  time.seconds = to - from;
-  if (!parts_) return time;
-  std::size_t first = 0;
-  for (const Gap& gap : gaps_) {
-    const double begin = std::max(gap.from, from);
-    const double end = std::min(unsent ? gap.sent : gap.to, to);
-    if (end <= begin) continue;
-    if (gap.host || gap.copies) {
-      (gap.host ? time.host : time.copies) += end - begin;
-      continue;
-    }
-    double now = begin;
-    while (first < under_way_.size() && under_way_[first].to <= begin) ++first;
-    for (std::size_t i = first; i < under_way_.size() && under_way_[i].from < end; ++i) {
-      const double open = std::max(now, under_way_[i].from),
-                   close = std::min(end, under_way_[i].to);
-      if (close <= open) continue;
-      time.pipeline += close - open;
-      now = close;
-    }
-    time.bubble += end - begin;
-  }
-  time.bubble -= time.pipeline;
-  return time;
-}
-
-// Seconds that the device of a stage works for a micro-batch.
-double ScheduleClock::BusyOf(int stage) const {
-  double busy = 0;
-  for (const std::vector<int>& of_kind : graph_->of_stage[static_cast<std::size_t>(stage)]) {
-    for (const int pass : of_kind) busy += works_[graph_->passes[pass].work].device;
-  }
-  return busy / batches();
-}
-
-ScheduleClock::Interval ScheduleClock::LastPass(int virtual_stage, int kind) const {
-  const Interval& pass = latest_[static_cast<std::size_t>(3 * virtual_stage + kind)];
-  return {pass.from - end_, pass.to - end_};
-}
-
-ScheduleTime ScheduleClock::Account() const {
-  ScheduleTime all = Between(0, end_);
-  if (parts_ && !gaps_.empty() && gaps_.front().from == 0 && !gaps_.front().host)
-    all.fill = gaps_.front().to;
-  const int p = times_.stages, round = p * times_.chunks;
-  const double more = times_.micro_batches - batches();
-  if (more <= 0) return all;
-  // Of the backward passes that alternate with forward passes, the last round.
-  const std::vector<int>& passes = graph_->of_stage[times_.watched][PassCall::kBackward];
-  const int ahead = graph_->ahead[times_.watched];
-  const int last = std::max(round, static_cast<int>(passes.size()) - 1 - ahead);
-  ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
-  if (HalfStands()) {
-    const double rounds = std::ceil(batches() / 2) / p;
-    for (double ScheduleTime::*const part :
-         {&ScheduleTime::seconds, &ScheduleTime::pipeline, &ScheduleTime::bubble,
-          &ScheduleTime::host, &ScheduleTime::copies})
-      one.*part = std::max(0.0, all.*part - before_.*part) / rounds;
-  }
-  if (times_.order.fills_bubble || HalfStands()) {
-    // Weight gradients that are put off in this round are not put off for ever: a round takes no less than the busiest
-    // stage has to do in it.
-    for (int stage = 0; stage < p; ++stage) one.seconds = std::max(one.seconds, BusyOf(stage) * p);
-    if (parts_) {
-      const double idle = std::max(0.0, one.seconds - BusyOf(times_.watched) * p);
-      one.host = std::min(one.host, idle);
-      one.pipeline = std::min(one.pipeline, idle - one.host);
-      one.copies = std::min(one.copies, idle - one.host - one.pipeline);
-      one.bubble = idle - one.host - one.pipeline - one.copies;
-    }
-  }
-  const double times = more / p;
-  all.seconds += times * one.seconds;
-  all.pipeline += times * one.pipeline;
-  all.bubble += times * one.bubble;
-  all.host += times * one.host;
-  all.copies += times * one.copies;
-  return all;
 }
 
 const ScheduleTime& ScheduleClock::Time() {

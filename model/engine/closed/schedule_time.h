@@ -80,6 +80,7 @@ struct PipelineTimes {
   // Likewise, of the one rank whose time is accounted for. What others of its layer receive later holds it up, too.
   std::vector<double> own_hops;
   int watched = 0;  // stage whose time is accounted for
+  int paces = 0;    // the busiest stage: rounds that are not walked take as long as its last one
 
   bool operator==(const PipelineTimes&) const = default;
 };

@@ -323,6 +323,7 @@ bool Fold::FindSlowestWay(PipelineTimes* times, double most) {
 // Pass by pass, see schedule_time.h.
 bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   copies_apart_ = true;
+  const int paces = Watched();
   if (parts) WatchHeaviest(&work, time);
   parts_ = parts;
   PipelineTimes& times = form_.clock.asked();
@@ -335,6 +336,7 @@ bool Fold::WalkPasses(Work work, bool parts, StepTime* time, double most) {
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = inside_;
   times.between = between_;
+  times.paces = paces;
   watched_ = times.watched = Watched();
   if (most >= kForEver) FindSlowestWay(&times, kForEver);
   const std::size_t slowest = way_;

@@ -29,15 +29,16 @@ Colour Mix(Colour a, double b) { return Mix(a, std::bit_cast<Colour>(b)); }
 // Sums of stirred colours are those of a multiset: the order in which it is visited does not matter.
 class Partition {
  public:
-  Partition(const MeetingTable& table, const ir::Plan& plan, const PlanTasks& tasks,
+  Partition(const CommunicatorTable& table, const ir::Plan& plan, const PlanTasks& tasks,
             const std::vector<double>& slowdown)
       : table_(table), tasks_(tasks) {
     for (const int64_t rank : table.ranks) {
       const auto stage = At(plan.mesh.Coords(rank)[At(plan.mesh.program_axis)]);
       ranks_.push_back(Mix(Colour{stage}, At(rank) < slowdown.size() ? slowdown[At(rank)] : 1.0));
     }
-    for (const Meeting& meeting : table.meetings) meetings_.push_back(FirstColour(meeting));
-    communicators_.assign(At(table.communicators), 0);
+    for (const Communicator& communicator : table.communicators)
+      communicators_.push_back(FirstColour(communicator));
+    queues_.assign(At(table.queues), 0);
     for (const Route& route : table.routes) routes_.push_back(Mix(Colour{1}, route.alone));
     for (std::size_t p = 0; p < table.network->paths(); ++p)
       paths_.push_back(Mix(Colour{2}, table.network->CapOf(static_cast<net::PathId>(p)).value));
@@ -52,8 +53,8 @@ class Partition {
   }
 
   const Colours& ranks() const { return ranks_; }
-  const Colours& meetings() const { return meetings_; }
   const Colours& communicators() const { return communicators_; }
+  const Colours& queues() const { return queues_; }
   const Colours& routes() const { return routes_; }
   const Colours& paths() const { return paths_; }
   const Colours& links() const { return links_; }
@@ -63,14 +64,14 @@ class Partition {
   std::span<const net::LinkUse> Uses(std::size_t path) const {
     return table_.network->UsesOf(static_cast<net::PathId>(path));
   }
-  std::size_t Messages(const Meeting& meeting) const {
-    return tasks_.lines[At(meeting.line)].messages.size();
+  std::size_t Messages(const Communicator& communicator) const {
+    return tasks_.lines[At(communicator.line)].messages.size();
   }
 
-  Colour FirstColour(const Meeting& meeting) const {
-    Colour colour = Mix(Colour{4}, Colour{At(meeting.line)});
-    for (std::size_t i = 0; i < Messages(meeting); ++i) {
-      const Exchange& exchange = table_.exchanges[At(meeting.first_exchange) + i];
+  Colour FirstColour(const Communicator& communicator) const {
+    Colour colour = Mix(Colour{4}, Colour{At(communicator.line)});
+    for (std::size_t i = 0; i < Messages(communicator); ++i) {
+      const Exchange& exchange = table_.exchanges[At(communicator.first_exchange) + i];
       for (const double value :
            {exchange.latency, exchange.bytes, exchange.slowdown, exchange.hidden, exchange.price})
         colour = Mix(colour, value);
@@ -91,11 +92,11 @@ class Partition {
       ColourLinks();
       ColourPaths();
       ColourRoutes();
-      ColourMeetings();
       ColourCommunicators();
+      ColourQueues();
       ColourRanks();
       for (const Colours* colours :
-           {&links_, &paths_, &routes_, &meetings_, &communicators_, &ranks_})
+           {&links_, &paths_, &routes_, &communicators_, &queues_, &ranks_})
         count += Count(*colours);
       if (count == before) return;
       before = count;
@@ -132,13 +133,13 @@ class Partition {
     }
   }
 
-  // A meeting and those of its exchanges that take a route, by number.
+  // A communicator and those of its exchanges that take a route, by number.
   template <class Visit>
   void EachRouted(Visit visit) const {
-    for (std::size_t m = 0; m < meetings_.size(); ++m) {
-      const Meeting& meeting = table_.meetings[m];
-      for (std::size_t i = 0; i < Messages(meeting); ++i) {
-        const int32_t route = table_.exchanges[At(meeting.first_exchange) + i].route;
+    for (std::size_t m = 0; m < communicators_.size(); ++m) {
+      const Communicator& communicator = table_.communicators[m];
+      for (std::size_t i = 0; i < Messages(communicator); ++i) {
+        const int32_t route = table_.exchanges[At(communicator.first_exchange) + i].route;
         if (route >= 0) visit(m, Colour{i}, At(route));
       }
     }
@@ -152,13 +153,13 @@ class Partition {
       });
     }
     EachRouted([&](std::size_t m, Colour i, std::size_t route) {
-      sum[route] += Mix(Mix(meetings_[m], Colour{6}), i);
+      sum[route] += Mix(Mix(communicators_[m], Colour{6}), i);
     });
     for (std::size_t r = 0; r < routes_.size(); ++r) routes_[r] = Mix(routes_[r], sum[r]);
   }
 
-  void ColourMeetings() {
-    Colours sum(meetings_.size(), 0);
+  void ColourCommunicators() {
+    Colours sum(communicators_.size(), 0);
     EachRouted([&](std::size_t m, Colour i, std::size_t route) {
       sum[m] += Mix(Mix(routes_[route], Colour{7}), i);
     });
@@ -168,35 +169,34 @@ class Partition {
         if (m >= 0) sum[At(m)] += Mix(Mix(ranks_[r], Colour{8}), Colour{direction});
       }
     }
-    for (std::size_t m = 0; m < meetings_.size(); ++m) {
-      const int32_t communicator = table_.meetings[m].communicator;
-      const Colour queue = communicator < 0 ? 0 : communicators_[At(communicator)];
-      meetings_[m] = Mix(Mix(meetings_[m], sum[m]), queue);
+    for (std::size_t m = 0; m < communicators_.size(); ++m) {
+      const int32_t in_queue = table_.communicators[m].queue;
+      const Colour queue = in_queue < 0 ? 0 : queues_[At(in_queue)];
+      communicators_[m] = Mix(Mix(communicators_[m], sum[m]), queue);
     }
   }
 
-  void ColourCommunicators() {
-    Colours sum(communicators_.size(), 0);
-    for (std::size_t m = 0; m < meetings_.size(); ++m) {
-      const int32_t communicator = table_.meetings[m].communicator;
-      if (communicator >= 0) sum[At(communicator)] += Mix(meetings_[m], Colour{9});
+  void ColourQueues() {
+    Colours sum(queues_.size(), 0);
+    for (std::size_t m = 0; m < communicators_.size(); ++m) {
+      const int32_t in_queue = table_.communicators[m].queue;
+      if (in_queue >= 0) sum[At(in_queue)] += Mix(communicators_[m], Colour{9});
     }
-    for (std::size_t c = 0; c < communicators_.size(); ++c)
-      communicators_[c] = Mix(communicators_[c], sum[c]);
+    for (std::size_t c = 0; c < queues_.size(); ++c) queues_[c] = Mix(queues_[c], sum[c]);
   }
 
   void ColourRanks() {
     for (const std::vector<int32_t>& of : table_.of) {
       for (std::size_t r = 0; r < ranks_.size(); ++r) {
         const int32_t m = of[r];
-        ranks_[r] = Mix(ranks_[r], m < 0 ? Colour{10} : meetings_[At(m)]);
+        ranks_[r] = Mix(ranks_[r], m < 0 ? Colour{10} : communicators_[At(m)]);
       }
     }
   }
 
-  const MeetingTable& table_;
+  const CommunicatorTable& table_;
   const PlanTasks& tasks_;
-  Colours ranks_, meetings_, communicators_, routes_, paths_, links_;
+  Colours ranks_, communicators_, queues_, routes_, paths_, links_;
   std::vector<char> used_;  // by link: a path crosses it
 };
 
@@ -220,10 +220,10 @@ class Classes {
 
 class Merger {
  public:
-  Merger(const MeetingTable& whole, const PlanTasks& tasks, const Partition& partition)
+  Merger(const CommunicatorTable& whole, const PlanTasks& tasks, const Partition& partition)
       : whole_(whole), tasks_(tasks), partition_(partition) {}
 
-  MeetingTable Build(net::Wires wires) {
+  CommunicatorTable Build(net::Wires wires) {
     merged_.contention = whole_.contention;
     for (std::size_t r = 0; r < whole_.ranks.size(); ++r) {
       const auto [number, added] = ranks_.Of(partition_.ranks()[r]);
@@ -239,10 +239,10 @@ class Merger {
     for (std::size_t direction = 0; direction < whole_.of.size(); ++direction) {
       for (std::size_t r = 0; r < first_.size(); ++r) {
         const int32_t m = whole_.of[direction][first_[r]];
-        if (m >= 0) merged_.of[direction][r] = MeetingOf(m);
+        if (m >= 0) merged_.of[direction][r] = CommunicatorOf(m);
       }
     }
-    merged_.communicators = static_cast<int32_t>(communicators_.size());
+    merged_.queues = static_cast<int32_t>(queues_.size());
     merged_.network = net::MakeNetwork(net::Backend::kFluid, std::move(wires));
     merged_.routes.resize(routes_.size());
     for (std::size_t q = 0; q < route_.size(); ++q)
@@ -256,43 +256,42 @@ class Merger {
   }
 
  private:
-  int32_t MeetingOf(int32_t m) {
-    const auto [number, added] = meetings_.Of(partition_.meetings()[At(m)]);
+  int32_t CommunicatorOf(int32_t m) {
+    const auto [number, added] = communicators_.Of(partition_.communicators()[At(m)]);
     if (!added) return number;
-    Meeting meeting = whole_.meetings[At(m)];
-    AddMembers(&meeting);
-    if (meeting.communicator >= 0)
-      meeting.communicator =
-          communicators_.Of(partition_.communicators()[At(meeting.communicator)]).first;
+    Communicator communicator = whole_.communicators[At(m)];
+    AddMembers(&communicator);
+    if (communicator.queue >= 0)
+      communicator.queue = queues_.Of(partition_.queues()[At(communicator.queue)]).first;
     const int32_t first =
-        std::exchange(meeting.first_exchange, static_cast<int32_t>(merged_.exchanges.size()));
-    for (std::size_t i = 0; i < tasks_.lines[At(meeting.line)].messages.size(); ++i) {
+        std::exchange(communicator.first_exchange, static_cast<int32_t>(merged_.exchanges.size()));
+    for (std::size_t i = 0; i < tasks_.lines[At(communicator.line)].messages.size(); ++i) {
       Exchange exchange = whole_.exchanges[At(first) + i];
       if (exchange.route >= 0) exchange.route = RouteOf(exchange.route);
       merged_.exchanges.push_back(exchange);
     }
-    merged_.meetings.push_back(meeting);
+    merged_.communicators.push_back(communicator);
     return number;
   }
 
   // One of each class in a collective; sender and receiver stay two, also where they are alike.
-  void AddMembers(Meeting* meeting) {
+  void AddMembers(Communicator* communicator) {
     const auto begin = static_cast<int32_t>(merged_.members.size());
-    for (int32_t i = 0; i < meeting->members; ++i) {
-      const auto at = class_of_rank_.find(whole_.members[At(meeting->first_member + i)]);
+    for (int32_t i = 0; i < communicator->members; ++i) {
+      const auto at = class_of_rank_.find(whole_.members[At(communicator->first_member + i)]);
       if (at == class_of_rank_.end()) continue;  // a replica that is not executed
       const int64_t rank = merged_.ranks[At(at->second)];
       const auto from = merged_.members.begin() + begin;
-      if (meeting->communicator >= 0 &&
+      if (communicator->queue >= 0 &&
           std::find(from, merged_.members.end(), rank) != merged_.members.end())
         continue;
       merged_.members.push_back(rank);
     }
-    meeting->first_member = begin;
-    meeting->members = static_cast<int32_t>(merged_.members.size()) - begin;
-    meeting->needed = meeting->members;
-    meeting->first_arrival = merged_.arrivals;
-    merged_.arrivals += meeting->needed;
+    communicator->first_member = begin;
+    communicator->members = static_cast<int32_t>(merged_.members.size()) - begin;
+    communicator->needed = communicator->members;
+    communicator->first_arrival = merged_.arrivals;
+    merged_.arrivals += communicator->needed;
   }
 
   int32_t RouteOf(int32_t route) {
@@ -343,27 +342,28 @@ class Merger {
     }
   }
 
-  const MeetingTable& whole_;
+  const CommunicatorTable& whole_;
   const PlanTasks& tasks_;
   const Partition& partition_;
-  Classes ranks_, meetings_, communicators_, routes_;
+  Classes ranks_, communicators_, queues_, routes_;
   std::vector<std::size_t> first_;                      // by class of ranks, into the whole table
   std::unordered_map<int64_t, int32_t> class_of_rank_;  // by rank of the plan
   std::vector<int32_t> route_;                          // by class: one of them
-  MeetingTable merged_;
+  CommunicatorTable merged_;
 };
 
 }  // namespace
 
-MeetingTable MergeAlike(MeetingTable whole, const ir::Plan& plan, const PlanTasks& tasks,
-                        const std::vector<double>& slowdown, net::Wires wires, bool keep_whole) {
+CommunicatorTable MergeAlike(CommunicatorTable whole, const ir::Plan& plan, const PlanTasks& tasks,
+                             const std::vector<double>& slowdown, net::Wires wires,
+                             bool keep_whole) {
   if (whole.cores > 0 || whole.rates || whole.ranks.size() <= 1) return whole;
   const Partition partition(whole, plan, tasks, slowdown);
-  MeetingTable merged = Merger(whole, tasks, partition).Build(std::move(wires));
+  CommunicatorTable merged = Merger(whole, tasks, partition).Build(std::move(wires));
   if (merged.ranks.size() == whole.ranks.size()) return whole;
   if (keep_whole) {
     whole.network.reset();
-    merged.whole = std::make_shared<const MeetingTable>(std::move(whole));
+    merged.whole = std::make_shared<const CommunicatorTable>(std::move(whole));
   }
   return merged;
 }

@@ -12,13 +12,14 @@
 
 #include <vector>
 
-#include "model/engine/event/meetings.h"
+#include "model/engine/event/communicators.h"
 
 namespace orrery::sim {
 
 // The table of one rank of each class, the first one; its dates are those of `whole` to rounding. `slowdown` as
 // Perturbation. The table comes back as it is where ranks differ all, share cores, or their rates are logged.
-MeetingTable MergeAlike(MeetingTable whole, const ir::Plan& plan, const PlanTasks& tasks,
-                        const std::vector<double>& slowdown, net::Wires wires, bool keep_whole);
+CommunicatorTable MergeAlike(CommunicatorTable whole, const ir::Plan& plan, const PlanTasks& tasks,
+                             const std::vector<double>& slowdown, net::Wires wires,
+                             bool keep_whole);
 
 }  // namespace orrery::sim

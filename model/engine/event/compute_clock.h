@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long compute tasks take, and the account of each rank's time.
 //
-// Where ranks share cores (MeetingTable::cores), n of them that compute at the same time run at
+// Where ranks share cores (CommunicatorTable::cores), n of them that compute at the same time run at
 // min(1, cores / n) of their rate each.
 #pragma once
 
@@ -21,7 +21,7 @@ class ComputeClock {
   void Start(uint32_t rank, int32_t id, const Task& task, StreamState* stream);
   // A task of the rank has ended.
   void Ended(uint32_t rank);
-  // An exchange, index into MeetingTable::exchanges, begins (+1) or ends (-1) on a rank.
+  // An exchange, index into CommunicatorTable::exchanges, begins (+1) or ends (-1) on a rank.
   void CountExchange(uint32_t rank, std::size_t exchange, int change);
   void CloseTimers() { timers_.Close(); }
 

@@ -81,10 +81,10 @@ struct Spot {
 // Ranks and spans that both walks look at.
 class PathBase {
  protected:
-  PathBase(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& meetings,
+  PathBase(const ir::Plan& plan, const PlanTasks& tasks, const CommunicatorTable& communicators,
            const Timeline& timeline)
-      : tasks_(tasks), meetings_(meetings), timeline_(timeline) {
-    for (const int64_t rank : meetings.ranks)
+      : tasks_(tasks), communicators_(communicators), timeline_(timeline) {
+    for (const int64_t rank : communicators.ranks)
       stage_.push_back(At(plan.mesh.Coords(rank)[At(plan.mesh.program_axis)]));
   }
 
@@ -92,7 +92,7 @@ class PathBase {
   const Task& TaskOf(Spot at) const { return tasks_.stages[stage_[at.rank]].tasks[At(at.task)]; }
 
   const PlanTasks& tasks_;
-  const MeetingTable& meetings_;
+  const CommunicatorTable& communicators_;
   const Timeline& timeline_;
   std::vector<std::size_t> stage_;  // by executed rank
 };
@@ -100,9 +100,9 @@ class PathBase {
 // From task to binding predecessor.
 class BackwardWalk : PathBase {
  public:
-  BackwardWalk(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& meetings,
+  BackwardWalk(const ir::Plan& plan, const PlanTasks& tasks, const CommunicatorTable& communicators,
                const Timeline& timeline)
-      : PathBase(plan, tasks, meetings, timeline) {
+      : PathBase(plan, tasks, communicators, timeline) {
     for (const StageTasks& stage : tasks.stages)
       links_.push_back(LinksOf(stage, tasks.lines.size()));
   }
@@ -132,15 +132,15 @@ class BackwardWalk : PathBase {
   // Of the partners in a message.
   Spot LastToCome(Spot at) const {
     const Task& task = TaskOf(at);
-    const int32_t m = meetings_.of[At(2 * task.line + task.receives)][at.rank];
-    const Meeting& meeting = meetings_.meetings[At(m)];
+    const int32_t m = communicators_.of[At(2 * task.line + task.receives)][at.rank];
+    const Communicator& communicator = communicators_.communicators[At(m)];
     const int32_t number = links_[stage_[at.rank]].number[At(at.task)];
     Spot last = at;
-    for (int32_t i = 0; i < meeting.members; ++i) {
-      const int64_t rank = meetings_.members[At(meeting.first_member + i)];
-      const auto found = std::ranges::lower_bound(meetings_.ranks, rank);
-      if (found == meetings_.ranks.end() || *found != rank) continue;
-      const auto r = static_cast<uint32_t>(found - meetings_.ranks.begin());
+    for (int32_t i = 0; i < communicator.members; ++i) {
+      const int64_t rank = communicators_.members[At(communicator.first_member + i)];
+      const auto found = std::ranges::lower_bound(communicators_.ranks, rank);
+      if (found == communicators_.ranks.end() || *found != rank) continue;
+      const auto r = static_cast<uint32_t>(found - communicators_.ranks.begin());
       const bool receives = tasks_.lines[At(task.line)].line.axis >= 0 && i == 1;
       const Spot other = {r, links_[stage_[r]].messages[At(2 * task.line + receives)][At(number)]};
       if (SpanOf(other).start > SpanOf(last).start) last = other;
@@ -172,10 +172,10 @@ class BackwardWalk : PathBase {
 
 class PathWalk : PathBase {
  public:
-  PathWalk(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& meetings,
+  PathWalk(const ir::Plan& plan, const PlanTasks& tasks, const CommunicatorTable& communicators,
            const Timeline& timeline, const std::vector<TaskOps>& ops,
            const Perturbation& perturbation)
-      : PathBase(plan, tasks, meetings, timeline),
+      : PathBase(plan, tasks, communicators, timeline),
         plan_(plan),
         ops_(ops),
         perturbation_(perturbation) {}
@@ -209,7 +209,7 @@ class PathWalk : PathBase {
     const TaskOps& ops = ops_[stage_[at.rank]];
     const ir::Instance& instance = ops.Of(at.task).front();
     const std::string words = WordsOf(ops.program().blocks[At(instance.block)], instance);
-    const int64_t rank = meetings_.ranks[at.rank];
+    const int64_t rank = communicators_.ranks[at.rank];
     if (path_.stretches.empty() || path_.stretches.back().rank != rank) {
       if (!path_.stretches.empty()) path_.stretches.back().begin = date_;
       path_.stretches.push_back({rank, ops.program().stage, 0, date_, words, words});
@@ -222,13 +222,14 @@ class PathWalk : PathBase {
     date_ = std::min(date_, from);
   }
 
-  // Back to the meeting, and over to who came last.
+  // Back to the rendezvous, and over to who came last.
   void TakeMessage(Spot at, Spot last) {
     const Task& task = TaskOf(at);
     const TaskSpan& span = SpanOf(at);
-    const int32_t m = meetings_.of[At(2 * task.line + task.receives)][at.rank];
-    const Meeting& meeting = meetings_.meetings[At(m)];
-    const Exchange& exchange = meetings_.exchanges[At(meeting.first_exchange + task.message)];
+    const int32_t m = communicators_.of[At(2 * task.line + task.receives)][at.rank];
+    const Communicator& communicator = communicators_.communicators[At(m)];
+    const Exchange& exchange =
+        communicators_.exchanges[At(communicator.first_exchange + task.message)];
     const std::string axis = AxisName(plan_, tasks_.lines[At(task.line)].line);
     Book(axis + " traffic", std::min(span.end, span.met + exchange.latency));
     Book(axis + " latency", span.met);
@@ -241,7 +242,7 @@ class PathWalk : PathBase {
     const TaskOps& ops = ops_[stage_[at.rank]];
     const std::span<const ir::Instance> instances = ops.Of(at.task);
     const double whole = std::max(0.0, date_ - span.start);
-    const double factor = ComputeFactor(perturbation_, meetings_.ranks[at.rank], at.task);
+    const double factor = ComputeFactor(perturbation_, communicators_.ranks[at.rank], at.task);
     const double host = HostShare(task, span, factor);
     const double lost = LostToMessages(at, task, factor);
     std::array<double, kPathClassNames.size()> share{};
@@ -264,7 +265,7 @@ class PathWalk : PathBase {
     const TaskSpan& span = SpanOf(at);
     const double took = span.end - span.start;
     const double own = std::max(task.seconds * factor, span.earliest - span.start);
-    if (meetings_.cores > 0 || took <= own * (1 + kPathRounding)) return 0;
+    if (communicators_.cores > 0 || took <= own * (1 + kPathRounding)) return 0;
     return 1 - own / took;
   }
 
@@ -291,8 +292,9 @@ class PathWalk : PathBase {
 
   const Exchange& ExchangeOf(Spot at) const {
     const Task& task = TaskOf(at);
-    const int32_t m = meetings_.of[At(2 * task.line + task.receives)][at.rank];
-    return meetings_.exchanges[At(meetings_.meetings[At(m)].first_exchange + task.message)];
+    const int32_t m = communicators_.of[At(2 * task.line + task.receives)][at.rank];
+    return communicators_
+        .exchanges[At(communicators_.communicators[At(m)].first_exchange + task.message)];
   }
 
   const std::vector<int32_t>& MessagesOf(uint32_t rank) {
@@ -325,8 +327,9 @@ class PathWalk : PathBase {
 }  // namespace
 
 std::vector<PathTask> TasksOfPath(const ir::Plan& plan, const PlanTasks& tasks,
-                                  const MeetingTable& meetings, const Timeline& timeline) {
-  return BackwardWalk(plan, tasks, meetings, timeline).Walk();
+                                  const CommunicatorTable& communicators,
+                                  const Timeline& timeline) {
+  return BackwardWalk(plan, tasks, communicators, timeline).Walk();
 }
 
 double HostShare(const Task& task, const TaskSpan& span, double compute_factor) {
@@ -336,10 +339,10 @@ double HostShare(const Task& task, const TaskSpan& span, double compute_factor) 
 }
 
 CriticalPath FindCriticalPath(const ir::Plan& plan, const PlanTasks& tasks,
-                              const MeetingTable& meetings, const Timeline& timeline,
+                              const CommunicatorTable& communicators, const Timeline& timeline,
                               const std::vector<TaskOps>& ops, const Perturbation& perturbation) {
-  return PathWalk(plan, tasks, meetings, timeline, ops, perturbation)
-      .Walk(TasksOfPath(plan, tasks, meetings, timeline));
+  return PathWalk(plan, tasks, communicators, timeline, ops, perturbation)
+      .Walk(TasksOfPath(plan, tasks, communicators, timeline));
 }
 
 }  // namespace orrery::sim

@@ -24,7 +24,7 @@ struct PathTask {
 };
 // Backwards in time.
 std::vector<PathTask> TasksOfPath(const ir::Plan& plan, const PlanTasks& tasks,
-                                  const MeetingTable& meetings, const Timeline& timeline);
+                                  const CommunicatorTable& communicators, const Timeline& timeline);
 
 struct PathClass {
   std::string name;  // "GEMM", "tp traffic", "host"
@@ -49,7 +49,7 @@ struct CriticalPath {
 
 // `ops` by stage, of all stages; `timeline` of the same simulation.
 CriticalPath FindCriticalPath(const ir::Plan& plan, const PlanTasks& tasks,
-                              const MeetingTable& meetings, const Timeline& timeline,
+                              const CommunicatorTable& communicators, const Timeline& timeline,
                               const std::vector<TaskOps>& ops, const Perturbation& perturbation);
 
 // What of a compute task's time the device waits for its host.

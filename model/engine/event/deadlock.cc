@@ -14,14 +14,14 @@ namespace {
 constexpr int kMostStuck = 8;  // streams that the message names
 
 std::string MissingRanks(const StepState& state, int32_t m) {
-  const MeetingTable& table = state.table;
-  const Meeting& meeting = table.meetings[At(m)];
+  const CommunicatorTable& table = state.table;
+  const Communicator& communicator = table.communicators[At(m)];
   std::string missing;
-  for (int32_t i = 0; i < meeting.members; ++i) {
-    const int64_t member = table.members[At(meeting.first_member + i)];
+  for (int32_t i = 0; i < communicator.members; ++i) {
+    const int64_t member = table.members[At(communicator.first_member + i)];
     bool here = false;
     for (int32_t k = 0; k < state.rendezvous[At(m)].arrived; ++k)
-      here |= table.ranks[state.arrivals[At(meeting.first_arrival + k)].rank] == member;
+      here |= table.ranks[state.arrivals[At(communicator.first_arrival + k)].rank] == member;
     const bool executed = std::ranges::binary_search(table.ranks, member);
     if (!here && executed) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", member);
   }
@@ -34,7 +34,7 @@ std::string WaitsFor(const StepState& state, uint32_t r, int32_t id) {
   if (waits > 0) return fmt::format("waits for {} ops on other streams", waits);
   if (task.epoch > state.ranks[r].epoch) return "waits for its host, which waits for the device";
   if (task.line < 0) return "computes";
-  return "waits for rank " + MissingRanks(state, state.MeetingOf(r, task));
+  return "waits for rank " + MissingRanks(state, state.CommunicatorOf(r, task));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace orrery::sim {
 
 std::size_t Exchanges::Current(int32_t m) const {
-  return At(state_.table.meetings[At(m)].first_exchange + state_.rendezvous[At(m)].message);
+  return At(state_.table.communicators[At(m)].first_exchange + state_.rendezvous[At(m)].message);
 }
 
 void Exchanges::Start(uint32_t r, int32_t id, const Task& task) {
@@ -24,7 +24,7 @@ void Exchanges::Start(uint32_t r, int32_t id, const Task& task) {
 
 void Exchanges::Arrive(uint32_t r, int32_t id) {
   const Task& task = state_.TaskOf(r, id);
-  const int32_t m = state_.MeetingOf(r, task);
+  const int32_t m = state_.CommunicatorOf(r, task);
   ORRERY_CHECK(m >= 0, "rank {} is no member of line {}", state_.table.ranks[r], task.line);
   if (state_.across != nullptr &&
       (*state_.across)[At(m)] != 0) {  // when all parts have come as far
@@ -35,16 +35,16 @@ void Exchanges::Arrive(uint32_t r, int32_t id) {
     });
   }
   state_.Note(r, id, &TaskSpan::start);
-  const Meeting& meeting = state_.table.meetings[At(m)];
+  const Communicator& communicator = state_.table.communicators[At(m)];
   Rendezvous& rendezvous = state_.rendezvous[At(m)];
   if (rendezvous.arrived == 0) rendezvous.message = task.message;
-  state_.arrivals[At(meeting.first_arrival + rendezvous.arrived)] = {r, id};
-  if (task.message != rendezvous.message) Disagree(meeting, r, id);
-  if (++rendezvous.arrived == meeting.needed) Queue(m);
+  state_.arrivals[At(communicator.first_arrival + rendezvous.arrived)] = {r, id};
+  if (task.message != rendezvous.message) Disagree(communicator, r, id);
+  if (++rendezvous.arrived == communicator.needed) Queue(m);
 }
 
-void Exchanges::Disagree(const Meeting& meeting, uint32_t r, int32_t id) const {
-  const Arrival& first = state_.arrivals[At(meeting.first_arrival)];
+void Exchanges::Disagree(const Communicator& communicator, uint32_t r, int32_t id) const {
+  const Arrival& first = state_.arrivals[At(communicator.first_arrival)];
   throw InputError(
       fmt::format("rank {} ({}) meets rank {} ({}) with another kind or size of message",
                   state_.table.ranks[first.rank], state_.Where(first.rank, first.task),
@@ -52,27 +52,27 @@ void Exchanges::Disagree(const Meeting& meeting, uint32_t r, int32_t id) const {
 }
 
 void Exchanges::CountAll(int32_t m, int change) {
-  const Meeting& meeting = state_.table.meetings[At(m)];
+  const Communicator& communicator = state_.table.communicators[At(m)];
   const std::size_t exchange = Current(m);
-  for (int32_t i = 0; i < meeting.needed; ++i) {
-    const Arrival& arrival = state_.arrivals[At(meeting.first_arrival + i)];
+  for (int32_t i = 0; i < communicator.needed; ++i) {
+    const Arrival& arrival = state_.arrivals[At(communicator.first_arrival + i)];
     clock_.CountExchange(arrival.rank, exchange, change);
   }
 }
 
 void Exchanges::Queue(int32_t m) {
-  const Meeting& meeting = state_.table.meetings[At(m)];
-  if (meeting.communicator < 0 || state_.table.exchanges[Current(m)].route < 0) return Begin(m);
-  std::vector<int32_t>& queue = state_.queued[At(meeting.communicator)];
+  const Communicator& communicator = state_.table.communicators[At(m)];
+  if (communicator.queue < 0 || state_.table.exchanges[Current(m)].route < 0) return Begin(m);
+  std::vector<int32_t>& queue = state_.queued[At(communicator.queue)];
   queue.push_back(m);
   if (queue.size() == 1) Begin(m);
 }
 
 void Exchanges::Begin(int32_t m) {
-  const Meeting& meeting = state_.table.meetings[At(m)];
+  const Communicator& communicator = state_.table.communicators[At(m)];
   const Exchange& exchange = state_.table.exchanges[Current(m)];
-  for (int32_t i = 0; state_.timeline != nullptr && i < meeting.needed; ++i) {
-    const Arrival& arrival = state_.arrivals[At(meeting.first_arrival + i)];
+  for (int32_t i = 0; state_.timeline != nullptr && i < communicator.needed; ++i) {
+    const Arrival& arrival = state_.arrivals[At(communicator.first_arrival + i)];
     state_.Note(arrival.rank, arrival.task, &TaskSpan::met);
   }
   if (exchange.route < 0) return End(m);
@@ -111,23 +111,23 @@ void Exchanges::EndJob(int32_t m) {
 void Exchanges::Finish(int32_t m) {
   const std::size_t exchange = Current(m);
   if (state_.table.exchanges[exchange].hidden > 0) {
-    tails_.Start(state_.table.meetings[At(m)], exchange);
+    tails_.Start(state_.table.communicators[At(m)], exchange);
   } else {
     CountAll(m, -1);
   }
   End(m);
-  const int32_t communicator = state_.table.meetings[At(m)].communicator;
-  if (communicator < 0) return;
-  std::vector<int32_t>& queue = state_.queued[At(communicator)];
+  const int32_t in_queue = state_.table.communicators[At(m)].queue;
+  if (in_queue < 0) return;
+  std::vector<int32_t>& queue = state_.queued[At(in_queue)];
   queue.erase(queue.begin());
   if (!queue.empty()) Begin(queue.front());
 }
 
 void Exchanges::End(int32_t m) {
-  const Meeting& meeting = state_.table.meetings[At(m)];
+  const Communicator& communicator = state_.table.communicators[At(m)];
   state_.rendezvous[At(m)].arrived = 0;
-  for (int32_t i = 0; i < meeting.needed; ++i)
-    state_.ended.push_back(state_.arrivals[At(meeting.first_arrival + i)]);
+  for (int32_t i = 0; i < communicator.needed; ++i)
+    state_.ended.push_back(state_.arrivals[At(communicator.first_arrival + i)]);
 }
 
 }  // namespace orrery::sim

@@ -26,22 +26,22 @@ class Exchanges {
 
  private:
   struct Due {
-    int32_t meeting;
+    int32_t communicator;
   };
   friend class DueTimers<Due, Exchanges>;
-  void OnDue(const Due& due) { Finish(due.meeting); }
+  void OnDue(const Due& due) { Finish(due.communicator); }
   void AfterDue() { state_.drain(); }
 
-  std::size_t Current(int32_t meeting) const;  // into MeetingTable::exchanges
+  std::size_t Current(int32_t communicator) const;  // into CommunicatorTable::exchanges
   void Arrive(uint32_t rank, int32_t id);
-  [[noreturn]] void Disagree(const Meeting& meeting, uint32_t rank, int32_t id) const;
-  void Queue(int32_t meeting);
-  void Begin(int32_t meeting);
-  void StartPhase(int32_t meeting);
-  void EndJob(int32_t meeting);
-  void Finish(int32_t meeting);
-  void End(int32_t meeting);
-  void CountAll(int32_t meeting, int change);
+  [[noreturn]] void Disagree(const Communicator& communicator, uint32_t rank, int32_t id) const;
+  void Queue(int32_t communicator);
+  void Begin(int32_t communicator);
+  void StartPhase(int32_t communicator);
+  void EndJob(int32_t communicator);
+  void Finish(int32_t communicator);
+  void End(int32_t communicator);
+  void CountAll(int32_t communicator, int change);
 
   StepState& state_;
   ComputeClock& clock_;

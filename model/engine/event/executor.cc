@@ -18,7 +18,7 @@ namespace {
 
 class Executor {
  public:
-  Executor(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* table,
+  Executor(const ir::Plan& plan, const PlanTasks& tasks, CommunicatorTable* table,
            const Perturbation& perturbation, Timeline* timeline)
       : state_(plan, tasks, table, timeline),
         clock_(&state_, perturbation),
@@ -159,16 +159,16 @@ class Executor {
 
 }  // namespace
 
-StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings,
+StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, CommunicatorTable* communicators,
                    const Perturbation& perturbation, Timeline* timeline) {
   for (const double slowdown : perturbation.slowdown) {
     if (!(slowdown > 0))
       throw InputError(fmt::format("a rank cannot be {} times as slow", slowdown));
   }
   // Where ranks are in step, one timer serves all parts.
-  const Parts parts =
-      perturbation.jitter > 0 ? FindParts(plan, *meetings) : OnePart(meetings->ranks.size());
-  return Executor(plan, tasks, meetings, perturbation, timeline).Run(parts);
+  const Parts parts = perturbation.jitter > 0 ? FindParts(plan, *communicators)
+                                              : OnePart(communicators->ranks.size());
+  return Executor(plan, tasks, communicators, perturbation, timeline).Run(parts);
 }
 
 }  // namespace orrery::sim

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "model/engine/event/meetings.h"
+#include "model/engine/event/communicators.h"
 
 namespace orrery::sim {
 
@@ -56,7 +56,7 @@ using Timeline = std::vector<std::vector<TaskSpan>>;
 
 // Plays the tasks; `timeline`, if not null, learns when each of them ran. Throws InputError: partners that disagree on a
 // message; a deadlock, with what each stuck stream waits for.
-StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings,
+StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, CommunicatorTable* communicators,
                    const Perturbation& perturbation = {}, Timeline* timeline = nullptr);
 
 }  // namespace orrery::sim

@@ -19,9 +19,9 @@ struct UseChange {
 
 class TrackBuilder {
  public:
-  TrackBuilder(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& meetings,
+  TrackBuilder(const ir::Plan& plan, const PlanTasks& tasks, const CommunicatorTable& communicators,
                const Timeline& timeline, const std::vector<LinkId>& links)
-      : plan_(plan), tasks_(tasks), meetings_(meetings), timeline_(timeline) {
+      : plan_(plan), tasks_(tasks), communicators_(communicators), timeline_(timeline) {
     for (const LinkId link : links) number_.try_emplace(link, number_.size());
     changes_.resize(links.size());
   }
@@ -41,48 +41,50 @@ class TrackBuilder {
   }
 
   void AddLogged() {
-    std::vector<double> rate(meetings_.path_uses.size(), 0.0);
-    for (const net::RateChange& change : *meetings_.rates) {
+    std::vector<double> rate(communicators_.path_uses.size(), 0.0);
+    for (const net::RateChange& change : *communicators_.rates) {
       double& before = rate[At(change.path)];
-      for (const net::LinkUse& use : meetings_.path_uses[At(change.path)])
+      for (const net::LinkUse& use : communicators_.path_uses[At(change.path)])
         Add(use.link, change.time, use.weight * (change.rate - before));
       before = change.rate;
     }
   }
 
-  // Each meeting counts once: with its first executed member.
+  // Each communicator counts once: with its first executed member.
   void AddTimers(std::size_t r) {
-    const auto stage = At(plan_.mesh.Coords(meetings_.ranks[r])[At(plan_.mesh.program_axis)]);
+    const auto stage = At(plan_.mesh.Coords(communicators_.ranks[r])[At(plan_.mesh.program_axis)]);
     const std::vector<Task>& tasks = tasks_.stages[stage].tasks;
     for (std::size_t t = 0; t < tasks.size(); ++t) {
       if (tasks[t].line < 0) continue;
-      const Meeting& meeting =
-          meetings_.meetings[At(meetings_.of[At(2 * tasks[t].line + tasks[t].receives)][r])];
-      const Exchange& exchange = meetings_.exchanges[At(meeting.first_exchange + tasks[t].message)];
-      if (exchange.route < 0 || meetings_.routes[At(exchange.route)].alone < 0) continue;
-      if (FirstExecuted(meeting) != meetings_.ranks[r]) continue;
+      const Communicator& communicator =
+          communicators_
+              .communicators[At(communicators_.of[At(2 * tasks[t].line + tasks[t].receives)][r])];
+      const Exchange& exchange =
+          communicators_.exchanges[At(communicator.first_exchange + tasks[t].message)];
+      if (exchange.route < 0 || communicators_.routes[At(exchange.route)].alone < 0) continue;
+      if (FirstExecuted(communicator) != communicators_.ranks[r]) continue;
       const TaskSpan& span = timeline_[r][t];
       const double begin = std::min(span.end, span.met + exchange.latency);
       if (span.end <= begin) continue;
       const double rate = exchange.bytes / (span.end - begin);
-      meetings_.link_shares[At(exchange.route)]->Each([&](const LinkTraffic& share) {
+      communicators_.link_shares[At(exchange.route)]->Each([&](const LinkTraffic& share) {
         Add(share.link, begin, share.occupied * rate);
         Add(share.link, span.end, -share.occupied * rate);
       });
     }
   }
 
-  int64_t FirstExecuted(const Meeting& meeting) const {
-    for (int32_t i = 0; i < meeting.members; ++i) {
-      const int64_t member = meetings_.members[At(meeting.first_member + i)];
-      if (std::ranges::binary_search(meetings_.ranks, member)) return member;
+  int64_t FirstExecuted(const Communicator& communicator) const {
+    for (int32_t i = 0; i < communicator.members; ++i) {
+      const int64_t member = communicators_.members[At(communicator.first_member + i)];
+      if (std::ranges::binary_search(communicators_.ranks, member)) return member;
     }
     return -1;
   }
 
   const ir::Plan& plan_;
   const PlanTasks& tasks_;
-  const MeetingTable& meetings_;
+  const CommunicatorTable& communicators_;
   const Timeline& timeline_;
   std::unordered_map<LinkId, std::size_t> number_;
   std::vector<std::vector<UseChange>> changes_;  // by link
@@ -106,12 +108,12 @@ std::vector<LinkPoint> Points(const std::vector<UseChange>& changes, double capa
 }  // namespace
 
 std::vector<std::vector<LinkPoint>> LinkTracks(const ir::Plan& plan, const PlanTasks& tasks,
-                                               const MeetingTable& meetings,
+                                               const CommunicatorTable& communicators,
                                                const Timeline& timeline,
                                                const std::vector<LinkId>& links,
                                                const std::vector<BytesPerSecond>& capacity) {
   std::vector<std::vector<LinkPoint>> tracks;
-  const auto changes = TrackBuilder(plan, tasks, meetings, timeline, links).Build();
+  const auto changes = TrackBuilder(plan, tasks, communicators, timeline, links).Build();
   for (std::size_t i = 0; i < links.size(); ++i)
     tracks.push_back(Points(changes[i], capacity[At(links[i])].value));
   return tracks;

@@ -19,7 +19,7 @@ struct LinkPoint {
 // By `links`: points in order of time, the first at 0, no two at one date. The table must have been
 // made with keep_links and log_rates, on a network that can log rates.
 std::vector<std::vector<LinkPoint>> LinkTracks(const ir::Plan& plan, const PlanTasks& tasks,
-                                               const MeetingTable& meetings,
+                                               const CommunicatorTable& communicators,
                                                const Timeline& timeline,
                                                const std::vector<LinkId>& links,
                                                const std::vector<BytesPerSecond>& capacity);

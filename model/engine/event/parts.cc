@@ -12,7 +12,7 @@ namespace {
 
 class PartFinder {
  public:
-  PartFinder(const ir::Plan& plan, const MeetingTable& table) : table_(table) {
+  PartFinder(const ir::Plan& plan, const CommunicatorTable& table) : table_(table) {
     const AxisMask replicas = Replicas(plan.mesh);
     std::map<std::vector<int>, int32_t> numbers;
     for (const int64_t rank : table.ranks) {
@@ -30,7 +30,7 @@ class PartFinder {
     const Parts whole = OnePart(replica_.size());
     if (joined_.size() == 1 || table_.cores > 0 || table_.rates) return whole;
     Parts parts;
-    if (!FindMeetingsAcross(&parts)) return whole;
+    if (!FindCommunicatorsAcross(&parts)) return whole;
     JoinByLinks(parts);
     std::map<int32_t, std::size_t> numbers;
     for (std::size_t r = 0; r < replica_.size(); ++r) {
@@ -49,11 +49,11 @@ class PartFinder {
   }
 
   // False: a message of some replicas only may begin before the others have come as far.
-  bool FindMeetingsAcross(Parts* parts) {
-    parts->across.assign(table_.meetings.size(), 0);
-    replica_of_.assign(table_.meetings.size(), -1);
-    std::vector<std::vector<char>> seen(table_.meetings.size());
-    std::vector<std::size_t> count(table_.meetings.size(), 0);
+  bool FindCommunicatorsAcross(Parts* parts) {
+    parts->across.assign(table_.communicators.size(), 0);
+    replica_of_.assign(table_.communicators.size(), -1);
+    std::vector<std::vector<char>> seen(table_.communicators.size());
+    std::vector<std::size_t> count(table_.communicators.size(), 0);
     for (const std::vector<int32_t>& of : table_.of) {
       for (std::size_t r = 0; r < of.size(); ++r) {
         if (of[r] < 0) continue;
@@ -82,13 +82,13 @@ class PartFinder {
       if (first < 0) first = replica;
       joined_[At(Root(replica))] = Root(first);
     };
-    for (std::size_t m = 0; m < table_.meetings.size(); ++m) {
+    for (std::size_t m = 0; m < table_.communicators.size(); ++m) {
       if (parts.across[m] || replica_of_[m] < 0) continue;
-      const Meeting& meeting = table_.meetings[m];
-      const std::size_t end = m + 1 < table_.meetings.size()
-                                  ? At(table_.meetings[m + 1].first_exchange)
+      const Communicator& communicator = table_.communicators[m];
+      const std::size_t end = m + 1 < table_.communicators.size()
+                                  ? At(table_.communicators[m + 1].first_exchange)
                                   : table_.exchanges.size();
-      for (std::size_t e = At(meeting.first_exchange); e < end; ++e) {
+      for (std::size_t e = At(communicator.first_exchange); e < end; ++e) {
         if (table_.exchanges[e].route < 0) continue;
         for (const auto& phase : table_.routes[At(table_.exchanges[e].route)].phases) {
           for (const Route::Job& job : phase) {
@@ -100,10 +100,10 @@ class PartFinder {
     }
   }
 
-  const MeetingTable& table_;
+  const CommunicatorTable& table_;
   std::vector<int32_t> replica_;     // by executed rank
   std::vector<int32_t> joined_;      // by replica: one that it is joined with
-  std::vector<int32_t> replica_of_;  // by meeting: of its first member
+  std::vector<int32_t> replica_of_;  // by communicator: of its first member
 };
 
 }  // namespace
@@ -124,7 +124,7 @@ Parts OnePart(std::size_t ranks) {
   return whole;
 }
 
-Parts FindParts(const ir::Plan& plan, const MeetingTable& table) {
+Parts FindParts(const ir::Plan& plan, const CommunicatorTable& table) {
   return PartFinder(plan, table).Find();
 }
 

@@ -29,12 +29,12 @@ struct HashOfHash {
 
 }  // namespace
 
-int32_t PathTable::Add(int32_t meeting, net::Traffic traffic, const Occupation& occupation,
+int32_t PathTable::Add(int32_t communicator, net::Traffic traffic, const Occupation& occupation,
                        const std::string& what) {
   for (std::size_t phase = 0; phase < traffic.size(); ++phase) {
     for (net::Channel& channel : traffic[phase]) {
       Entry entry;
-      entry.meeting = meeting;
+      entry.communicator = communicator;
       entry.route = routes_;
       entry.phase = static_cast<int32_t>(phase);
       entry.bytes = channel.share;
@@ -55,7 +55,7 @@ std::vector<int32_t> PathTable::Owners() const {
   for (const Entry& entry : entries_) {
     for (const net::LinkUse& use : entry.uses) {
       int32_t& owner = owners[static_cast<std::size_t>(use.link)];
-      owner = owner == -1 || owner == entry.meeting ? entry.meeting : -2;
+      owner = owner == -1 || owner == entry.communicator ? entry.communicator : -2;
     }
   }
   return owners;
@@ -94,7 +94,7 @@ std::vector<char> PathTable::Redundant() const {
 
 bool PathTable::IsApart(const Entry& entry, const std::vector<int32_t>& owners) const {
   return std::ranges::all_of(entry.uses, [&](const net::LinkUse& use) {
-    return owners[static_cast<std::size_t>(use.link)] == entry.meeting;
+    return owners[static_cast<std::size_t>(use.link)] == entry.communicator;
   });
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/engine/event/meetings.h"
+#include "model/engine/event/communicators.h"
 #include "model/engine/network/network.h"
 #include "model/hardware/traffic.h"
 
@@ -18,8 +18,8 @@ class PathTable {
   PathTable(const Cluster& cluster, const std::vector<BytesPerSecond>& capacity)
       : cluster_(cluster), capacity_(capacity) {}
 
-  // Adds traffic of a meeting, as Weigh() leaves it. Returns its route's number.
-  int32_t Add(int32_t meeting, net::Traffic traffic, const Occupation& occupation,
+  // Adds traffic of a communicator, as Weigh() leaves it. Returns its route's number.
+  int32_t Add(int32_t communicator, net::Traffic traffic, const Occupation& occupation,
               const std::string& what);
 
   // Registers the paths that are needed, with the links that matter; `path_uses`, if not null, gets
@@ -32,7 +32,7 @@ class PathTable {
 
  private:
   struct Entry {
-    int32_t meeting = 0;
+    int32_t communicator = 0;
     int32_t route = 0;
     int32_t phase = 0;
     double bytes = 0;  // that occupy links of weight 1, per byte of S
@@ -42,7 +42,7 @@ class PathTable {
     std::string what;
   };
   std::vector<char> Redundant() const;  // by link
-  std::vector<int32_t> Owners() const;  // by link: the only meeting, -1 none, -2 several
+  std::vector<int32_t> Owners() const;  // by link: the only communicator, -1 none, -2 several
   bool IsApart(const Entry& entry, const std::vector<int32_t>& owners) const;
   double AloneSeconds(std::size_t begin, std::size_t end) const;
   void CheckWires(const Entry& entry, net::Network* network) const;

@@ -104,7 +104,7 @@ class LinkLoad {
  public:
   LinkLoad(const SimulatedRun& run, const Cluster& cluster, AxisMask merged)
       : run_(run),
-        whole_(run.meetings.whole ? *run.meetings.whole : run.meetings),
+        whole_(run.communicators.whole ? *run.communicators.whole : run.communicators),
         cluster_(cluster),
         merged_(merged) {
     for (const LineMessages& line : run.tasks.lines) {
@@ -125,7 +125,8 @@ class LinkLoad {
   std::vector<SharedLink> Find(double contention) const {
     std::map<std::pair<CommAxis, LinkId>, double> beyond;
     double sum = 0;
-    for (const PathTask& at : TasksOfPath(run_.plan, run_.tasks, run_.meetings, run_.timeline)) {
+    for (const PathTask& at :
+         TasksOfPath(run_.plan, run_.tasks, run_.communicators, run_.timeline)) {
       const Task& task = StageOf(at.rank).tasks[At(at.task)];
       if (task.line < 0) continue;
       const Exchange& exchange = ExchangeOf(task, at.rank);
@@ -143,19 +144,20 @@ class LinkLoad {
 
  private:
   const StageTasks& StageOf(std::size_t r) const { return *stages_[r]; }
-  const Meeting& MeetingOf(const Task& task, std::size_t r) const {
-    return run_.meetings.meetings[At(run_.meetings.of[At(2 * task.line + task.receives)][r])];
+  const Communicator& CommunicatorOf(const Task& task, std::size_t r) const {
+    return run_.communicators
+        .communicators[At(run_.communicators.of[At(2 * task.line + task.receives)][r])];
   }
   const Exchange& ExchangeOf(const Task& task, std::size_t r) const {
-    return run_.meetings.exchanges[At(MeetingOf(task, r).first_exchange + task.message)];
+    return run_.communicators.exchanges[At(CommunicatorOf(task, r).first_exchange + task.message)];
   }
 
   // Of a route, the link that the messages of the step keep busy longest; -1: not known.
   LinkId FullestLink(int32_t route) const {
     LinkId fullest = -1;
     double most = 0;
-    if (run_.meetings.link_shares.empty()) return fullest;
-    run_.meetings.link_shares[At(route)]->Each([&](const LinkTraffic& use) {
+    if (run_.communicators.link_shares.empty()) return fullest;
+    run_.communicators.link_shares[At(route)]->Each([&](const LinkTraffic& use) {
       double load = 0;
       for (const std::vector<double>& seconds : load_) load += seconds[At(use.link)];
       if (load > most) most = load, fullest = use.link;
@@ -177,19 +179,19 @@ class LinkLoad {
   // Whether messages of more than one group of the axis cross the link.
   bool SeveralGroups(CommAxis axis, LinkId link) const {
     std::set<int64_t> groups;  // of transfers, sender and receiver
-    for (const Meeting& meeting : whole_.meetings) {
-      if (axes_[At(meeting.line)] != axis || !Crosses(meeting, link)) continue;
-      groups.insert(meeting.communicator >= 0 ? meeting.communicator
-                                              : -1 - int64_t{meeting.first_member});
-      if (groups.size() > 1 || CopyOnItsNodes(meeting)) return true;
+    for (const Communicator& communicator : whole_.communicators) {
+      if (axes_[At(communicator.line)] != axis || !Crosses(communicator, link)) continue;
+      groups.insert(communicator.queue >= 0 ? communicator.queue
+                                            : -1 - int64_t{communicator.first_member});
+      if (groups.size() > 1 || CopyOnItsNodes(communicator)) return true;
     }
     return false;
   }
 
-  bool Crosses(const Meeting& meeting, LinkId link) const {
-    const std::size_t messages = run_.tasks.lines[At(meeting.line)].messages.size();
+  bool Crosses(const Communicator& communicator, LinkId link) const {
+    const std::size_t messages = run_.tasks.lines[At(communicator.line)].messages.size();
     for (std::size_t i = 0; i < messages; ++i) {
-      if (Crosses(whole_.exchanges[At(meeting.first_exchange) + i].route, link)) return true;
+      if (Crosses(whole_.exchanges[At(communicator.first_exchange) + i].route, link)) return true;
     }
     return false;
   }
@@ -199,8 +201,8 @@ class LinkLoad {
   }
 
   // Whether a copy of the group, in a replica that is not executed, has ranks on the same nodes: it uses the same links.
-  bool CopyOnItsNodes(const Meeting& meeting) const {
-    const Line& line = run_.tasks.lines[At(meeting.line)].line;
+  bool CopyOnItsNodes(const Communicator& communicator) const {
+    const Line& line = run_.tasks.lines[At(communicator.line)].line;
     const AxisMask own = line.axis >= 0 ? 0 : run_.plan.groups[At(line.group)].axes;
     const unsigned free = merged_ & ~unsigned{own};
     const auto is_copy = [&](int64_t member, int64_t rank) {
@@ -211,8 +213,8 @@ class LinkLoad {
       return member != rank;
     };
     const int64_t per_node = cluster_.gpus_per_node;
-    for (int32_t i = 0; free != 0 && i < meeting.members; ++i) {
-      const int64_t member = whole_.members[At(meeting.first_member + i)];
+    for (int32_t i = 0; free != 0 && i < communicator.members; ++i) {
+      const int64_t member = whole_.members[At(communicator.first_member + i)];
       const int64_t first = cluster_.NodeOf(member) * per_node;
       const int64_t end = std::min(first + per_node, run_.plan.mesh.ranks());
       for (int64_t rank = first; rank < end; ++rank) {
@@ -231,12 +233,13 @@ class LinkLoad {
     for (const StageTasks& stage : run_.tasks.stages) counts[&stage] = CountMessages(stage);
     for (std::size_t r = 0; r < whole_.ranks.size(); ++r) {
       for (const MessageCount& count : counts.at(all_stages_[r])) {
-        const Meeting& meeting =
-            whole_.meetings[At(whole_.of[At(2 * count.line + count.receives)][r])];
-        const Exchange& exchange = whole_.exchanges[At(meeting.first_exchange + count.message)];
+        const Communicator& communicator =
+            whole_.communicators[At(whole_.of[At(2 * count.line + count.receives)][r])];
+        const Exchange& exchange =
+            whole_.exchanges[At(communicator.first_exchange + count.message)];
         if (exchange.route >= 0)
           through[Index(axes_[At(count.line)])][At(exchange.route)] +=
-              count.times * exchange.bytes / meeting.needed;
+              count.times * exchange.bytes / communicator.needed;
       }
     }
     for (const CommAxis axis : kCommAxes) {
@@ -254,7 +257,7 @@ class LinkLoad {
   }
 
   const SimulatedRun& run_;
-  const MeetingTable& whole_;  // with those that others stand for
+  const CommunicatorTable& whole_;  // with those that others stand for
   const Cluster& cluster_;
   const AxisMask merged_;                      // replicas that are not executed
   std::vector<CommAxis> axes_;                 // by line
@@ -306,26 +309,27 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostS
                      options_.perturbation.jitter <= 0;
   // Who is alike shows when all are routed: until then a stage is enough to refuse.
   RefuseHuge(plan, alike ? 1 : ExecutedRanks(plan.mesh, options_.merge_replicas));
-  MeetingOptions meetings;
-  meetings.contention = options.contention;
-  meetings.backend = options.backend;
-  meetings.keep_links = options.keep_links;
-  meetings.log_rates = options.log_rates && options.contention;
-  if (options_.merge_replicas) meetings.merged = Replicas(plan.mesh);
+  CommunicatorOptions communicators;
+  communicators.contention = options.contention;
+  communicators.backend = options.backend;
+  communicators.keep_links = options.keep_links;
+  communicators.log_rates = options.log_rates && options.contention;
+  if (options_.merge_replicas) communicators.merged = Replicas(plan.mesh);
   tasks_ = MakeTasks(plan, pricer_);
-  meetings_ =
-      MakeMeetings(plan, tasks_, cluster_, net::WiresOf(cluster_), pricer_.messages, meetings);
+  communicators_ = MakeCommunicators(plan, tasks_, cluster_, net::WiresOf(cluster_),
+                                     pricer_.messages, communicators);
   if (alike) {
-    meetings_ = MergeAlike(std::move(meetings_), plan, tasks_, options_.perturbation.slowdown,
-                           net::WiresOf(cluster_), options.keep_links);
-    RefuseHuge(plan, static_cast<int64_t>(meetings_.ranks.size()));
+    communicators_ =
+        MergeAlike(std::move(communicators_), plan, tasks_, options_.perturbation.slowdown,
+                   net::WiresOf(cluster_), options.keep_links);
+    RefuseHuge(plan, static_cast<int64_t>(communicators_.ranks.size()));
   }
   options_.record &=
-      MostOps(plan) * static_cast<double>(meetings_.ranks.size()) <= options.most_recorded;
+      MostOps(plan) * static_cast<double>(communicators_.ranks.size()) <= options.most_recorded;
 }
 
 double Simulation::Run() {
-  result_ = Execute(plan_, tasks_, &meetings_, options_.perturbation,
+  result_ = Execute(plan_, tasks_, &communicators_, options_.perturbation,
                     options_.record ? &timeline_ : nullptr);
   if (options_.record && options_.terms) {
     if (Contended()) RunWithoutContention();
@@ -346,14 +350,16 @@ const StageTasks& Simulation::StageOfRank(std::size_t rank) const {
 }
 
 bool Simulation::Contended() const {
-  if (!meetings_.contention) return false;
+  if (!communicators_.contention) return false;
   for (std::size_t r = 0; r < timeline_.size(); ++r) {
     const std::vector<Task>& tasks = StageOfRank(r).tasks;
     for (std::size_t t = 0; t < tasks.size(); ++t) {
       if (tasks[t].line < 0) continue;
-      const Meeting& meeting =
-          meetings_.meetings[At(meetings_.of[At(2 * tasks[t].line + tasks[t].receives)][r])];
-      const Exchange& exchange = meetings_.exchanges[At(meeting.first_exchange + tasks[t].message)];
+      const Communicator& communicator =
+          communicators_
+              .communicators[At(communicators_.of[At(2 * tasks[t].line + tasks[t].receives)][r])];
+      const Exchange& exchange =
+          communicators_.exchanges[At(communicator.first_exchange + tasks[t].message)];
       if (BeyondPrice(exchange, timeline_[r][t]) > 0) return true;
     }
   }
@@ -362,9 +368,9 @@ bool Simulation::Contended() const {
 
 // The same tasks once more: cheap, since nothing is unfolded or routed again, and no message meets a link.
 void Simulation::RunWithoutContention() {
-  Reference reference{WithoutContention(meetings_, net::Wires{}), {}, {}};
+  Reference reference{WithoutContention(communicators_, net::Wires{}), {}, {}};
   reference.result =
-      Execute(plan_, tasks_, &reference.meetings, options_.perturbation, &reference.timeline);
+      Execute(plan_, tasks_, &reference.communicators, options_.perturbation, &reference.timeline);
   // Rarely a delay makes a step shorter, as it reorders messages: then the step stands as it is.
   if (reference.result.seconds < result_.seconds) reference_ = std::move(reference);
 }
@@ -374,7 +380,7 @@ Breakdown Simulation::BreakdownOfRank(std::size_t rank) const {
   if (reference_) {
     const SimulatedRun run{plan_,
                            tasks_,
-                           reference_->meetings,
+                           reference_->communicators,
                            reference_->timeline,
                            reference_->result,
                            options_.perturbation};

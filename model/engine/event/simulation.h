@@ -47,7 +47,7 @@ std::vector<std::string> SharedWith(const SharedLink& link);
 class Simulation {
  public:
   // Nodes are those of `cluster` in the order of the plan; slow ones slow their ranks, and replicas are then executed one by
-  // one. Throws InputError: too many ops, nodes that the cluster does not have; NoRoute: see MakeMeetings().
+  // one. Throws InputError: too many ops, nodes that the cluster does not have; NoRoute: see MakeCommunicators().
   Simulation(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
              const SimulationOptions& options);
 
@@ -60,7 +60,7 @@ class Simulation {
   const Pricer& pricer() const { return pricer_; }
   double fixed() const { return fixed_; }  // seconds outside of the plan
   const PlanTasks& tasks() const { return tasks_; }
-  const MeetingTable& meetings() const { return meetings_; }
+  const CommunicatorTable& communicators() const { return communicators_; }
   const Timeline& timeline() const { return timeline_; }
   const ir::Plan& plan() const { return plan_; }
   // Tasks of an executed rank, index into result().ranks.
@@ -83,7 +83,7 @@ class Simulation {
 
  private:
   SimulatedRun Played() const {
-    return {plan_, tasks_, meetings_, timeline_, result_, options_.perturbation};
+    return {plan_, tasks_, communicators_, timeline_, result_, options_.perturbation};
   }
 
   bool Contended() const;
@@ -91,7 +91,7 @@ class Simulation {
 
   // The same step with every message at its price.
   struct Reference {
-    MeetingTable meetings;
+    CommunicatorTable communicators;
     Timeline timeline;
     StepResult result;
   };
@@ -103,7 +103,7 @@ class Simulation {
   const double fixed_;
   SimulationOptions options_;
   PlanTasks tasks_;
-  MeetingTable meetings_;
+  CommunicatorTable communicators_;
   Timeline timeline_;
   StepResult result_;
   std::optional<Reference> reference_;  // where it is shorter

@@ -49,11 +49,12 @@ class Account {
 
  private:
   std::size_t StageOf() const {
-    return At(run_.plan.mesh.Coords(run_.meetings.ranks[rank_])[At(run_.plan.mesh.program_axis)]);
+    return At(
+        run_.plan.mesh.Coords(run_.communicators.ranks[rank_])[At(run_.plan.mesh.program_axis)]);
   }
 
   const Exchange& ExchangeOf(const Task& task) const {
-    return run_.meetings.exchanges[At(MeetingOf(task).first_exchange + task.message)];
+    return run_.communicators.exchanges[At(CommunicatorOf(task).first_exchange + task.message)];
   }
   bool Travels(int32_t id) const {
     const Task& task = tasks_[At(id)];
@@ -114,9 +115,9 @@ class Account {
 
   // Seconds of a kernel at full speed; ranks that share cores run slower than that: without end.
   double OwnSeconds(int32_t id) const {
-    if (run_.meetings.cores > 0) return kNever;
+    if (run_.communicators.cores > 0) return kNever;
     return tasks_[At(id)].seconds *
-           ComputeFactor(run_.perturbation, run_.meetings.ranks[rank_], id);
+           ComputeFactor(run_.perturbation, run_.communicators.ranks[rank_], id);
   }
 
   // Seconds of a kernel's span in which the same message slows it most; -1: none does.
@@ -238,7 +239,7 @@ class Account {
           return std::min(until, span.end);
         }
         // Its partners are not there yet, or its communicator is busy.
-        const int32_t other = UnderWay(now, Communicator(task));
+        const int32_t other = UnderWay(now, QueueOf(task));
         cause_ = other >= 0 ? Cause::kMessage : Cause::kBubble;
         message_ = other;
         until = std::min(until, span.met);
@@ -271,18 +272,19 @@ class Account {
     return opens < 0 || opens == task ? -1 : ReleasedBy(opens);
   }
 
-  const Meeting& MeetingOf(const Task& task) const {
-    return run_.meetings.meetings[At(run_.meetings.of[At(2 * task.line + task.receives)][rank_])];
+  const Communicator& CommunicatorOf(const Task& task) const {
+    return run_.communicators
+        .communicators[At(run_.communicators.of[At(2 * task.line + task.receives)][rank_])];
   }
-  int32_t Communicator(int32_t id) const { return MeetingOf(tasks_[At(id)]).communicator; }
+  int32_t QueueOf(int32_t id) const { return CommunicatorOf(tasks_[At(id)]).queue; }
 
-  // Any message in flight on this rank, one that holds `communicator` before all others; -1: none.
-  int32_t UnderWay(double now, int32_t communicator = -1) const {
+  // Any message in flight on this rank, one that holds `in_queue` before all others; -1: none.
+  int32_t UnderWay(double now, int32_t in_queue = -1) const {
     int32_t any = -1;
     for (const int32_t id : messages_) {
       if (spans_[At(id)].met > now) break;
       if (spans_[At(id)].end <= now) continue;
-      if (communicator < 0 || Communicator(id) == communicator) return id;
+      if (in_queue < 0 || QueueOf(id) == in_queue) return id;
       if (any < 0) any = id;
     }
     return any;
@@ -358,7 +360,7 @@ double KernelSeconds(const StageTasks& stage) {
 // Seconds of the messages of a rank inside of layers: others where its group lies on nodes in another way.
 class LayerMessages {
  public:
-  explicit LayerMessages(const SimulatedRun& run) : table_(run.meetings) {
+  explicit LayerMessages(const SimulatedRun& run) : table_(run.communicators) {
     for (std::size_t line = 0; line < run.tasks.lines.size(); ++line) {
       const CommAxis axis = AxisOf(run.plan, run.tasks.lines[line].line);
       if (axis == CommAxis::kTensor || axis == CommAxis::kContext) Add(run, line);
@@ -367,9 +369,9 @@ class LayerMessages {
   double Of(std::size_t rank, std::size_t stage) const {
     double seconds = 0;
     for (const LineOf& line : lines_) {
-      const int32_t meeting = table_.of[line.at][rank];
-      if (meeting < 0) continue;
-      const auto first = At(table_.meetings[At(meeting)].first_exchange);
+      const int32_t communicator = table_.of[line.at][rank];
+      if (communicator < 0) continue;
+      const auto first = At(table_.communicators[At(communicator)].first_exchange);
       const std::vector<int32_t>& sent = line.sent[stage];
       for (std::size_t m = 0; m < sent.size(); ++m)
         seconds += sent[m] * table_.exchanges[first + m].price;
@@ -379,7 +381,7 @@ class LayerMessages {
 
  private:
   struct LineOf {
-    std::size_t at;                          // of MeetingTable::of
+    std::size_t at;                          // of CommunicatorTable::of
     std::vector<std::vector<int32_t>> sent;  // by stage and message: how often
   };
 
@@ -393,7 +395,7 @@ class LayerMessages {
     lines_.push_back(std::move(of));
   }
 
-  const MeetingTable& table_;
+  const CommunicatorTable& table_;
   std::vector<LineOf> lines_;
 };
 

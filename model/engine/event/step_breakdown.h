@@ -20,7 +20,7 @@ namespace orrery::sim {
 struct SimulatedRun {
   const ir::Plan& plan;
   const PlanTasks& tasks;
-  const MeetingTable& meetings;
+  const CommunicatorTable& communicators;
   const Timeline& timeline;
   const StepResult& result;
   const Perturbation& perturbation;

@@ -4,8 +4,8 @@
 
 namespace orrery::sim {
 
-StepState::StepState(const ir::Plan& plan_in, const PlanTasks& tasks_in, MeetingTable* table_in,
-                     Timeline* timeline_in)
+StepState::StepState(const ir::Plan& plan_in, const PlanTasks& tasks_in,
+                     CommunicatorTable* table_in, Timeline* timeline_in)
     : plan(plan_in),
       tasks(tasks_in),
       table(*table_in),
@@ -14,8 +14,8 @@ StepState::StepState(const ir::Plan& plan_in, const PlanTasks& tasks_in, Meeting
       timeline(timeline_in),
       ranks(table.ranks.size()),
       streams(table.ranks.size() * tasks_in.streams),
-      rendezvous(table.meetings.size()),
-      queued(At(table.communicators)),
+      rendezvous(table.communicators.size()),
+      queued(At(table.queues)),
       arrivals(At(table.arrivals)) {
   std::size_t count = 0, epoch_count = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {

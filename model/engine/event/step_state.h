@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the executor share: how far each rank, stream and meeting has come.
+// What the parts of the executor share: how far each rank, stream and communicator has come.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Arrival {
   int32_t task = 0;
 };
 
-// Of a meeting.
+// Of a communicator.
 struct Rendezvous {
   int32_t arrived = 0;
   int32_t message = 0;
@@ -50,7 +50,8 @@ struct Rendezvous {
 
 struct StepState {
   // All of them must outlive it; `timeline` may be null: nobody asks.
-  StepState(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* table, Timeline* timeline);
+  StepState(const ir::Plan& plan, const PlanTasks& tasks, CommunicatorTable* table,
+            Timeline* timeline);
 
   double Now() const { return network.Now().value; }
   StreamState& StreamOf(uint32_t rank, std::size_t stream) {
@@ -59,7 +60,7 @@ struct StepState {
   const Task& TaskOf(uint32_t rank, int32_t task) const {
     return ranks[rank].stage->tasks[At(task)];
   }
-  int32_t MeetingOf(uint32_t rank, const Task& task) const {
+  int32_t CommunicatorOf(uint32_t rank, const Task& task) const {
     return table.of[At(2 * task.line + task.receives)][rank];
   }
   // The host issues it then; its epoch must be open. Kernels of a faster GPU are in the way of its own for less time:
@@ -77,7 +78,7 @@ struct StepState {
 
   const ir::Plan& plan;
   const PlanTasks& tasks;
-  MeetingTable& table;
+  CommunicatorTable& table;
   net::Network& network;
   const std::size_t stream_count;
   Timeline* const timeline;
@@ -86,11 +87,11 @@ struct StepState {
   std::vector<uint8_t> waits;        // by rank and task: how many it still waits for
   std::vector<double> epochs;        // by rank and epoch: when it was opened
   std::vector<Rendezvous> rendezvous;
-  std::vector<std::vector<int32_t>> queued;  // by communicator: meetings, first the one under way
+  std::vector<std::vector<int32_t>> queued;  // by queue: communicators, first the one under way
   std::vector<Arrival> arrivals;
   std::vector<Arrival> ended;   // tasks whose streams go on at the next Drain
   std::function<void()> drain;  // lets go whatever waited for `ended`
-  // By meeting: it joins parts of the step that run one by one (parts.h); null: all run together.
+  // By communicator: it joins parts of the step that run one by one (parts.h); null: all run together.
   const std::vector<char>* across = nullptr;
 };
 

@@ -4,14 +4,14 @@
 
 namespace orrery::sim {
 
-void Tails::Start(const Meeting& meeting, std::size_t exchange_index) {
+void Tails::Start(const Communicator& communicator, std::size_t exchange_index) {
   const int32_t t = NewTail();
   Tail& tail = tails_[At(t)];
   tail.exchange = exchange_index;
   tail.phase = 0;
   tail.ranks.clear();
-  for (int32_t i = 0; i < meeting.needed; ++i)
-    tail.ranks.push_back(state_.arrivals[At(meeting.first_arrival + i)].rank);
+  for (int32_t i = 0; i < communicator.needed; ++i)
+    tail.ranks.push_back(state_.arrivals[At(communicator.first_arrival + i)].rank);
   const Exchange& exchange = state_.table.exchanges[exchange_index];
   const Route& route = state_.table.routes[At(exchange.route)];
   if (route.alone >= 0) {

@@ -15,9 +15,9 @@ class Tails {
   Tails(StepState* state, ComputeClock* clock)
       : state_(*state), clock_(*clock), timers_(&state->network, this) {}
 
-  // `Exchange::hidden` of an exchange at a meeting whose members have all arrived. They count as
+  // `Exchange::hidden` of an exchange of a communicator whose members have all arrived. They count as
   // communicating until it is over.
-  void Start(const Meeting& meeting, std::size_t exchange);
+  void Start(const Communicator& communicator, std::size_t exchange);
   void CloseTimers() { timers_.Close(); }
 
  private:

@@ -27,19 +27,20 @@ CommAxis AxisOfLine(const ir::Plan& plan, const Line& line) {
 
 bool Unevenness::Of(CommAxis axis) const { return std::ranges::count(axes, axis) > 0; }
 
-Unevenness UnevennessOf(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& table) {
+Unevenness UnevennessOf(const ir::Plan& plan, const PlanTasks& tasks,
+                        const CommunicatorTable& table) {
   Unevenness found;
   // Transfers along an axis: whatever ranks these are between.
   std::map<std::tuple<CommAxis, int32_t, double>, Prices> prices;
-  for (std::size_t m = 0; m < table.meetings.size(); ++m) {
-    const Meeting& meeting = table.meetings[m];
-    const LineMessages& line = tasks.lines[At(meeting.line)];
+  for (std::size_t m = 0; m < table.communicators.size(); ++m) {
+    const Communicator& communicator = table.communicators[m];
+    const LineMessages& line = tasks.lines[At(communicator.line)];
     const CommAxis axis = AxisOfLine(plan, line.line);
-    const int32_t of = line.line.axis >= 0 ? -1 : meeting.line;
+    const int32_t of = line.line.axis >= 0 ? -1 : communicator.line;
     const Exchange* before = nullptr;
     Prices* all = nullptr;
     for (std::size_t i = 0; i < line.messages.size(); ++i) {
-      const Exchange& exchange = table.exchanges[At(meeting.first_exchange) + i];
+      const Exchange& exchange = table.exchanges[At(communicator.first_exchange) + i];
       if (exchange.price <= 0) continue;
       if (before == nullptr || before->bytes != exchange.bytes)
         all = &prices[{axis, of, exchange.bytes}];

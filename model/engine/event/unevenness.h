@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "model/engine/event/meetings.h"
+#include "model/engine/event/communicators.h"
 #include "model/engine/event/tasks.h"
 #include "model/plan/ir/plan.h"
 #include "model/price/breakdown.h"
@@ -20,6 +20,7 @@ struct Unevenness {
   bool Of(CommAxis axis) const;
 };
 
-Unevenness UnevennessOf(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& table);
+Unevenness UnevennessOf(const ir::Plan& plan, const PlanTasks& tasks,
+                        const CommunicatorTable& table);
 
 }  // namespace orrery::sim

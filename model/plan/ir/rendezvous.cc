@@ -102,11 +102,11 @@ class Execution {
           continue;
         }
         state.arrived[task] = 1;
-        Waiting* meeting = &waiting_[first_[match]];
-        meeting[here_[match]++] = {s, task};
+        Waiting* matched = &waiting_[first_[match]];
+        matched[here_[match]++] = {s, task};
         if (here_[match] < needed_[match]) break;
         for (int32_t i = 0; i < needed_[match]; ++i) {
-          const Waiting w = meeting[i];
+          const Waiting w = matched[i];
           Complete(w.stage, w.task);
           if (w.stage != s && !states_[w.stage].queued) {
             states_[w.stage].queued = true;

@@ -73,6 +73,17 @@ bool IsMember(const Plan& plan, int group, int stage) {
          std::find(g.allowed.begin(), g.allowed.end(), stage) != g.allowed.end();
 }
 
+namespace {
+
+bool UpdatesAtOnce(OpKind kind) {
+  return kind == OpKind::kSgd || kind == OpKind::kAdam || kind == OpKind::kMuon;
+}
+
+}  // namespace
+
+bool ReadsGradient(OpKind kind) { return UpdatesAtOnce(kind) || kind == OpKind::kLambDir; }
+bool WritesParameters(OpKind kind) { return UpdatesAtOnce(kind) || kind == OpKind::kLambApply; }
+
 std::string WhereOp(const Program& program, int32_t block, int32_t op, int32_t micro_batch) {
   const Block& b = program.blocks[block];
   std::string where = b.name;

@@ -85,11 +85,6 @@ class CodePass {
            ViewOf(view).elements == buffer.elements;
   }
 
-  static bool Updates(const Op& op) {
-    return op.kind == OpKind::kSgd || op.kind == OpKind::kAdam || op.kind == OpKind::kMuon ||
-           op.kind == OpKind::kLambApply;
-  }
-
   void CheckUnit(int32_t u, const Unit& unit) {
     for (const UnitSegment& segment : unit.segments) {
       const Param& param = plan_.params[static_cast<std::size_t>(segment.param)];
@@ -114,7 +109,7 @@ class CodePass {
 
   void CheckUpdate(int32_t u, OpPlace at, const Op& cast) {
     const std::vector<OpPlace> updates = Find([&](const Op& op) {
-      return Updates(op) && !op.out.empty() && BufferOf(op.out[0]).unit == u;
+      return WritesParameters(op.kind) && !op.out.empty() && BufferOf(op.out[0]).unit == u;
     });
     for (const OpPlace update : updates) {
       if (BufferOf(At(update).out[0]).cls != BufferClass::kMaster)

@@ -84,17 +84,14 @@ class CoveragePass {
     for (ViewId view : op.out) {
       for (int32_t p = stage_.pieces.begin[view]; p < stage_.pieces.end[view]; ++p) written_[p] = 1;
     }
+    if (WritesParameters(op.kind)) {
+      if (executions != 1) Report(where(), fmt::format("runs {} times in a step", executions));
+      const size_t targets = op.attrs.Get(Attr::kMaster) != 0 ? 2 : 1;
+      for (size_t k = 0; k < targets && k < op.out.size(); ++k) AddUpdate(op, op.out[k], where());
+      SamePiece(op, op.in[0], where());
+      SamePiece(op, op.in[1], where());
+    }
     switch (op.kind) {
-      case OpKind::kSgd:
-      case OpKind::kAdam:
-      case OpKind::kMuon:
-      case OpKind::kLambApply: {
-        if (executions != 1) Report(where(), fmt::format("runs {} times in a step", executions));
-        const size_t targets = op.attrs.Get(Attr::kMaster) != 0 ? 2 : 1;
-        for (size_t k = 0; k < targets && k < op.out.size(); ++k) AddUpdate(op, op.out[k], where());
-        SamePiece(op, op.in[0], where());
-        return SamePiece(op, op.in[1], where());
-      }
       case OpKind::kAllGather:
         return Gather(op, where());
       case OpKind::kCopy:

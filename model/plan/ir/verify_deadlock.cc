@@ -25,10 +25,10 @@ bool Meets(const Plan& plan, const Op& op) {
          (cls == OpClass::kCollective && CrossesStages(plan, op.group));
 }
 
-// Numbers the meetings: the k-th op of a channel or communicator meets the k-th of its partners.
-class Meetings {
+// Numbers the matches: the k-th op of a channel or communicator meets the k-th of its partners.
+class Matches {
  public:
-  explicit Meetings(const Plan& plan) : plan_(plan) {}
+  explicit Matches(const Plan& plan) : plan_(plan) {}
 
   // Lines: channels and communicators; the same number on all stages.
   int32_t LineOf(int stage, const Op& op) {
@@ -72,18 +72,18 @@ class Meetings {
   const Plan& plan_;
   std::map<Key, int32_t> lines_;
   std::vector<int32_t> members_;           // by line
-  std::vector<std::vector<int32_t>> ids_;  // by line: meeting numbers
+  std::vector<std::vector<int32_t>> ids_;  // by line: numbers of matches
   std::vector<std::array<int32_t, 2>>
       count_;                    // by line, for the stage being numbered: others, receives
-  std::vector<int32_t> needed_;  // by meeting
+  std::vector<int32_t> needed_;  // by match
 };
 
 // The contracted tasks of one stage.
 class Contraction {
  public:
-  Contraction(const Stage& stage, int index, Meetings* meetings)
-      : stage_(stage), meetings_(*meetings), cells_(stage.program, stage.layout, Cutting()) {
-    meetings_.StartStage();
+  Contraction(const Stage& stage, int index, Matches* matches)
+      : stage_(stage), matches_(*matches), cells_(stage.program, stage.layout, Cutting()) {
+    matches_.StartStage();
     FindOwnLanes();
     for (const Variant& variant : stage.variants) steps_.push_back(StepsOf(variant, index));
     last_.assign(cells_.count() * (lanes_ + 1), -1);
@@ -152,7 +152,7 @@ class Contraction {
       if (Meets(stage_.plan, op)) {
         Step step;
         step.lane = lane_of_[op.stream];
-        step.line = meetings_.LineOf(index, op);
+        step.line = matches_.LineOf(index, op);
         step.receives = op.kind == OpKind::kRecv;
         steps.push_back(std::move(step));
         open = false;
@@ -185,7 +185,7 @@ class Contraction {
   // own lane.
   void Add(const Step& step, int32_t micro_batch) {
     const auto id = static_cast<int32_t>(tasks_.lane.size());
-    tasks_.Add(step.lane, step.line < 0 ? -1 : meetings_.Next(step.line, step.receives));
+    tasks_.Add(step.lane, step.line < 0 ? -1 : matches_.Next(step.line, step.receives));
     for (const Access& access : step.accesses) {
       cells_.Each(access.view, micro_batch, [&](size_t cell) {
         int32_t* const writer = last_.data() + cell * (lanes_ + 1);
@@ -209,7 +209,7 @@ class Contraction {
   }
 
   const Stage& stage_;
-  Meetings& meetings_;
+  Matches& matches_;
   const Cells cells_;
   size_t lanes_ = 1;
   std::vector<int32_t> lane_of_;          // by stream; 0: in issue order with the rest
@@ -224,16 +224,16 @@ bool Empty(const std::vector<std::vector<int32_t>>& stuck) {
 }
 
 bool ContractedRunCompletes(const std::vector<Stage>& stages) {
-  Meetings meetings(stages[0].plan);
+  Matches matches(stages[0].plan);
   std::vector<StageTasks> tasks;
   for (size_t s = 0; s < stages.size(); ++s)
-    tasks.push_back(Contraction(stages[s], static_cast<int>(s), &meetings).Build());
-  return Empty(RunRendezvous(tasks, meetings.needed(), 0));
+    tasks.push_back(Contraction(stages[s], static_cast<int>(s), &matches).Build());
+  return Empty(RunRendezvous(tasks, matches.needed(), 0));
 }
 
 void RunOpByOp(const std::vector<Stage>& stages, int window, Findings* findings) {
   const Plan& plan = stages[0].plan;
-  Meetings meetings(plan);
+  Matches matches(plan);
   std::vector<StageTasks> tasks(stages.size());
   std::vector<std::vector<Instance>> instances;
   auto op_of = [&](size_t s, const Instance& it) -> const Op& {
@@ -241,18 +241,18 @@ void RunOpByOp(const std::vector<Stage>& stages, int window, Findings* findings)
   };
   for (size_t s = 0; s < stages.size(); ++s) {
     instances.push_back(Unfold(plan, plan.programs[s], stages[s].layout));
-    meetings.StartStage();
+    matches.StartStage();
     tasks[s].lanes = static_cast<int>(plan.streams.size());
     for (const Instance& it : instances[s]) {
       const Op& op = op_of(s, it);
       const bool meets = Meets(plan, op);
-      tasks[s].Add(op.stream, meets ? meetings.Next(meetings.LineOf(static_cast<int>(s), op),
-                                                    op.kind == OpKind::kRecv)
+      tasks[s].Add(op.stream, meets ? matches.Next(matches.LineOf(static_cast<int>(s), op),
+                                                   op.kind == OpKind::kRecv)
                                     : -1);
       for (int32_t wait : it.waits) tasks[s].WaitFor(wait);
     }
   }
-  const auto stuck = RunRendezvous(tasks, meetings.needed(), window);
+  const auto stuck = RunRendezvous(tasks, matches.needed(), window);
   for (size_t s = 0; s < stuck.size(); ++s) {
     if (stuck[s].empty()) continue;
     const Instance& oldest = instances[s][*std::min_element(stuck[s].begin(), stuck[s].end())];

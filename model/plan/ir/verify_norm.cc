@@ -64,18 +64,6 @@ class NormPass {
     }
   }
 
-  static bool Updates(const Op& op) {
-    switch (op.kind) {
-      case OpKind::kSgd:
-      case OpKind::kAdam:
-      case OpKind::kMuon:
-      case OpKind::kLambDir:
-        return true;
-      default:
-        return false;
-    }
-  }
-
   BufferId BufferOf(ViewId view) const {
     return program_.views[static_cast<std::size_t>(view)].buffer;
   }
@@ -104,7 +92,7 @@ class NormPass {
 
   void Check(const Variant& variant, std::size_t v, int32_t i) {
     const Op& op = stage_.op(variant, i);
-    if (!Updates(op)) return;
+    if (!ReadsGradient(op.kind)) return;
     const auto optional = static_cast<std::size_t>(Info(op.kind).min_in);
     const auto report = [&](const std::string& message) {
       findings_.Add(Fault::kCoverage, program_.stage, WhereOp(program_, variant.block, i), message);

@@ -177,18 +177,16 @@ class PartialPass {
       case OpKind::kSumSq:
         Complete(op.in[1], Fault::kPartialGradient);
         return Accumulate(op.out[0], NormAxes(op, true));
-      case OpKind::kSgd:
-      case OpKind::kAdam:
-      case OpKind::kMuon:
-      case OpKind::kLambDir:
-        Complete(op.in[0], Fault::kPartialGradient);
-        for (size_t i = 1; i < op.in.size(); ++i) Complete(op.in[i], Fault::kPartialRead);
-        for (ViewId view : op.out) Set(view, {});
-        if (op.kind == OpKind::kLambDir) Set(op.out[3], {NormAxes(op, false), all_, false, false});
-        return;
       default:
-        return Compute(op);
+        return ReadsGradient(op.kind) ? Update(op) : Compute(op);
     }
+  }
+
+  void Update(const Op& op) {
+    Complete(op.in[0], Fault::kPartialGradient);
+    for (size_t i = 1; i < op.in.size(); ++i) Complete(op.in[i], Fault::kPartialRead);
+    for (ViewId view : op.out) Set(view, {});
+    if (op.kind == OpKind::kLambDir) Set(op.out[3], {NormAxes(op, false), all_, false, false});
   }
 
   void Compute(const Op& op) {

@@ -75,6 +75,10 @@ bool CrossesStages(const Plan& plan, int group);
 // True if ranks of the stage (index into Plan::programs) belong to the group.
 bool IsMember(const Plan& plan, int group, int stage);
 
+// Optimizers, by what they do: LAMB finds its direction in one op and applies it in another.
+bool ReadsGradient(OpKind kind);
+bool WritesParameters(OpKind kind);
+
 std::string WhereOp(const Program& program, int32_t block, int32_t op, int32_t micro_batch = -1);
 // The axes of `mask` that have more than one member.
 uint16_t RealAxes(const Mesh& mesh, uint16_t mask);

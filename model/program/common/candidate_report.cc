@@ -291,7 +291,7 @@ std::string PredictionText(const Job& job, const PredictReport& prediction) {
   if (candidate.memory) {
     text += fmt::format("\nPeak memory of a GPU: {}, {}\n", MemoryOfCapacity(*candidate.memory),
                         FitWords(*candidate.memory));
-    if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
+    if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->summary, 2));
     if (!candidate.memory->fits && job.plan.empty()) {
       const Strategy& s = candidate.strategy;
       const std::string cp = s.cp > 1 ? fmt::format(" --cp {}", s.cp) : "";

@@ -139,7 +139,7 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
   const Parts parts = PartsOf(memory);
   for (std::size_t i = 0; i < parts.size(); ++i) json[kMemoryParts[i].key] = parts[i].value;
   json["fullest_stage"] = memory.fullest;
-  json["verdict"] = memory.verdict;
+  json["verdict"] = memory.summary;
   if (!memory.not_modelled.empty()) json["not_modelled"] = memory.not_modelled;
   if (memory.host_node.value > 0) {
     json["host_node_bytes"] = memory.host_node.value;

@@ -19,7 +19,7 @@ std::string MemoryOfCapacity(const MemoryReport& memory);
 inline constexpr char kNearlyFull[] = "nearly full";
 // "fits", "fits, but nearly full", "DOES NOT FIT"
 std::string FitWords(const MemoryReport& memory);
-// What the verdict counts, and what nearly full means; `framework`: the software's name.
+// What the summary counts, and what nearly full means; `framework`: the software's name.
 std::string FitBasis(const MemoryReport& memory, const std::string& framework, double nearly_full);
 
 }  // namespace orrery::report

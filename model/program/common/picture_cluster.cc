@@ -43,8 +43,8 @@ class Drawing {
  public:
   Drawing(const sim::Simulation& simulation, const Cluster& cluster)
       : cluster_(cluster),
-        traffic_(sim::TrafficOnLinks(simulation.plan(), simulation.tasks(), simulation.meetings(),
-                                     cluster.links.size())),
+        traffic_(sim::TrafficOnLinks(simulation.plan(), simulation.tasks(),
+                                     simulation.communicators(), cluster.links.size())),
         seconds_(simulation.result().seconds) {}
 
   Json Draw() {

@@ -21,7 +21,7 @@ WatchFlags::WatchFlags()
   set.Value(&against, "--against", "FILE",
             "JSON of `plan`, `plan predict` or `plan simulate`; of several layouts the first",
             Words::kFile);
-  set.Switch(&once, "--once", "the log is finished: judge it and end");
+  set.Switch(&once, "--once", "the log is finished: check it and end");
   set.Switch(&stop, "--stop", "end when the step time or memory is outside, or the loss no number");
   set.Value(
       &patience, "--patience", "N",

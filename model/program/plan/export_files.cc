@@ -87,7 +87,7 @@ std::vector<std::string> HeaderOf(const report::Job& job, const Candidate& candi
   if (candidate.memory && !candidate.memory->fits)
     lines.push_back(fmt::format("{}: {} per GPU, and {}; the time assumes enough memory", kNoRoom,
                                 report::MemoryOfCapacity(*candidate.memory),
-                                candidate.memory->verdict));
+                                candidate.memory->summary));
   if (const std::string without = LeftOut(job); !without.empty())
     lines.push_back(
         fmt::format("Chosen without schedule {}: {} has none like it", without, target.name));

@@ -295,7 +295,7 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
     const Candidate& closest = *result.closest;
     text += fmt::format("  closest: {}\n", Fold(Named(job, closest), 11));
     if (closest.memory) {
-      text += fmt::format("  {}\n\nWhat fills its memory: {}\n{}", Fold(closest.memory->verdict, 2),
+      text += fmt::format("  {}\n\nWhat fills its memory: {}\n{}", Fold(closest.memory->summary, 2),
                           MemoryOfCapacity(*closest.memory), MemoryText(*closest.memory));
     }
   }

@@ -86,19 +86,18 @@ double ValueOf(const SearchRequest& request, const RunEstimate& run) {
 }
 
 // Against the limits that were asked for.
-std::string Verdict(const RunEstimate& one, int64_t nodes, const std::optional<Quote>& quote,
-                    const cli::LongRun& run) {
-  std::string verdict;
+std::string AgainstLimits(const RunEstimate& one, int64_t nodes, const std::optional<Quote>& quote,
+                          const cli::LongRun& run) {
+  std::string text;
   if (run.deadline && one.time > *run.deadline)
-    verdict = run.conditions.run.setup >= *run.deadline
-                  ? fmt::format("too late: {} before the first step (--setup)",
-                                Days(run.conditions.run.setup))
-                  : "too late";
+    text = run.conditions.run.setup >= *run.deadline
+               ? fmt::format("too late: {} before the first step (--setup)",
+                             Days(run.conditions.run.setup))
+               : "too late";
   else if (run.deadline)
-    verdict =
-        fmt::format("{} % likely in time", WholePercent(one.ProbabilityWithin(*run.deadline)));
+    text = fmt::format("{} % likely in time", WholePercent(one.ProbabilityWithin(*run.deadline)));
   const auto add = [&](const std::string& words) {
-    verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ", words);
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", words);
   };
   if (run.budget && !quote) add("no price, budget not checked (--node-price)");
   if (run.budget && quote && one.cost > *run.budget)
@@ -107,7 +106,7 @@ std::string Verdict(const RunEstimate& one, int64_t nodes, const std::optional<Q
     add(fmt::format("{} % likely within the budget",
                     WholePercent(one.ProbabilityWithin(*quote, nodes + one.spares, *run.budget))));
   if (one.input.bound()) add("INPUT-BOUND");
-  return verdict;
+  return text;
 }
 
 }  // namespace
@@ -162,7 +161,7 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
                               : std::to_string(result.ranked[i].nodes),
                Percent(one.goodput), DaysWithInterval(one), priced ? MoneyWithInterval(one) : "-",
                one.energy_kwh ? ThreeDigits(*one.energy_kwh / 1000) : "-",
-               Verdict(one, result.ranked[i].nodes, quote, run)});
+               AgainstLimits(one, result.ranked[i].nodes, quote, run)});
   }
   std::string limits;
   if (run.deadline) limits += fmt::format(", within {}", GivenDays(*run.deadline));
@@ -178,9 +177,9 @@ std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
 std::string RunBrief(const Compared& one, const cli::LongRun& run) {
   const RunEstimate first = EstimateRuns(one, run).front();
   const std::optional<Quote> quote = QuoteOf(one.job);
-  const std::string verdict = Verdict(first, one.result.ranked.front().nodes, quote, run);
+  const std::string text = AgainstLimits(first, one.result.ranked.front().nodes, quote, run);
   return DaysWithInterval(first) + (quote ? ", " + MoneyWithInterval(first) : "") +
-         (verdict.empty() ? "" : ", " + verdict);
+         (text.empty() ? "" : ", " + text);
 }
 
 nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun& run) {
@@ -210,7 +209,7 @@ nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun
     row["budget_probability"] =
         run.budget && quote ? Json(one.ProbabilityWithin(*quote, nodes + one.spares, *run.budget))
                             : Json();
-    row["verdict"] = Verdict(one, nodes, quote, run);
+    row["verdict"] = AgainstLimits(one, nodes, quote, run);
   }
   return json;
 }
@@ -299,8 +298,8 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
     runs[i] = EstimateRuns(all[i], run).front();
     input_bound = input_bound || runs[i]->input.bound();
   }
-  const bool verdicts = run.deadline || run.budget || input_bound;
-  if (verdicts) columns.push_back({""});
+  const bool limited = run.deadline || run.budget || input_bound;
+  if (limited) columns.push_back({""});
   Table table(columns);
   std::size_t number = 0;
   for (const std::size_t i : OrderOf(all, run)) {
@@ -324,7 +323,7 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
     if (runs[i]) {
       cells.push_back(DaysWithInterval(*runs[i]));
       cells.push_back(PriceOf(one.job) ? MoneyWithInterval(*runs[i]) : "-");
-      if (verdicts) cells.push_back(Verdict(*runs[i], best.nodes, QuoteOf(one.job), run));
+      if (limited) cells.push_back(AgainstLimits(*runs[i], best.nodes, QuoteOf(one.job), run));
     }
     table.Row(std::move(cells));
   }

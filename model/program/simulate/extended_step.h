@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "model/engine/event/meetings.h"
+#include "model/engine/event/communicators.h"
 #include "model/program/simulate/step_analysis.h"
 
 namespace orrery::report {

@@ -150,10 +150,10 @@ class Twin {
     report::TraceSource source = Source();
     source.perturbation = &options_.perturbation;
     source.fixed = step_->fixed();
-    if (step_->meetings().rates_logged) {
+    if (step_->communicators().rates_logged) {
       std::vector<std::vector<sim::LinkPoint>> tracks =
-          sim::LinkTracks(plan_, step_->tasks(), step_->meetings(), step_->timeline(), busiest_,
-                          net::WiresOf(cluster_).capacity);
+          sim::LinkTracks(plan_, step_->tasks(), step_->communicators(), step_->timeline(),
+                          busiest_, net::WiresOf(cluster_).capacity);
       for (std::size_t i = 0; i < busiest_.size(); ++i)
         source.links.push_back({net::LinkName(cluster_, busiest_[i]), std::move(tracks[i])});
     }
@@ -164,7 +164,7 @@ class Twin {
 
  private:
   report::TraceSource Source() const {
-    return {&plan_, &step_->tasks(), &step_->meetings(), &step_->timeline(), &step_->pricer()};
+    return {&plan_, &step_->tasks(), &step_->communicators(), &step_->timeline(), &step_->pricer()};
   }
 
   void Analyse(report::Simulation* simulation) const {
@@ -174,7 +174,8 @@ class Twin {
   }
 
   std::vector<sim::LinkTraffic> Traffic() const {
-    return sim::TrafficOnLinks(plan_, step_->tasks(), step_->meetings(), cluster_.links.size());
+    return sim::TrafficOnLinks(plan_, step_->tasks(), step_->communicators(),
+                               cluster_.links.size());
   }
 
   std::vector<LinkId> Busiest(const std::vector<sim::LinkTraffic>& traffic, double seconds,

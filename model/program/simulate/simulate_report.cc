@@ -153,7 +153,7 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
   if (!simulation.scenario.empty()) text += SimulatedLine("scenario", simulation.scenario);
   text += Times(simulation);
   if (candidate.memory && (!candidate.memory->fits || candidate.memory->nearly_full))
-    text += SimulatedLine("memory", candidate.memory->verdict);
+    text += SimulatedLine("memory", candidate.memory->summary);
   text += AnalysisSections(simulation);
   if (!simulation.links.empty()) text += "\nBusiest links\n" + LinkTable(simulation);
   return text + "\n" + Effort(simulation) + "\nProfiles\n" + ProvenanceText(job);

@@ -29,7 +29,7 @@ class Analyst {
   }
 
   sim::CriticalPath Path() const {
-    return sim::FindCriticalPath(*source_.plan, *source_.tasks, *source_.meetings,
+    return sim::FindCriticalPath(*source_.plan, *source_.tasks, *source_.communicators,
                                  *source_.timeline, ops_, perturbation_);
   }
 
@@ -59,7 +59,8 @@ StepAnalysis AnalyseStep(const TraceSource& source, const sim::Simulation& simul
   analysis.time = simulation.time();
   analysis.rank = simulation.result().ranks[simulation.busiest()];
   analysis.contention = simulation.SharedLinks();
-  analysis.uneven = sim::UnevennessOf(simulation.plan(), simulation.tasks(), simulation.meetings());
+  analysis.uneven =
+      sim::UnevennessOf(simulation.plan(), simulation.tasks(), simulation.communicators());
   return analysis;
 }
 

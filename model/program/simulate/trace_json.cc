@@ -25,8 +25,8 @@
 namespace orrery::report {
 namespace {
 
-constexpr std::size_t kTraceChunk = std::size_t{1} << 20;  // bytes between writes
-constexpr int64_t kMessagesPerMeeting = int64_t{1} << 24;  // to number the arrows
+constexpr std::size_t kTraceChunk = std::size_t{1} << 20;       // bytes between writes
+constexpr int64_t kMessagesPerCommunicator = int64_t{1} << 24;  // to number the arrows
 
 template <class T>
 std::size_t Index(T number) {
@@ -42,7 +42,7 @@ class TraceWriter {
   TraceWriter(const TraceSource& source, std::ostream* out)
       : plan_(*source.plan),
         tasks_(*source.tasks),
-        meetings_(*source.meetings),
+        communicators_(*source.communicators),
         timeline_(*source.timeline),
         links_(source.links),
         perturbation_(source.perturbation),
@@ -60,10 +60,10 @@ class TraceWriter {
         "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"precision\": \"{}\",\n"
         "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [",
         ir::Digest(plan_), Name(PrecisionOf(plan_)));
-    for (std::size_t r = 0; r < meetings_.ranks.size(); ++r) {
-      rank_ = meetings_.ranks[r];
+    for (std::size_t r = 0; r < communicators_.ranks.size(); ++r) {
+      rank_ = communicators_.ranks[r];
       stage_ = Index(plan_.mesh.Coords(rank_)[Index(plan_.mesh.program_axis)]);
-      exchanged_.assign(meetings_.meetings.size(), 0);
+      exchanged_.assign(communicators_.communicators.size(), 0);
       NameRank();
       for (std::size_t s = 0; s < tasks_.streams; ++s) WriteStream(r, s);
       if (r == 0) WriteStep();
@@ -171,7 +171,7 @@ class TraceWriter {
                           const ir::Instance& at) {
     const sim::LineMessages& line = tasks_.lines[Index(task.line)];
     const sim::Message& message = line.messages[Index(task.message)];
-    const int32_t meeting = meetings_.of[Index(2 * task.line + task.receives)][r];
+    const int32_t communicator = communicators_.of[Index(2 * task.line + task.receives)][r];
     std::string arguments =
         fmt::format(R"(, "bytes": {:.0f}, "partner_wait_us": {})", message.share * message.bytes,
                     Micros(Nanoseconds(span.met) - Nanoseconds(span.start)));
@@ -179,12 +179,12 @@ class TraceWriter {
       arguments += ", \"group\": " + Escaped(plan_.groups[Index(line.line.group)].name);
     Complete(at, Nanoseconds(span.start), Nanoseconds(span.end), arguments);
     if (message.share < 1) arguments += fmt::format(R"(, "share": {:.3f})", message.share);
-    if (line.line.axis >= 0) Arrow(task, Nanoseconds(span.met), meeting);
+    if (line.line.axis >= 0) Arrow(task, Nanoseconds(span.met), communicator);
   }
 
   // Sender and receiver count alike: their streams are first in, first out.
-  void Arrow(const sim::Task& task, int64_t ns, int32_t meeting) {
-    const int64_t id = meeting * kMessagesPerMeeting + exchanged_[Index(meeting)]++;
+  void Arrow(const sim::Task& task, int64_t ns, int32_t communicator) {
+    const int64_t id = communicator * kMessagesPerCommunicator + exchanged_[Index(communicator)]++;
     Event(fmt::format(
         R"({{"ph": "{}", "id": {}, "pid": {}, "tid": {}, "ts": {}, "cat": "send_recv", "name": "send_recv"{}}})",
         task.receives ? 'f' : 's', id, rank_, task.stream, Micros(ns),
@@ -218,7 +218,7 @@ class TraceWriter {
 
   const ir::Plan& plan_;
   const sim::PlanTasks& tasks_;
-  const sim::MeetingTable& meetings_;
+  const sim::CommunicatorTable& communicators_;
   const sim::Timeline& timeline_;
   const std::vector<TracedLink>& links_;
   const sim::Perturbation* perturbation_;
@@ -226,7 +226,7 @@ class TraceWriter {
   std::ostream& out_;
   std::vector<sim::TaskOps> ops_;            // by stage
   std::vector<sim::StageMemoryMap> memory_;  // by stage
-  std::vector<int64_t> exchanged_;           // by meeting, of one rank
+  std::vector<int64_t> exchanged_;           // by communicator, of one rank
   std::string text_;
   bool first_ = true;
   int64_t rank_ = 0;

@@ -26,7 +26,7 @@ struct TracedLink {
 struct TraceSource {
   const ir::Plan* plan = nullptr;
   const sim::PlanTasks* tasks = nullptr;
-  const sim::MeetingTable* meetings = nullptr;
+  const sim::CommunicatorTable* communicators = nullptr;
   const sim::Timeline* timeline = nullptr;
   const Pricer* pricer = nullptr;
   std::vector<TracedLink> links = {};

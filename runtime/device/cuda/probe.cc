@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks for GPUs and judges them.
+// Asks CUDA for GPUs.
 #include "runtime/device/cuda/probe.h"
 
 #include <cuda_runtime_api.h>

@@ -21,17 +21,17 @@ struct Findings {
   std::string error;            // what CUDA says when it cannot be asked; empty: nothing
 };
 
-struct Verdict {
+struct DeviceCheck {
   std::string refusal, hint;  // refusal empty: all is well
 };
 
 // Asks CUDA. Memory is asked for only where `memory`: that opens a context on each GPU.
 Findings Probe(bool memory);
 // No driver, one that is too old, no GPU, one that is older than the build, GPUs of several models. `architecture`: 90.
-Verdict Judge(const Findings& findings, int architecture);
+DeviceCheck CheckDevices(const Findings& findings, int architecture);
 
 // Whether `ranks` ranks of `bytes` each have room: all on the first GPU (`shared`), or one on each.
-Verdict JudgeRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, double bytes);
+DeviceCheck CheckRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, double bytes);
 
 // By rank, on however many machines: the GPU, and where it is ("rank 3 on node7"). "": all are of one model.
 std::string MixedModels(const std::vector<std::string>& gpus,

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "model/collectives/routing.h"
-#include "model/engine/event/meetings.h"
+#include "model/engine/event/communicators.h"
 #include "model/engine/network/network.h"
 #include "model/framework/profile.h"
 #include "model/hardware/cluster.h"

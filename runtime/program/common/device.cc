@@ -30,12 +30,13 @@ namespace {
 #ifdef ORRERY_HAS_CUDA
 
 void CheckGpus(const Flag& flag, int64_t ranks_here, double bytes, RankJob* job) {
-  const cuda::Verdict verdict = cuda::Judge(cuda::Probe(false), ORRERY_CUDA_ARCHITECTURE);
-  if (!verdict.refusal.empty()) Refuse(flag, verdict.refusal, verdict.hint);
+  const cuda::DeviceCheck check = cuda::CheckDevices(cuda::Probe(false), ORRERY_CUDA_ARCHITECTURE);
+  if (!check.refusal.empty()) Refuse(flag, check.refusal, check.hint);
   const std::vector<cuda::Gpu> gpus = cuda::Probe(true).gpus;
   job->gpu = gpus[0].name;
   job->gpu_peak = cuda::PeakOf(gpus[0]);
-  const cuda::Verdict room = cuda::JudgeRanks(gpus, ranks_here, job->comm == Comm::kLocal, bytes);
+  const cuda::DeviceCheck room =
+      cuda::CheckRanks(gpus, ranks_here, job->comm == Comm::kLocal, bytes);
   if (!room.refusal.empty()) Refuse(flag, room.refusal, room.hint);
 }
 

@@ -29,7 +29,7 @@ double SecondsSince(int64_t origin_ns, int64_t ns) {
 }
 
 // The same text on all ranks that take part; messages of one name pass in order.
-std::string MeetingOf(const exec::RankImage& image, const exec::Task& task) {
+std::string MessageName(const exec::RankImage& image, const exec::Task& task) {
   if (task.line >= 0) {
     const exec::Line& line = image.lines[static_cast<std::size_t>(task.line)];
     return fmt::format("{} of {}", line.key, std::ranges::min(line.members));
@@ -47,14 +47,14 @@ void ForEachMessage(const exec::RankImage& image, const Visit& visit) {
     for (const int32_t t : queue) {
       const exec::Task& task = image.tasks[static_cast<std::size_t>(t)];
       if (!IsMessage(task)) continue;
-      const std::string name = MeetingOf(image, task);
+      const std::string name = MessageName(image, task);
       visit(name, passed[name]++, static_cast<std::size_t>(t));
     }
   }
 }
 
 // By task: seconds when the message's last partner came; -1: not known, or no message.
-std::vector<double> Meetings(const exec::RankImage& image, const std::string& latest) {
+std::vector<double> LatestArrivalOf(const exec::RankImage& image, const std::string& latest) {
   std::vector<double> met(image.tasks.size(), -1);
   if (latest.empty()) return met;
   const nlohmann::json all = nlohmann::json::parse(latest);
@@ -132,7 +132,7 @@ std::string MeasuredLanes(const exec::RankImage& image, const std::vector<exec::
                           int64_t origin_ns, const std::string& latest) {
   const auto ranks = static_cast<std::size_t>(image.plan->mesh.ranks());
   const std::size_t most = report::kMostSpans / std::min(ranks, report::kMostLanesShown);
-  const std::vector<double> met = Meetings(image, latest);
+  const std::vector<double> met = LatestArrivalOf(image, latest);
   double first = std::numeric_limits<double>::infinity(), last = -first;
   for (const exec::OpSpan& span : spans) {
     first = std::min(first, SecondsSince(origin_ns, span.begin));
@@ -162,7 +162,7 @@ std::string MeasuredLanes(const exec::RankImage& image, const std::vector<exec::
 
 nlohmann::ordered_json MeasuredTimeline(const std::vector<std::string>& lanes, int64_t step,
                                         std::size_t stages, double clock_error_s,
-                                        bool meetings_known) {
+                                        bool partners_known) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   int64_t joined = 0;
   double first = std::numeric_limits<double>::infinity(), last = -first;
@@ -192,7 +192,7 @@ nlohmann::ordered_json MeasuredTimeline(const std::vector<std::string>& lanes, i
           {"ranks", lanes.size()},
           {"stages", stages},
           {"clock_error_s", clock_error_s},
-          {"meetings_known", meetings_known},
+          {"meetings_known", partners_known},
           {"joined", joined},
           {"lanes", std::move(all)}};
 }

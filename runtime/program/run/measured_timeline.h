@@ -29,6 +29,6 @@ std::string MeasuredLanes(const exec::RankImage& image, const std::vector<exec::
 // meetings_known, joined, lanes}. It begins with the first op.
 nlohmann::ordered_json MeasuredTimeline(const std::vector<std::string>& lanes, int64_t step,
                                         std::size_t stages, double clock_error_s,
-                                        bool meetings_known);
+                                        bool partners_known);
 
 }  // namespace orrery::cli

@@ -130,9 +130,9 @@ void RankObserver::GatherTimeline(const exec::Executor& executor) {
   const int64_t origin = Origin(exec::StepBegin(last_), &clocks);
   const exec::RankImage& image = executor.image();
   // Of very many ranks a few are drawn, whose partners are not all known.
-  const bool meetings_known = endpoint_->size() <= static_cast<int64_t>(report::kMostLanesShown);
+  const bool partners_known = endpoint_->size() <= static_cast<int64_t>(report::kMostLanesShown);
   std::string latest;
-  if (meetings_known) {
+  if (partners_known) {
     const auto arrivals =
         comm::GatherText(endpoint_, ArrivalsAtMessages(image, last_.spans, origin), job_.timeout_s);
     latest = comm::TextToAll(endpoint_, LatestArrivals(arrivals), job_.timeout_s);
@@ -144,7 +144,7 @@ void RankObserver::GatherTimeline(const exec::Executor& executor) {
   double error = 0;
   for (const comm::ClockOffset& clock : clocks) error = std::max(error, clock.error_s);
   observer_->timeline =
-      MeasuredTimeline(lanes, last_.step, job_.plan.programs.size(), error, meetings_known);
+      MeasuredTimeline(lanes, last_.step, job_.plan.programs.size(), error, partners_known);
 }
 
 }  // namespace orrery::cli

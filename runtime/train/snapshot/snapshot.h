@@ -38,7 +38,7 @@ class Saver {
       : options_(std::move(options)), endpoint_(endpoint) {}
 
   // Every rank calls these behind the same steps. `samples`: read so far. Throw SnapshotError (the
-  // snapshots that were there stay as they are) and comm::CommError. Poll() waits for nobody: each meeting between steps takes
+  // snapshots that were there stay as they are) and comm::CommError. Poll() waits for nobody: each barrier between steps takes
   // from ranks that share cores what they run ahead of each other.
   void Begin(exec::Executor* executor, int64_t samples);  // only while !busy()
   void Poll();                                            // nothing to do while !busy()

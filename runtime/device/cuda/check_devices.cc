@@ -12,7 +12,7 @@ std::string Version(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-Verdict JudgeModels(const std::vector<Gpu>& gpus, int architecture) {
+DeviceCheck CheckModels(const std::vector<Gpu>& gpus, int architecture) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     const Gpu& gpu = gpus[i];
     if (10 * gpu.major + gpu.minor < architecture) {
@@ -33,7 +33,7 @@ Verdict JudgeModels(const std::vector<Gpu>& gpus, int architecture) {
 
 }  // namespace
 
-Verdict Judge(const Findings& found, int architecture) {
+DeviceCheck CheckDevices(const Findings& found, int architecture) {
   if (found.driver == 0)
     return {"there is no NVIDIA driver here", "run on a machine with a GPU, or leave --device out"};
   // Minor versions of CUDA are compatible with each other.
@@ -45,10 +45,10 @@ Verdict Judge(const Findings& found, int architecture) {
   if (!found.error.empty())
     return {"CUDA cannot be used: " + found.error, "nvidia-smi may tell more"};
   if (found.gpus.empty()) return {"there is no GPU here", "CUDA_VISIBLE_DEVICES may hide them"};
-  return JudgeModels(found.gpus, architecture);
+  return CheckModels(found.gpus, architecture);
 }
 
-Verdict JudgeRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, double bytes) {
+DeviceCheck CheckRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, double bytes) {
   const auto count = static_cast<int64_t>(gpus.size());
   if (!shared && ranks > count) {
     return {fmt::format("{} processes for {} GPU{}: NCCL takes one each", ranks, count,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines of text until every pair of ranks is connected.
-#include "runtime/comm/tcp_meeting.h"
+#include "runtime/comm/tcp_rendezvous.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,9 +29,9 @@ std::string Ranks(const std::vector<int64_t>& ranks) {
 
 std::string Seconds(double seconds) { return fmt::format("{:.3g} s", seconds); }
 
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(const TcpPlace& place, double deadline_s)
+  Rendezvous(const TcpPlace& place, double deadline_s)
       : place_(place),
         deadline_s_(deadline_s),
         until_(TcpClock::now() + std::chrono::duration_cast<TcpClock::duration>(
@@ -204,7 +204,7 @@ class Meeting {
 }  // namespace
 
 std::vector<TcpPeer> MeetOverTcp(const TcpPlace& place, double deadline_s) {
-  return Meeting(place, deadline_s).Run();
+  return Rendezvous(place, deadline_s).Run();
 }
 
 }  // namespace orrery::comm

@@ -137,7 +137,7 @@ void Never(Plan& plan) { ASSERT_GT(Drop(plan, Is(OpKind::kReduceScatter)), 0); }
 
 }  // namespace
 
-std::vector<PlantedFault> MeetingFaults() {
+std::vector<PlantedFault> MatchingFaults() {
   using F = Fault;
   const Strategy pp2 = Degrees(1, 2, 1), pp2dp2 = Degrees(1, 2, 2);
   return {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the members of every communicator and routes what they exchange.
-#include "model/engine/event/meetings.h"
+#include "model/engine/event/communicators.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,8 @@ namespace {
 class TableBuilder {
  public:
   TableBuilder(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
-               const net::Wires& wires, const MessagePrices& prices, const MeetingOptions& options)
+               const net::Wires& wires, const MessagePrices& prices,
+               const CommunicatorOptions& options)
       : plan_(plan),
         tasks_(tasks),
         cluster_(cluster),
@@ -35,7 +36,7 @@ class TableBuilder {
         stretches_(plan, tasks, cluster),
         paths_(cluster, wires.capacity) {}
 
-  MeetingTable Build(const net::Wires& wires) {
+  CommunicatorTable Build(const net::Wires& wires) {
     CheckMesh();
     FindRanks();
     table_.cores = static_cast<double>(cluster_.summary.cores) *
@@ -46,7 +47,8 @@ class TableBuilder {
     for (std::size_t line = 0; line < tasks_.lines.size(); ++line) {
       for (std::size_t r = 0; r < table_.ranks.size(); ++r) Join(line, r);
     }
-    for (std::size_t m = 0; m < table_.meetings.size(); ++m) AddExchanges(static_cast<int32_t>(m));
+    for (std::size_t m = 0; m < table_.communicators.size(); ++m)
+      AddExchanges(static_cast<int32_t>(m));
     table_.contention = options_.contention;
     table_.network = net::MakeNetwork(options_.backend, wires);
     if (options_.log_rates) {
@@ -113,68 +115,67 @@ class TableBuilder {
   void AddGroup(std::size_t line, int64_t rank) {
     const ir::Group& group = plan_.groups[At(tasks_.lines[line].line.group)];
     const std::vector<int64_t> members = ir::GroupMembers(plan_.mesh, group, rank);
-    const int32_t meeting = AddMeeting(line, members);
+    const int32_t communicator = AddCommunicator(line, members);
     for (const int64_t member : members) {
       const int32_t r = index_of_[At(member)];
       if (r < 0) continue;
-      table_.of[2 * line][At(r)] = meeting;
-      ++table_.meetings.back().needed;
+      table_.of[2 * line][At(r)] = communicator;
+      ++table_.communicators.back().needed;
     }
-    table_.arrivals += table_.meetings.back().needed;
-    table_.meetings.back().communicator = CommunicatorOf(group, members.front());
+    table_.arrivals += table_.communicators.back().needed;
+    table_.communicators.back().queue = QueueOf(group, members.front());
   }
 
   // The same for all groups with the same members.
-  int32_t CommunicatorOf(const ir::Group& group, int64_t first) {
+  int32_t QueueOf(const ir::Group& group, int64_t first) {
     AxisMask axes = 0;
     for (std::size_t a = 0; a < plan_.mesh.axes.size(); ++a) {
       if ((group.axes >> a & 1) != 0 && plan_.mesh.axes[a].size > 1)
         axes = static_cast<AxisMask>(axes | 1 << a);
     }
-    return communicators_.try_emplace({axes, group.restricted_axis, first}, table_.communicators)
-                   .second
-               ? table_.communicators++
-               : communicators_.at({axes, group.restricted_axis, first});
+    return queues_.try_emplace({axes, group.restricted_axis, first}, table_.queues).second
+               ? table_.queues++
+               : queues_.at({axes, group.restricted_axis, first});
   }
 
   int32_t Pair(std::size_t line, int64_t sender) {
     const auto [at, added] =
-        pairs_.try_emplace({line, sender}, static_cast<int32_t>(table_.meetings.size()));
+        pairs_.try_emplace({line, sender}, static_cast<int32_t>(table_.communicators.size()));
     if (added) {
       const Line& key = tasks_.lines[line].line;
-      AddMeeting(line, {sender, NeighbourOf(plan_.mesh, sender, key.axis, key.delta)});
-      table_.meetings.back().needed = 2;
+      AddCommunicator(line, {sender, NeighbourOf(plan_.mesh, sender, key.axis, key.delta)});
+      table_.communicators.back().needed = 2;
       table_.arrivals += 2;
     }
     return at->second;
   }
 
-  int32_t AddMeeting(std::size_t line, const std::vector<int64_t>& members) {
-    Meeting meeting;
-    meeting.line = static_cast<int32_t>(line);
-    meeting.first_member = static_cast<int32_t>(table_.members.size());
-    meeting.members = static_cast<int32_t>(members.size());
-    meeting.first_arrival = table_.arrivals;
+  int32_t AddCommunicator(std::size_t line, const std::vector<int64_t>& members) {
+    Communicator communicator;
+    communicator.line = static_cast<int32_t>(line);
+    communicator.first_member = static_cast<int32_t>(table_.members.size());
+    communicator.members = static_cast<int32_t>(members.size());
+    communicator.first_arrival = table_.arrivals;
     table_.members.insert(table_.members.end(), members.begin(), members.end());
-    table_.meetings.push_back(meeting);
-    return static_cast<int32_t>(table_.meetings.size()) - 1;
+    table_.communicators.push_back(communicator);
+    return static_cast<int32_t>(table_.communicators.size()) - 1;
   }
 
   void AddExchanges(int32_t m) {
-    Meeting& meeting = table_.meetings[At(m)];
-    meeting.first_exchange = static_cast<int32_t>(table_.exchanges.size());
-    const std::span<const int64_t> members(table_.members.data() + meeting.first_member,
-                                           At(meeting.members));
-    const std::vector<GroupShape> shapes = ShapesOf(meeting.line, members);
-    const UplinkStretch stretch = StretchOf(meeting.line, members);
+    Communicator& communicator = table_.communicators[At(m)];
+    communicator.first_exchange = static_cast<int32_t>(table_.exchanges.size());
+    const std::span<const int64_t> members(table_.members.data() + communicator.first_member,
+                                           At(communicator.members));
+    const std::vector<GroupShape> shapes = ShapesOf(communicator.line, members);
+    const UplinkStretch stretch = StretchOf(communicator.line, members);
     known_routes_.clear();
-    const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
+    const std::vector<Message>& messages = tasks_.lines[At(communicator.line)].messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {
       Exchange exchange;
       exchange.bytes = messages[i].bytes;
-      if (meeting.members > 1 && exchange.bytes * messages[i].share > 0) {
-        const GroupShape shape = SlowestOf(shapes, meeting.line, i, messages[i], stretch);
-        const MessagePrice& time = TimeOf(meeting.line, i, messages[i], shape, stretch);
+      if (communicator.members > 1 && exchange.bytes * messages[i].share > 0) {
+        const GroupShape shape = SlowestOf(shapes, communicator.line, i, messages[i], stretch);
+        const MessagePrice& time = TimeOf(communicator.line, i, messages[i], shape, stretch);
         exchange.latency = messages[i].share * time.latency;
         exchange.bytes *= messages[i].share;
         const MessageTerms terms = prices_.With(stretch).TermsOf(
@@ -305,7 +306,7 @@ class TableBuilder {
         {time.algorithm, collective, time.Bounding(time.share), time.seconds_per_byte});
     if (!added) return at->second;
     const ir::Mesh& mesh = plan_.mesh;
-    const Line& key = tasks_.lines[At(table_.meetings[At(m)].line)].line;
+    const Line& key = tasks_.lines[At(table_.communicators[At(m)].line)].line;
     const std::string what =
         key.axis >= 0
             ? fmt::format("send from rank {} to rank {}", members[0], members[1])
@@ -368,41 +369,42 @@ class TableBuilder {
   const Cluster& cluster_;
   const MessagePrices& prices_;
   const std::vector<BytesPerSecond>& capacity_;
-  const MeetingOptions& options_;
+  const CommunicatorOptions& options_;
   net::TrafficRouter router_;
   LineShapes shapes_;
   LineStretches stretches_;
   PathTable paths_;
-  MeetingTable table_;
+  CommunicatorTable table_;
   std::vector<int32_t> index_of_;                             // by rank, -1: not executed
   std::vector<std::vector<char>> uses_;                       // by stage, 2 * line + receives
   std::map<std::pair<std::size_t, int64_t>, int32_t> pairs_;  // (line, sender)
   std::map<std::tuple<int32_t, std::size_t, GroupShape, UplinkStretch>, MessagePrice> times_;
   std::map<std::tuple<const Algorithm*, Collective, double, double>, int32_t>
-      known_routes_;                 // of one meeting
+      known_routes_;                 // of one communicator
   std::map<double, int32_t> alone_;  // by seconds per byte
-  std::map<std::tuple<AxisMask, int, int64_t>, int32_t> communicators_;
+  std::map<std::tuple<AxisMask, int, int64_t>, int32_t> queues_;
 };
 
 }  // namespace
 
-MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
-                          net::Wires wires, const MessagePrices& prices,
-                          const MeetingOptions& options) {
+CommunicatorTable MakeCommunicators(const ir::Plan& plan, const PlanTasks& tasks,
+                                    const Cluster& cluster, net::Wires wires,
+                                    const MessagePrices& prices,
+                                    const CommunicatorOptions& options) {
   return TableBuilder(plan, tasks, cluster, wires, prices, options).Build(wires);
 }
 
-MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires) {
-  MeetingTable free;
-  free.meetings = meetings.meetings;
-  free.members = meetings.members;
-  free.exchanges = meetings.exchanges;
-  free.ranks = meetings.ranks;
-  free.stands_for = meetings.stands_for;
-  free.of = meetings.of;
-  free.cores = meetings.cores;
-  free.arrivals = meetings.arrivals;
-  free.communicators = meetings.communicators;
+CommunicatorTable WithoutContention(const CommunicatorTable& communicators, net::Wires wires) {
+  CommunicatorTable free;
+  free.communicators = communicators.communicators;
+  free.members = communicators.members;
+  free.exchanges = communicators.exchanges;
+  free.ranks = communicators.ranks;
+  free.stands_for = communicators.stands_for;
+  free.of = communicators.of;
+  free.cores = communicators.cores;
+  free.arrivals = communicators.arrivals;
+  free.queues = communicators.queues;
   free.contention = false;
   free.network = net::MakeNetwork(net::Backend::kFluid, std::move(wires));
   std::map<double, int32_t> routes;  // by seconds per byte
@@ -417,25 +419,26 @@ MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires) {
 }
 
 std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& tasks,
-                                        const MeetingTable& meetings, std::size_t links) {
-  if (meetings.whole) return TrafficOnLinks(plan, tasks, *meetings.whole, links);
+                                        const CommunicatorTable& communicators, std::size_t links) {
+  if (communicators.whole) return TrafficOnLinks(plan, tasks, *communicators.whole, links);
   std::vector<std::vector<MessageCount>> counts;
   for (const StageTasks& stage : tasks.stages) counts.push_back(CountMessages(stage));
-  std::vector<double> through(meetings.routes.size(), 0.0);  // sum of S
-  for (std::size_t r = 0; r < meetings.ranks.size(); ++r) {
-    const auto stage = At(plan.mesh.Coords(meetings.ranks[r])[At(plan.mesh.program_axis)]);
+  std::vector<double> through(communicators.routes.size(), 0.0);  // sum of S
+  for (std::size_t r = 0; r < communicators.ranks.size(); ++r) {
+    const auto stage = At(plan.mesh.Coords(communicators.ranks[r])[At(plan.mesh.program_axis)]);
     for (const MessageCount& count : counts[stage]) {
-      const Meeting& meeting =
-          meetings.meetings[At(meetings.of[At(2 * count.line + count.receives)][r])];
-      const Exchange& exchange = meetings.exchanges[At(meeting.first_exchange + count.message)];
+      const Communicator& communicator =
+          communicators.communicators[At(communicators.of[At(2 * count.line + count.receives)][r])];
+      const Exchange& exchange =
+          communicators.exchanges[At(communicator.first_exchange + count.message)];
       if (exchange.route >= 0)
-        through[At(exchange.route)] += count.times * exchange.bytes / meeting.needed;
+        through[At(exchange.route)] += count.times * exchange.bytes / communicator.needed;
     }
   }
   std::vector<LinkTraffic> traffic(links);
   for (std::size_t link = 0; link < links; ++link) traffic[link].link = static_cast<LinkId>(link);
-  for (std::size_t route = 0; route < meetings.link_shares.size(); ++route) {
-    meetings.link_shares[route]->Each([&](const LinkTraffic& share) {
+  for (std::size_t route = 0; route < communicators.link_shares.size(); ++route) {
+    communicators.link_shares[route]->Each([&](const LinkTraffic& share) {
       LinkTraffic& on_link = traffic[At(share.link)];
       on_link.bytes += share.bytes * through[route];
       on_link.occupied += share.occupied * through[route];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All communicators of a plan on a cluster: who meets whom, over which links, at what cost.
 //
-// The streams of a rank are FIFO, so that a meeting has at most one exchange under way: one counter
-// per meeting is enough for a rendezvous.
+// A communicator here is one on a stream of its ranks (a channel), or a pair of ranks. Streams are
+// FIFO, so that it has at most one exchange under way: one counter is enough for a rendezvous.
 #pragma once
 
 #include <algorithm>
@@ -25,10 +25,10 @@ namespace orrery::sim {
 // traffic of the other ranks stays, coupled with that of the executed one.
 using AxisMask = uint16_t;
 
-struct Exchange {  // of one message at one meeting
+struct Exchange {  // of one message of one communicator
   double latency = 0;
   double bytes = 0;    // S
-  int32_t route = -1;  // into MeetingTable::routes
+  int32_t route = -1;  // into CommunicatorTable::routes
   // Share of its rate that compute on its members loses while it is under way, 0 to 1. Of several
   // exchanges at a time the largest counts; at 1 compute stands still.
   double slowdown = 0;
@@ -102,64 +102,68 @@ class RouteLinks {
 // Of a route. Tables of the same ranks share them.
 using LinkShares = std::shared_ptr<const RouteLinks>;
 
-struct Meeting {
+struct Communicator {
   int32_t line = 0;
   int32_t needed = 0;          // executed members
-  int32_t first_member = 0;    // into MeetingTable::members
+  int32_t first_member = 0;    // into CommunicatorTable::members
   int32_t members = 0;         // executed or not, of the executed copy
   int32_t first_exchange = 0;  // exchange of message m: first_exchange + m
   int32_t first_arrival = 0;   // `needed` places for the executor
-  int32_t communicator = -1;   // of a collective: ranks that run one at a time; -1: a transfer
+  // Collectives of the same ranks run one at a time, whatever their streams: number of their queue;
+  // -1: a transfer.
+  int32_t queue = -1;
 };
 
-struct MeetingTable {
-  std::vector<Meeting> meetings;
+struct CommunicatorTable {
+  std::vector<Communicator> communicators;
   std::vector<int64_t> members;
   std::vector<Exchange> exchanges;
   std::vector<Route> routes;
-  // By route, per byte of S, see MeetingOptions::keep_links.
+  // By route, per byte of S, see CommunicatorOptions::keep_links.
   std::vector<LinkShares> link_shares;
   std::vector<int64_t> ranks;  // executed, ascending
   std::vector<int32_t>
       stands_for;  // by executed rank: ranks that it is one of (alike.h); empty: itself
   std::vector<std::vector<int32_t>> of;  // [2 * line + receives][index into ranks]; -1: none
-  std::vector<std::vector<net::LinkUse>> path_uses;  // by path, see MeetingOptions::log_rates
+  std::vector<std::vector<net::LinkUse>> path_uses;  // by path, see CommunicatorOptions::log_rates
   double cores = 0;           // that the executed ranks share for compute; 0: each has its own
   bool rates_logged = false;  // the network can tell them
   // While the step runs; not on the table itself, so that it may be moved.
   std::unique_ptr<std::vector<net::RateChange>> rates;
   std::unique_ptr<net::Network> network;
   int32_t arrivals = 0;
-  int32_t communicators = 0;
-  bool contention = true;  // as MeetingOptions
+  int32_t queues = 0;
+  bool contention = true;  // as CommunicatorOptions
   // Where ranks stand for others: the table of all of them, without its network, if it was to be kept.
-  std::shared_ptr<const MeetingTable> whole;
+  std::shared_ptr<const CommunicatorTable> whole;
 };
 
-struct MeetingOptions {
+struct CommunicatorOptions {
   AxisMask merged = 0;
   net::Backend backend = net::Backend::kFluid;
   bool contention = true;  // false: every message takes its price, whatever else is under way
   bool set_apart = true;   // traffic on links of its own becomes a timer
   // What SimGrid wants: links inside a node carry the overhead of the network between nodes too.
   bool whole_weights = false;
-  bool keep_links = false;  // fills MeetingTable::link_shares, for TrafficOnLinks()
+  bool keep_links = false;  // fills CommunicatorTable::link_shares, for TrafficOnLinks()
   bool log_rates = false;   // the network notes every rate, for LinkTracks() of link_track.h
 };
 
 // `wires` may be degraded; routes are those of `cluster`. Throws InputError: a cluster smaller than
 // the mesh, links without bandwidth, point-to-point along a merged axis. Throws NoRoute
 // (model/hardware/faults.h), which names the operation.
-MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
-                          net::Wires wires, const MessagePrices& prices,
-                          const MeetingOptions& options);
+CommunicatorTable MakeCommunicators(const ir::Plan& plan, const PlanTasks& tasks,
+                                    const Cluster& cluster, net::Wires wires,
+                                    const MessagePrices& prices,
+                                    const CommunicatorOptions& options);
 
-// The same meetings where every message takes its price, whatever else is under way; without links and rates.
-MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires);
+// The same communicators where every message takes its price, whatever else is under way; without
+// links and rates.
+CommunicatorTable WithoutContention(const CommunicatorTable& communicators, net::Wires wires);
 
 // What the plan's exchanges put on every link, by LinkId: all ranks, executed or not. The table must
 // have been made with keep_links.
 std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& tasks,
-                                        const MeetingTable& meetings, std::size_t links);
+                                        const CommunicatorTable& communicators, std::size_t links);
 
 }  // namespace orrery::sim
