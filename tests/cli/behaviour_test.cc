@@ -43,11 +43,11 @@ TEST(Facts, AssumedAndStatedOnesAreListed) {
       "--tp",    "2",       "--framework", "megatron",   "--global-batch", "64"};
   const std::string assumed = RunPlan(job).out;
   EXPECT_THAT(assumed,
-              HasSubstr("  assumed                 attention fa2, tp_overlap off, gradients in"));
+              HasSubstr("  assumed                 attention fa2, nccl 2.28.9, tp_overlap off, "));
   EXPECT_THAT(assumed, Not(HasSubstr("  stated ")));
   EXPECT_THAT(assumed, HasSubstr("interval from   new framework or fact"));
   const Outcome stated = RunPlan(With(job, {"--fact", "attention=triton"}));
-  EXPECT_THAT(stated.out, HasSubstr("  assumed                 tp_overlap off"));
+  EXPECT_THAT(stated.out, HasSubstr("  assumed                 nccl 2.28.9, tp_overlap off"));
   EXPECT_THAT(stated.out, HasSubstr("  stated                  attention triton (--fact)"));
   EXPECT_THAT(Folded(stated.out), HasSubstr("megatron with attention triton"));
   EXPECT_THAT(stated.out, Not(HasSubstr("megatron+")));

@@ -259,23 +259,27 @@ TEST(Facts, TheReleaseOfNcclIsSaidAndChoosesBetweenNodes) {
   const std::string stated = Folded(predict({"--nodes", "8", "--fact", "nccl=2.18.3"}).out);
   EXPECT_TRUE(Says(stated, "stated nccl 2.18.3 (--fact)")) << stated;
   const auto step = [&](const std::vector<std::string>& more) {
-    const auto json = nlohmann::json::parse(predict(With({"--nodes", "8", "--json"}, more)).out);
-    return json["prediction"]["step_time_s"].get<double>();
+    const auto answer = nlohmann::json::parse(predict(With({"--nodes", "8", "--json"}, more)).out);
+    return answer["prediction"]["step_time_s"].get<double>();
   };
   EXPECT_EQ(step({}), step({"--fact", "nccl=2.28.9"}));
   EXPECT_NE(step({}), step({"--fact", "nccl=2.18.3"}));
-  EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=2.18.3"}),
+  EXPECT_TRUE(Says(Predicted("megatron", {"--fact", "nccl=2.18.3"}),
                    "nccl 2.18.3, whose release matters between nodes"));
 }
 
 TEST(Facts, AReleaseOfNcclThatIsNotKnownOrOlderThanTheChipIsRefused) {
-  EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=2.99"}),
-                   "how NCCL 2.99 chooses is not known hint: the rules of 2.10 to 2.30 are known"));
-  EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=new"}), "'new' is no release of NCCL"));
-  EXPECT_TRUE(Says(Predicted("fsdp", {"--fact", "nccl=2.14.3"}),
-                   "NCCL 2.14.3 does not run on h100-sxm5-80gb hint: 2.15.1 and later do"));
-  EXPECT_TRUE(Says(Predicted("fsdp", {"--gpu", "mi300x", "--fact", "nccl=2.28.9"}),
-                   "NCCL does not run on mi300x"));
+  const auto refused = [](const char* release, const std::vector<std::string>& more = {}) {
+    return Predicted("megatron", With({"--fact", std::string("nccl=") + release}, more));
+  };
+  const std::string late = refused("2.99");
+  EXPECT_TRUE(Says(late, "how NCCL 2.99 chooses is not known")) << late;
+  EXPECT_TRUE(Says(late, "hint: the rules of 2.10 to 2.30 are known")) << late;
+  EXPECT_TRUE(Says(refused("new"), "'new' is no release of NCCL"));
+  const std::string old = refused("2.14.3");
+  EXPECT_TRUE(Says(old, "NCCL 2.14.3 does not run on h100-sxm5-80gb")) << old;
+  EXPECT_TRUE(Says(old, "hint: 2.15.1 and later do")) << old;
+  EXPECT_TRUE(Says(refused("2.28.9", {"--gpu", "mi300x"}), "NCCL does not run on mi300x"));
 }
 
 TEST(Facts, AsyncTensorParallelismOfTorchTitanHasAnEffect) {

@@ -9,8 +9,8 @@
 namespace orrery::nccl {
 namespace {
 
-constexpr std::size_t kLl = 0, kLl128 = 1, kSimple = 2;  // rows of a ByProtocol
-constexpr std::size_t kHopper = 2, kBlackwell = 3;       // rows of a ByGeneration
+constexpr std::size_t kLl = Row(Protocol::kLl), kSimple = Row(Protocol::kSimple);
+constexpr std::size_t kHopper = 2, kBlackwell = 3;  // rows of a ByGeneration
 constexpr double kUnlimited = std::numeric_limits<double>::max();
 
 // 2.10 knows Volta's figures and, for compute capability 8.0 alone, Ampere's.
