@@ -26,7 +26,7 @@ std::string Figure(const PublishedGoodput& run, double low, double high) {
   return low == high ? one(low) : fmt::format("{} to {}", one(low), one(high));
 }
 
-std::string Comparison(const PublishedGoodput& run) {
+std::string PublishedResult(const PublishedGoodput& run) {
   if (run.Miss() <= kPublishedWithin)
     return run.Miss() == 0 ? "agrees" : run.is_mtbf ? "within 3 %" : "within 3 points";
   return run.known_miss.empty() ? "MISSES" : "known miss";
@@ -40,7 +40,7 @@ std::string PublishedRunsText() {
   for (const PublishedGoodput& run : PublishedGoodputs()) {
     table.Row({run.run,
                (run.at_least ? "> " : "") + Figure(run, run.published_low, run.published_high),
-               Figure(run, run.predicted_low, run.predicted_high), Comparison(run)});
+               Figure(run, run.predicted_low, run.predicted_high), PublishedResult(run)});
     if (!run.known_miss.empty() && run.Miss() > kPublishedWithin)
       misses += fmt::format("  - {}\n", Fold(fmt::format("{}: {}", run.run, run.known_miss), 4));
   }
@@ -59,7 +59,7 @@ nlohmann::ordered_json PublishedRunsJson() {
                             {"published", {run.published_low, run.published_high}},
                             {"predicted", {run.predicted_low, run.predicted_high}},
                             {"miss", run.Miss()},
-                            {"verdict", Comparison(run)},
+                            {"verdict", PublishedResult(run)},
                             {"known_miss", run.known_miss},
                             {"source", run.source}});
   }
