@@ -312,7 +312,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }
   visit.stages = predictor_.Stages(split.pp, split.tp * split.cp * split.data, split.tp * split.cp);
-  visit.value = StepObjective(request_, job_, split.data);
+  visit.objective = StepObjective(request_, job_, split.data);
   sweep_.Start(*visit.stages);
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());

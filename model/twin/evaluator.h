@@ -111,6 +111,10 @@ class Evaluator {
   // Adds to the best of a split what moving layers between stages makes of the first of them, where their objective may fall
   // below `below` that way. They stay, each behind what it became.
   void MoveLayers(const Split& split, double below, Moves moves, SplitResult* result);
+  // The same of what needs more memory than there is: the near miss and the fastest whatever its memory, where they may fall below
+  // those objectives.
+  void MoveUnfit(const Split& split, double near_below, double unlimited_below,
+                 SplitResult* result);
   // No strategy of the split has a lower objective; infinity: none is legal.
   double Bound(const Split& split);
   // Bytes that any strategy of these degrees needs at least, with what the machine itself needs; 0: nothing is known, or it is
@@ -208,7 +212,8 @@ class Evaluator {
   void MoveOthers(const Visit& visit, double below, bool each, std::set<std::string> moved,
                   SplitResult* result);
   void NameShares(SplitResult* result) const;
-  void MoveUnfit(const Visit& visit, double below, SplitResult* result);
+  bool MayMove(const Split& split) const;
+  Visit StartMoves(const Split& split, const EvaluateOptions& options);
   // The strategies of a group whose layer tables may differ.
   template <class Of>
   void ForKinds(const std::vector<ShardChoice>& shards, Strategy base, Of of) const;

@@ -278,7 +278,7 @@ double Evaluator::LeastOf(const Visit& visit, GroupRun& run, std::size_t shard) 
                                     run.group.base.schedule == PipelineSchedule::kZeroBubbleV);
     passes = std::max(run.passes, run.stages.At(forward, backward, ends));
   }
-  return visit.value.Of(passes + once) * (1 - closed::kRounding);
+  return visit.objective.Of(passes + once) * (1 - closed::kRounding);
 }
 
 void Evaluator::RunGroup(Visit& visit, Group group) {
@@ -371,7 +371,7 @@ void Evaluator::Consider(Visit& visit, GroupRun& run, std::size_t shard, double 
   double least = 0;
   if (const auto seconds = sweep_.ByFormula(*run.table, run.of.outline, *visit.data[shard], &least))
     return Keep(visit, place, *seconds);
-  least = visit.value.Of(least);
+  least = visit.objective.Of(least);
   if (visit.Useless(least, total, capacity)) return;
   if (run.listed == kNone) {
     run.listed = visit.sharded.size();

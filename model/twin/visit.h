@@ -78,15 +78,12 @@ struct Evaluator::Group {
 
 // A strategy whose step is not known yet, among those of its group: one after the other comes into the heap.
 struct Evaluator::Parked {
-  enum class State : uint8_t {
-    kNone,
-    kWaits,
-    kTaken
-  };                                // done or never there; to come; in the heap
+  // Done or never there; to come; in the heap.
+  enum class State : uint8_t { kGone, kWaits, kTaken };
   double least = 0;                 // lower bound of its objective
   double allocated = 0, total = 0;  // bytes: allocated, and with what the machine itself needs
   const LayerTable* table = nullptr;
-  State state = State::kNone;
+  State state = State::kGone;
 };
 
 // A group of which strategies wait.
@@ -156,7 +153,7 @@ struct Evaluator::Visit {
   std::optional<Refusal> refused = {};                // of the last group
   SplitResult result = {};
   int64_t sequence = 0;
-  StepObjective value = {};         // of its steps
+  StepObjective objective = {};     // of its steps
   std::vector<Parked> parked = {};  // by queue and shard
   std::deque<Queue> queues = {};    // of groups
   std::vector<Waiting> waiting = {};

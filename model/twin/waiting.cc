@@ -37,7 +37,7 @@ std::optional<Evaluator::Bounded> Evaluator::NextOf(Visit& visit, std::size_t qu
     Parked& one = visit.parked[of.first + i];
     if (one.state != Parked::State::kWaits) continue;
     if (visit.Useless(one.least, one.total, capacity)) {
-      one.state = Parked::State::kNone;
+      one.state = Parked::State::kGone;
     } else if ((next == nullptr || one.least < next->least) &&
                !(that_fits && one.total > capacity)) {
       next = &one;
@@ -98,7 +98,7 @@ void Evaluator::Walk(Visit& visit, bool until_full) {
       continue;
     }
     const Waiting& one = visit.waiting[bound.of];
-    const bool known = one.queue != kNone && visit.StateOf(one) == Parked::State::kNone;
+    const bool known = one.queue != kNone && visit.StateOf(one) == Parked::State::kGone;
     if (known || visit.Useless(bound.least, one.total, capacity)) continue;
     if (until_full && one.total > capacity)
       left.push_back(bound);
@@ -133,10 +133,10 @@ void Evaluator::Refine(Visit& visit, Bounded bound) {
   double least = 0;
   if (const auto seconds =
           sweep_.ByFormula(*of.table, of.outline, *visit.data[one.shard], &least)) {
-    visit.StateOf(one) = Parked::State::kNone;
+    visit.StateOf(one) = Parked::State::kGone;
     return Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence}, *seconds);
   }
-  bound.least = std::max(bound.least, visit.value.Of(least));
+  bound.least = std::max(bound.least, visit.objective.Of(least));
   visit.bounds.push_back(bound);
   std::ranges::push_heap(visit.bounds, &Bounded::Later);
 }
@@ -153,7 +153,7 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
     return StepSweep::PassesAlike(*of.table, of.outline);
   };
   const Waiting first = visit.waiting[walked];
-  if (first.queue != kNone) visit.StateOf(first) = Parked::State::kNone;
+  if (first.queue != kNone) visit.StateOf(first) = Parked::State::kGone;
   bool ended = true;  // the walk, before its step was too long to be kept
   {
     const Sharded& of = ShardedOf(visit, first);
@@ -172,7 +172,7 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
   const Queue& queue = visit.queues[first.queue];
   for (std::size_t shard = 0; shard < visit.shards.size(); ++shard) {
     Parked& parked = visit.parked[queue.first + shard];
-    if (parked.state == Parked::State::kNone || parked.table != first.table ||
+    if (parked.state == Parked::State::kGone || parked.table != first.table ||
         visit.shards[shard].zero > 1)
       continue;
     const Waiting one{queue.sequence + static_cast<int64_t>(shard),
@@ -185,7 +185,7 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
     if (!plain(of)) continue;
     const double seconds = sweep_.SecondsAgain(of.outline, *visit.data[shard]);
     if (!ended && seconds <= MostSeconds(visit, one.total)) continue;
-    parked.state = Parked::State::kNone;
+    parked.state = Parked::State::kGone;
     if (ended)
       keep(one, of, seconds);
     else
