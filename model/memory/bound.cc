@@ -263,13 +263,6 @@ void BoundTerms::Set(const PlanForms& plan_forms, const std::vector<StageSlots>&
   }
 }
 
-double BoundTerms::At(double dp) const {
-  const double share = 1.0 / dp;
-  double most = 0;
-  for (const Point& point : points_) most = std::max(most, point.fixed + point.shard * share);
-  return most;
-}
-
 void GroupTerms::Start(const std::vector<StageSlots>& slots, double micro_batch) {
   slots_ = &slots;
   micro_batch_ = micro_batch;

@@ -10,6 +10,7 @@
 // frames of one pool; calls that are not the fullest of their kind. Measured against the exact figure in tests/memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <mutex>
@@ -56,8 +57,13 @@ class BoundTerms {
  public:
   void Set(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch,
            const FrameSums& frames, RingSums* rings);
-  // Bytes of the fullest stage when ZeRO shards over `dp` ranks.
-  double At(double dp) const;
+  // Bytes of the fullest stage when ZeRO shards over `dp` ranks; by 1 / dp.
+  double At(double dp) const { return AtShare(1.0 / dp); }
+  double AtShare(double share) const {
+    double most = 0;
+    for (const Point& point : points_) most = std::max(most, point.fixed + point.shard * share);
+    return most;
+  }
 
  private:
   struct Point {

@@ -43,6 +43,15 @@ double ObjectiveValue(const SearchRequest& request, double step_seconds, const J
                      : ObjectiveValue(request.objective, step, job);
 }
 
+StepObjective::StepObjective(const SearchRequest& request, const Job& job, int64_t replicas)
+    : run_(request.run.get()),
+      job_(&job),
+      replicas_(replicas),
+      fed_(FedIn(request.input, job, replicas)),
+      per_sequence_(1.0 / static_cast<double>(job.work.global_batch)),
+      price_(job.price().value_or(0.0)),
+      priced_(request.objective != Objective::kTime) {}
+
 Rank Evaluator::RankOf(double seconds, int64_t replicas, double memory, int64_t split,
                        int64_t sequence) const {
   const bool may_tie = request_.input.limited() || request_.run != nullptr;
@@ -287,13 +296,10 @@ bool Evaluator::SplitLayers(const Visit& visit, const ScheduleChoice& choice, Gr
 // What waits in one split takes the memory of the one before, and leaves its own behind.
 void Evaluator::TakeMemory(Visit* visit) {
   constexpr std::size_t kMostKept = 1U << 16;
-  static thread_local std::vector<Waiting> waiting;
-  static thread_local std::vector<Bounded> bounds;
-  waiting.swap(visit->waiting);
-  bounds.swap(visit->bounds);
-  if (waiting.capacity() > kMostKept) waiting = {}, bounds = {};
-  waiting.clear();
-  bounds.clear();
+  static thread_local std::vector<Parked> parked;
+  parked.swap(visit->parked);
+  if (parked.capacity() > kMostKept) parked = {};
+  parked.clear();
 }
 
 SplitResult Evaluator::Run(const Split& split, int64_t split_index,
@@ -306,6 +312,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }
   visit.stages = predictor_.Stages(split.pp, split.tp * split.cp * split.data, split.tp * split.cp);
+  visit.objective = StepObjective(request_, job_, split.data);
   sweep_.Start(*visit.stages);
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());

@@ -3,6 +3,7 @@
 //
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <limits>
@@ -74,6 +75,26 @@ double FedIn(const InputRates& input, const Job& job, int64_t replicas);
 double ObjectiveValue(const SearchRequest& request, double step_seconds, const Job& job,
                       int64_t replicas);
 
+// The same for steps of one job and number of replicas, many times. All must outlive it.
+class StepObjective {
+ public:
+  StepObjective() = default;
+  StepObjective(const SearchRequest& request, const Job& job, int64_t replicas);
+  double Of(double step_seconds) const {
+    const double step = std::max(step_seconds, fed_);
+    if (run_ != nullptr) return run_->Of(*job_, replicas_, step);
+    const double seconds = step * per_sequence_;
+    return priced_ ? seconds * price_ : seconds;
+  }
+
+ private:
+  const RunValue* run_ = nullptr;
+  const Job* job_ = nullptr;
+  int64_t replicas_ = 1;
+  double fed_ = 0, per_sequence_ = 1, price_ = 0;
+  bool priced_ = false;
+};
+
 // Whose layers are moved: those of the best few that are given; others of the split, too, that may become its best; all that
 // may fall below the bound.
 enum class Moves : uint8_t { kGiven, kBest, kAll };
@@ -90,6 +111,10 @@ class Evaluator {
   // Adds to the best of a split what moving layers between stages makes of the first of them, where their objective may fall
   // below `below` that way. They stay, each behind what it became.
   void MoveLayers(const Split& split, double below, Moves moves, SplitResult* result);
+  // The same of what needs more memory than there is: the near miss and the fastest whatever its memory, where they may fall below
+  // those objectives.
+  void MoveUnfit(const Split& split, double near_below, double unlimited_below,
+                 SplitResult* result);
   // No strategy of the split has a lower objective; infinity: none is legal.
   double Bound(const Split& split);
   // Bytes that any strategy of these degrees needs at least, with what the machine itself needs; 0: nothing is known, or it is
@@ -105,6 +130,8 @@ class Evaluator {
   struct Place;
   struct Sharded;
   struct Waiting;
+  struct Parked;
+  struct Queue;
   struct Bounded;
   struct LayerKind;
   struct KnownTable;
@@ -147,13 +174,17 @@ class Evaluator {
   std::vector<double>& OnceOf(Visit& visit, const Group& group) const;
   double OnceOf(const Visit& visit, const GroupRun& run, std::size_t shard) const;
   double LeastOf(const Visit& visit, GroupRun& run, std::size_t shard) const;
-  void Consider(Visit& visit, GroupRun& run, Waiting one);
+  void RunShards(Visit& visit, GroupRun& run, std::size_t first, std::size_t end);
+  void Park(Visit& visit, GroupRun& run, std::size_t shard, const Parked& one, int64_t sequence);
+  void Consider(Visit& visit, GroupRun& run, std::size_t shard, double allocated, double total,
+                int64_t sequence);
   // waiting.cc: strategies whose passes have to be walked.
   void Walk(Visit& visit, bool until_full);
   double MostSeconds(const Visit& visit, double bytes) const;
-  void Drop(Visit& visit, Waiting* one) const;
-  void DropBeaten(Visit& visit);
-  Sharded& ShardedOf(Visit& visit, Waiting& one) const;
+  std::optional<Bounded> NextOf(Visit& visit, std::size_t queue, bool that_fits) const;
+  void StartWalk(Visit& visit, bool until_full) const;
+  std::optional<Bounded> Unpark(Visit& visit, const Bounded& next, bool until_full) const;
+  Sharded& ShardedOf(Visit& visit, const Waiting& one) const;
   void Refine(Visit& visit, Bounded bound);
   void WalkLike(Visit& visit, std::size_t walked);
   void Keep(Visit& visit, const Place& place, double seconds);
@@ -181,7 +212,8 @@ class Evaluator {
   void MoveOthers(const Visit& visit, double below, bool each, std::set<std::string> moved,
                   SplitResult* result);
   void NameShares(SplitResult* result) const;
-  void MoveUnfit(const Visit& visit, double below, SplitResult* result);
+  bool MayMove(const Split& split) const;
+  Visit StartMoves(const Split& split, const EvaluateOptions& options);
   // The strategies of a group whose layer tables may differ.
   template <class Of>
   void ForKinds(const std::vector<ShardChoice>& shards, Strategy base, Of of) const;

@@ -19,10 +19,11 @@ struct Evaluator::GroupRun {
   const BoundTerms* memory = nullptr;   // null: not looked at yet
   Sharded of = {};                      // null table: not made yet
   std::size_t listed = kNone;           // `of`, among Visit::sharded
-  std::size_t waits = kNone;            // the group, among Visit::waiting_groups
+  std::size_t waits = kNone;            // the group, among Visit::queues
   bool surely_walks = false;            // whatever the prices
   StageBounds stages = {};              // then
   double passes = 0;                    // lower bound of their seconds
+  double plain_passes = 0;              // likewise, without messages of the data axes in them
   std::vector<double>* once = nullptr;  // by shard: of what follows them; < 0: not known yet
   std::vector<KnownTable> own_tables = {};
 };
@@ -49,6 +50,7 @@ void Evaluator::SortShards(Visit& visit, const Strategy& base) const {
     const ShardChoice &shard = visit.shards[i], &before = visit.shards[i > 0 ? i - 1 : 0];
     Strategy s = StrategyOf(base, shard);
     visit.shards_of_states.push_back(shard.zero > 0 ? static_cast<double>(s.shards()) : 1.0);
+    visit.shares_of_states.push_back(1.0 / visit.shards_of_states.back());
     visit.communicators.push_back(Communicators(s));
     visit.outlines.push_back(OutlineOf(request_.model, job_.work, s, {}));
     const bool same =
@@ -59,6 +61,9 @@ void Evaluator::SortShards(Visit& visit, const Strategy& base) const {
     visit.table_of.push_back(static_cast<std::size_t>(known - visit.tables.begin()));
     if (known == visit.tables.end()) visit.tables.push_back(key);
   }
+  visit.next_kind.assign(visit.shards.size(), visit.shards.size());
+  for (std::size_t i = visit.shards.size(); i-- > 1;)
+    visit.next_kind[i - 1] = visit.first_of_kind[i] == i ? i : visit.next_kind[i];
 }
 
 // Which layers a partial recomputation takes follows from the layout of the pipeline; all else of a table does not.
@@ -117,9 +122,9 @@ const BoundTerms& Evaluator::MemoryOf(Visit& visit, Group& group, const ShardCho
 // A lower bound; on different GPUs of what fills the job's own as far.
 double Evaluator::AllocatedBy(Visit& visit, GroupRun& run, std::size_t shard) {
   Group& group = run.group;
-  const double shards = visit.shards_of_states[shard];
   if (run.memory == nullptr) run.memory = &MemoryOf(visit, group, visit.shards[run.first]);
-  if (!visit.mixed_memory()) return run.memory->At(shards);
+  if (!visit.mixed_memory()) return run.memory->AtShare(visit.shares_of_states[shard]);
+  const double shards = visit.shards_of_states[shard];
   const PlanForms& forms =
       *group.kind->forms
            ->of[FormsOf(group.base)][visit.shards[shard].zero][visit.shards[shard].dp_outer > 1];
@@ -191,6 +196,7 @@ void Evaluator::StartTable(Visit& visit, GroupRun& run, const LayerTable& table)
     }
     FindMessages(visit, table);
     run.once = &OnceOf(visit, group);
+    run.plain_passes = std::max(run.passes, run.stages.At(0, 0, 0));
   }
 }
 
@@ -260,100 +266,119 @@ double Evaluator::OnceOf(const Visit& visit, const GroupRun& run, std::size_t sh
 
 // Of the objective, by the layers and what messages of the data axes add to them.
 double Evaluator::LeastOf(const Visit& visit, GroupRun& run, std::size_t shard) const {
-  const LayerTime& layer = run.table->layer;
-  const double gather = visit.gathers[shard], scatter = visit.scatters[shard];
-  const double forward = std::max(0.0, gather - layer.forward.busy());
-  const double backward = std::max(0.0, gather + scatter - layer.backward.busy());
   double& once = (*run.once)[shard];
   if (once < 0) once = OnceOf(visit, run, shard);
-  const double ends = EndsOfChunk(layer, gather, scatter, visit.outlines[shard].gather_slots > 1,
-                                  run.group.base.schedule == PipelineSchedule::kZeroBubbleV);
-  const double passes = std::max(run.passes, run.stages.At(forward, backward, ends));
-  return ObjectiveValue(request_, passes + once, job_, visit.split.data) * (1 - closed::kRounding);
+  const double gather = visit.gathers[shard], scatter = visit.scatters[shard];
+  double passes = run.plain_passes;
+  if (gather != 0 || scatter != 0) {
+    const LayerTime& layer = run.table->layer;
+    const double forward = std::max(0.0, gather - layer.forward.busy());
+    const double backward = std::max(0.0, gather + scatter - layer.backward.busy());
+    const double ends = EndsOfChunk(layer, gather, scatter, visit.outlines[shard].gather_slots > 1,
+                                    run.group.base.schedule == PipelineSchedule::kZeroBubbleV);
+    passes = std::max(run.passes, run.stages.At(forward, backward, ends));
+  }
+  return visit.objective.Of(passes + once) * (1 - closed::kRounding);
 }
 
 void Evaluator::RunGroup(Visit& visit, Group group) {
-  SearchCounts& counts = visit.result.counts;
   sweep_.NextPipeline();
   GroupRun run{group};
-  for (std::size_t i = 0; i < visit.shards.size(); ++i) {
-    const ShardChoice& shard = visit.shards[i];
-    if (group.only != kNone && group.only != i) continue;
-    const int64_t sequence = visit.sequence++;  // the same in every run, whatever is pruned
-    if (visit.SurelyOver(i)) continue;
-    if (run.first != visit.first_of_kind[i] && !StartShards(visit, run, i)) {
-      run.first = kNone;
-      visit.Refuse(*TableOf(visit, run, i).refusal, StrategyOf(group.base, shard), 1);
-      continue;
-    }
-    if (visit.Beaten(run.value_bound)) {
-      ++counts.bounded;
-      visit.result.truncated = true;
-      continue;
-    }
-    const double allocated = AllocatedBy(visit, run, i);
-    const Bytes total = limits_.Total(Bytes(allocated), visit.communicators[i]);
-    if (visit.options.fits_in && total.value > *visit.options.fits_in) continue;
-    const bool over = total > limits_.capacity;
-    counts.over_memory += over;
-    if (!visit.result.smallest || allocated < visit.result.smallest->allocated) {
-      Strategy s = StrategyOf(group.base, visit.shards[run.first]);
-      s.dp = shard.dp, s.dp_outer = shard.dp_outer;
-      visit.result.smallest =
-          Entry{{0, 0, allocated, visit.index, sequence}, std::move(s), 0, 0, allocated};
-    }
-    const bool near = over && total.value <= kNearMiss * limits_.capacity.value;
-    const auto improves = [&](const std::optional<Entry>& kept) {
-      return !kept || run.value_bound < kept->rank.value;
-    };
-    if (over && visit.options.prune && !improves(visit.result.unlimited) &&
-        !(near && improves(visit.result.near_miss))) {
-      continue;
-    }
-    ++counts.evaluated;
-    Consider(visit, run, {sequence, allocated, total.value, run.table, kNone, i, kNone});
+  const bool all = group.only == kNone;
+  const std::size_t end = all ? visit.shards.size() : group.only + 1;
+  for (std::size_t i = all ? 0 : group.only; i < end;) {
+    const std::size_t next = std::min(end, visit.next_kind[i]);
+    RunShards(visit, run, i, next);
+    i = next;
   }
 }
 
-// By formula, or among those that wait for a walk.
-void Evaluator::Consider(Visit& visit, GroupRun& run, Waiting one) {
-  Group& group = run.group;
-  double least = 0;
-  if (run.surely_walks) {
-    least = LeastOf(visit, run, one.shard);
-  } else {
-    const ShardChoice& shard = visit.shards[one.shard];
-    if (run.of.table == nullptr) SetSharded(group, visit.shards[run.first], run.table, &run.of);
-    run.of.Shard(shard);
-    if (visit.mixed())
-      return Keep(
-          visit, {&run.of.strategy, one.allocated, one.total, one.sequence},
-          SecondsOf(visit, *run.table, run.of.strategy, run.of.outline, *visit.data[one.shard]));
-    if (const auto seconds =
-            sweep_.ByFormula(*run.table, run.of.outline, *visit.data[one.shard], &least))
-      return Keep(visit, {&run.of.strategy, one.allocated, one.total, one.sequence}, *seconds);
-    least = ObjectiveValue(request_, least, job_, visit.split.data);
-  }
+// Of shards that differ in degree alone.
+void Evaluator::RunShards(Visit& visit, GroupRun& run, std::size_t first, std::size_t end) {
+  SplitResult& result = visit.result;
+  const Strategy& base = run.group.base;
   const double capacity = limits_.capacity.value;
-  if (least > visit.LargestOfUse(one.total, capacity)) {
-    visit.result.truncated |= one.total <= capacity;
-    return;
-  }
-  if (!run.surely_walks) {
-    if (run.listed == kNone) {
-      run.listed = visit.sharded.size();
-      visit.sharded.push_back(run.of);
+  int64_t sequence = visit.sequence;  // the same in every run, whatever is pruned
+  visit.sequence += static_cast<int64_t>(end - first);
+  for (; first < end && visit.SurelyOver(first); ++first) ++sequence;
+  if (first == end) return;
+  const bool legal = StartShards(visit, run, first);
+  for (std::size_t i = first; i < end; ++i, ++sequence) {
+    if (visit.SurelyOver(i)) continue;
+    if (!legal) {
+      visit.Refuse(*TableOf(visit, run, i).refusal, StrategyOf(base, visit.shards[i]), 1);
+      continue;
     }
-    one.of = run.listed;
-  } else {
-    if (run.waits == kNone) {
-      run.waits = visit.waiting_groups.size();
-      visit.waiting_groups.push_back(group);
+    if (visit.Beaten(run.value_bound)) {
+      ++result.counts.bounded;
+      result.truncated = true;
+      continue;
     }
-    one.group = run.waits;
+    const double allocated = AllocatedBy(visit, run, i);
+    const double total = limits_.Total(Bytes(allocated), visit.communicators[i]).value;
+    if (visit.options.fits_in && total > *visit.options.fits_in) continue;
+    const bool over = total > capacity;
+    result.counts.over_memory += over;
+    if (!result.smallest || allocated < result.smallest->allocated) {
+      Strategy s = StrategyOf(base, visit.shards[run.first]);
+      s.dp = visit.shards[i].dp, s.dp_outer = visit.shards[i].dp_outer;
+      result.smallest =
+          Entry{{0, 0, allocated, visit.index, sequence}, std::move(s), 0, 0, allocated};
+    }
+    const bool near = over && total <= kNearMiss * capacity;
+    const auto improves = [&](const std::optional<Entry>& kept) {
+      return !kept || run.value_bound < kept->rank.value;
+    };
+    if (over && visit.options.prune && !improves(result.unlimited) &&
+        !(near && improves(result.near_miss))) {
+      continue;
+    }
+    ++result.counts.evaluated;
+    if (run.surely_walks)
+      Park(visit, run, i, {LeastOf(visit, run, i), allocated, total, run.table}, sequence);
+    else
+      Consider(visit, run, i, allocated, total, sequence);
   }
-  visit.bounds.push_back({least, static_cast<uint32_t>(visit.waiting.size())});
-  visit.waiting.push_back(one);
+  if (!legal) run.first = kNone;
+}
+
+// Among those that wait for a walk.
+void Evaluator::Park(Visit& visit, GroupRun& run, std::size_t shard, const Parked& one,
+                     int64_t sequence) {
+  if (visit.Useless(one.least, one.total, limits_.capacity.value)) return;
+  if (run.waits == kNone) {
+    run.waits = visit.queues.size();
+    visit.queues.push_back(
+        {run.group, sequence - static_cast<int64_t>(shard), visit.parked.size()});
+    visit.parked.resize(visit.parked.size() + visit.shards.size());
+  }
+  Parked& parked = visit.parked[visit.queues[run.waits].first + shard];
+  parked = one;
+  parked.state = Parked::State::kWaits;
+}
+
+// By formula, as far as that can still be kept.
+void Evaluator::Consider(Visit& visit, GroupRun& run, std::size_t shard, double allocated,
+                         double total, int64_t sequence) {
+  const double capacity = limits_.capacity.value;
+  if (visit.Useless(run.value_bound * (1 - closed::kRounding), total, capacity)) return;
+  if (run.of.table == nullptr) SetSharded(run.group, visit.shards[run.first], run.table, &run.of);
+  run.of.Shard(visit.shards[shard]);
+  const Place place{&run.of.strategy, allocated, total, sequence};
+  if (visit.mixed())
+    return Keep(visit, place,
+                SecondsOf(visit, *run.table, run.of.strategy, run.of.outline, *visit.data[shard]));
+  double least = 0;
+  if (const auto seconds = sweep_.ByFormula(*run.table, run.of.outline, *visit.data[shard], &least))
+    return Keep(visit, place, *seconds);
+  least = visit.objective.Of(least);
+  if (visit.Useless(least, total, capacity)) return;
+  if (run.listed == kNone) {
+    run.listed = visit.sharded.size();
+    visit.sharded.push_back(run.of);
+  }
+  visit.bounds.push_back({least, sequence, visit.waiting.size(), true});
+  visit.waiting.push_back({sequence, allocated, total, run.table, shard, kNone, run.listed});
 }
 
 }  // namespace orrery

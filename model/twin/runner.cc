@@ -77,8 +77,30 @@ void Runner::MoveLayers(std::size_t rows) {
   std::ranges::sort(values);
   const double below = values.size() > rows + kBeyond ? values[rows + kBeyond]
                                                       : std::numeric_limits<double>::infinity();
+  moved_below_ = below;
   OverSplits("sharing layers", [&](Evaluator& evaluator, std::size_t i) {
     evaluator.MoveLayers(splits_[i], below, variants() ? Moves::kAll : Moves::kBest, &results_[i]);
+  });
+  for (const SplitResult& result : results_) counts_.shares += result.counts.shares;
+}
+
+// Where nothing fits no row says how fast they have to be: the best of them do, as they are.
+void Runner::MoveUnfit(std::size_t near_misses) {
+  double near_below = moved_below_, unlimited_below = moved_below_;
+  const auto fits = [](const SplitResult& result) { return !result.best.empty(); };
+  if (near_misses > 0 && std::ranges::none_of(results_, fits)) {
+    std::vector<double> near;
+    for (const SplitResult& result : results_) {
+      if (result.near_miss) near.push_back(result.near_miss->rank.value);
+      if (result.unlimited)
+        unlimited_below = std::min(unlimited_below, result.unlimited->rank.value);
+    }
+    std::ranges::sort(near);
+    if (near.size() >= near_misses) near_below = near[near_misses - 1];
+  }
+  for (SplitResult& result : results_) result.counts.shares = {};
+  OverSplits("sharing layers", [&](Evaluator& evaluator, std::size_t i) {
+    evaluator.MoveUnfit(splits_[i], near_below, unlimited_below, &results_[i]);
   });
   for (const SplitResult& result : results_) counts_.shares += result.counts.shares;
 }

@@ -21,6 +21,8 @@ class Runner {
   void Run(bool prune = true);
   // Behind Run(): moves layers between the stages of what may be among the best `rows` then.
   void MoveLayers(std::size_t rows);
+  // Behind it: the same of the best `near_misses` of what needs more memory (0: of all) and of the fastest whatever its memory.
+  void MoveUnfit(std::size_t near_misses);
   // The next best strategy that fits with the margin of the framework's memory_nearly_full, by exact memory; nullopt: none
   // is left. Unless variants(), each split gives one.
   std::optional<Candidate> Next();
@@ -96,6 +98,7 @@ class Runner {
   std::optional<Rank> full_given_;     // the last that NextNearlyFull() looked at
   std::map<std::pair<int64_t, int64_t>, Candidate> completed_;  // by split and sequence
   SearchCounts counts_;
+  double moved_below_ = 0;  // objective of the last row, where layers were moved
   std::map<std::string, Tally> refusals_;
 };
 

@@ -262,6 +262,7 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
   const std::size_t rows =
       std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine)));
   runner.MoveLayers(rows);
+  runner.MoveUnfit(kNearMisses);
   runner.Prepare(rows, kComparisons + 1);
   RankCandidates(runner, rows, &result);
   if (result.feasible()) {

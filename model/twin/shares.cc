@@ -202,15 +202,23 @@ bool Evaluator::MayGain(const Visit& visit, const Entry& entry, double below, Sh
   return false;
 }
 
-void Evaluator::MoveLayers(const Split& split, double below, Moves moves, SplitResult* result) {
-  if (!request_.shares || request_.fixed.layout || !preset_.uneven_chunks || split.pp == 1 ||
-      request_.model.family == Family::kMlp)
-    return;
-  const EvaluateOptions options;
+bool Evaluator::MayMove(const Split& split) const {
+  return request_.shares && !request_.fixed.layout && preset_.uneven_chunks && split.pp > 1 &&
+         request_.model.family != Family::kMlp;
+}
+
+Evaluator::Visit Evaluator::StartMoves(const Split& split, const EvaluateOptions& options) {
   Visit visit{split, 0, options, {}};
   if (mixed_) visit.gpus = &GpusOf(split);
   visit.limits = mixed_ ? LimitsOf(job_, *visit.gpus) : limits_;
   sweep_.Start(*predictor_.Stages(split.pp, split.tp * split.cp * split.data, split.tp * split.cp));
+  return visit;
+}
+
+void Evaluator::MoveLayers(const Split& split, double below, Moves moves, SplitResult* result) {
+  if (!MayMove(split)) return;
+  const EvaluateOptions options;
+  const Visit visit = StartMoves(split, options);
   ShareCounts& counts = result->counts.shares;
   std::vector<Entry>& best = result->best;
   // Whatever their layers. What leaves less memory than published runs did ranks below all that keeps this margin, unless moved
@@ -236,7 +244,6 @@ void Evaluator::MoveLayers(const Split& split, double below, Moves moves, SplitR
   if (moves != Moves::kGiven)
     MoveOthers(visit, below, moves == Moves::kAll, std::move(kinds[0]), result);
   NameShares(result);
-  MoveUnfit(visit, below, result);
 }
 
 // What fits with the margin may lie behind all that a split has kept: behind layouts that are nearly full; or its chunks do not
@@ -299,7 +306,11 @@ void Evaluator::NameShares(SplitResult* result) const {
 
 // What needs more memory is named with its step: where chunks do not divide, that of shares as good as those of the rows, unless
 // these fit.
-void Evaluator::MoveUnfit(const Visit& visit, double below, SplitResult* result) {
+void Evaluator::MoveUnfit(const Split& split, double near_below, double unlimited_below,
+                          SplitResult* result) {
+  if (!MayMove(split)) return;
+  const EvaluateOptions options;
+  const Visit visit = StartMoves(split, options);
   std::optional<Entry>&near = result->near_miss, &unlimited = result->unlimited;
   const bool same = near && unlimited && near->rank == unlimited->rank;
   for (std::optional<Entry>* one : {&near, &unlimited}) {
@@ -308,7 +319,7 @@ void Evaluator::MoveUnfit(const Visit& visit, double below, SplitResult* result)
     kind.layout = nullptr;
     const Bytes total = limits_.Total(Bytes((*one)->allocated), Communicators(kind));
     if (total <= limits_.capacity || !ChoosesShares(request_.model, preset_, kind) ||
-        !MayGain(visit, **one, below, &result->counts.shares))
+        !MayGain(visit, **one, one == &near ? near_below : unlimited_below, &result->counts.shares))
       continue;
     std::optional<Entry> moved = Moved(visit, **one, &result->counts.shares);
     if (!moved) continue;

@@ -76,26 +76,42 @@ struct Evaluator::Group {
   // of those that wait, by ZeRO and hybrid: which of Visit::sharded
 };
 
-// A strategy whose step is not known yet.
-struct Evaluator::Waiting {
-  int64_t sequence;
-  double allocated, total;  // bytes: allocated, and with what the machine itself needs
-  const LayerTable* table;
-  std::size_t group;  // which of Visit::waiting_groups
-  std::size_t shard;
-  std::size_t
-      of;  // which of Visit::sharded, once the bound is that of its own prices; kNone: it is that of its layers
-  bool known = false;  // its step is
-  bool refined() const { return of != kNone; }
+// A strategy whose step is not known yet, among those of its group: one after the other comes into the heap.
+struct Evaluator::Parked {
+  // Done or never there; to come; in the heap.
+  enum class State : uint8_t { kGone, kWaits, kTaken };
+  double least = 0;                 // lower bound of its objective
+  double allocated = 0, total = 0;  // bytes: allocated, and with what the machine itself needs
+  const LayerTable* table = nullptr;
+  State state = State::kGone;
 };
 
-// One of those that wait, in heaps whose top has the lowest bound.
+// A group of which strategies wait.
+struct Evaluator::Queue {
+  Group group;
+  int64_t sequence = 0;   // of its first shard
+  std::size_t first = 0;  // likewise, which of Visit::parked
+};
+
+// A strategy in the heap whose step is not known yet.
+struct Evaluator::Waiting {
+  int64_t sequence;
+  double allocated, total;
+  const LayerTable* table;
+  std::size_t shard;
+  std::size_t queue = kNone;  // which of Visit::queues; kNone: formulas alone said that it waits,
+  std::size_t of = kNone;     // and it is this one of Visit::sharded
+};
+
+// One of those that wait, in a heap whose top has the lowest bound; of equals, the first of the enumeration.
 struct Evaluator::Bounded {
-  double least;  // lower bound of its objective
-  uint32_t of;   // which of Visit::waiting: in the order of the enumeration
+  double least;          // lower bound of its objective
+  int64_t sequence;      // place in the enumeration
+  std::size_t of;        // which of Visit::queues: its next one
+  bool refined = false;  // or which of Visit::waiting: the bound is that of its own prices
 
   static bool Later(const Bounded& a, const Bounded& b) {
-    return a.least != b.least ? a.least > b.least : a.of > b.of;
+    return a.least != b.least ? a.least > b.least : a.sequence > b.sequence;
   }
 };
 
@@ -118,9 +134,11 @@ struct Evaluator::Visit {
   std::vector<const DataMessages*> data = {};  // by shard
   std::vector<std::size_t> first_of_kind =
       {};  // by shard: the first that differs in the degree of sharding alone
+  std::vector<std::size_t> next_kind = {};          // by shard: behind the last of these
   std::vector<std::size_t> table_of = {};           // by shard: which of `tables`
   std::vector<MicroBatchKey> tables = {};           // of plain layouts, each once
   std::vector<double> shards_of_states = {};        // by shard
+  std::vector<double> shares_of_states = {};        // one over them
   std::vector<int> communicators = {};              // by shard
   std::vector<PlanOutline> outlines = {};           // by shard: without layers
   std::vector<double> gathers = {}, scatters = {};  // by shard: seconds of a layer's, in each pass
@@ -135,9 +153,11 @@ struct Evaluator::Visit {
   std::optional<Refusal> refused = {};                // of the last group
   SplitResult result = {};
   int64_t sequence = 0;
+  StepObjective objective = {};     // of its steps
+  std::vector<Parked> parked = {};  // by queue and shard
+  std::deque<Queue> queues = {};    // of groups
   std::vector<Waiting> waiting = {};
-  std::vector<Bounded> bounds = {};  // of those of them that are still of use
-  std::deque<Group> waiting_groups = {};
+  std::vector<Bounded> bounds = {};  // of those that wait, and of the next one of each queue
   std::deque<Sharded> sharded = {};
 
   bool mixed() const { return gpus != nullptr && !gpus->together.empty(); }
@@ -151,6 +171,9 @@ struct Evaluator::Visit {
     if (value >= options.below) return true;
     return options.prune && result.best.size() >= options.keep &&
            value > result.best.back().rank.value;
+  }
+  Parked::State& StateOf(const Waiting& one) {
+    return parked[queues[one.queue].first + one.shard].state;
   }
   bool SurelyOver(std::size_t shard) const {
     return least_memory != nullptr && !least_memory->empty() &&
@@ -166,6 +189,12 @@ struct Evaluator::Visit {
     }
     const bool near = bytes <= kNearMiss * capacity;
     return std::max(of(result.unlimited), near ? of(result.near_miss) : 0.0);
+  }
+  // A lower bound shows that it would not be kept.
+  bool Useless(double least, double bytes, double capacity) {
+    if (least <= LargestOfUse(bytes, capacity)) return false;
+    result.truncated |= bytes <= capacity;
+    return true;
   }
   void Refuse(const Refusal& refusal, const Strategy& s, int64_t strategies) {
     result.counts.illegal += strategies;

@@ -27,95 +27,133 @@ double Evaluator::MostSeconds(const Visit& visit, double bytes) const {
   return value / of_long * kLong * (1 + closed::kRounding);
 }
 
-// It takes longer than that.
-void Evaluator::Drop(Visit& visit, Waiting* one) const {
-  one->known = true;
-  visit.result.truncated |= one->total <= limits_.capacity.value;
+// The strategy of a group with the lowest bound, of those that wait for their turn and can still be kept.
+std::optional<Evaluator::Bounded> Evaluator::NextOf(Visit& visit, std::size_t queue,
+                                                    bool that_fits) const {
+  const double capacity = limits_.capacity.value;
+  const Queue& of = visit.queues[queue];
+  Parked* next = nullptr;
+  for (std::size_t i = 0; i < visit.shards.size(); ++i) {
+    Parked& one = visit.parked[of.first + i];
+    if (one.state != Parked::State::kWaits) continue;
+    if (visit.Useless(one.least, one.total, capacity)) {
+      one.state = Parked::State::kGone;
+    } else if ((next == nullptr || one.least < next->least) &&
+               !(that_fits && one.total > capacity)) {
+      next = &one;
+    }
+  }
+  if (next == nullptr) return std::nullopt;
+  const auto shard = static_cast<int64_t>(next - &visit.parked[of.first]);
+  return Bounded{next->least, of.sequence + shard, queue};
 }
 
-void Evaluator::DropBeaten(Visit& visit) {
-  const double capacity = limits_.capacity.value;
-  std::erase_if(visit.bounds, [&](const Bounded& one) {
-    const double total = visit.waiting[one.of].total;
-    if (one.least <= visit.LargestOfUse(total, capacity)) return false;
-    visit.result.truncated |= total <= capacity;
-    return true;
-  });
+void Evaluator::StartWalk(Visit& visit, bool until_full) const {
+  std::erase_if(visit.bounds, [](const Bounded& bound) { return !bound.refined; });
+  for (std::size_t queue = 0; queue < visit.queues.size(); ++queue) {
+    if (const auto next = NextOf(visit, queue, until_full)) visit.bounds.push_back(*next);
+  }
   std::ranges::make_heap(visit.bounds, &Bounded::Later);
+}
+
+// The strategy that a queue has in the heap, which gets the next one instead. None: it cannot be kept any more.
+std::optional<Evaluator::Bounded> Evaluator::Unpark(Visit& visit, const Bounded& next,
+                                                    bool until_full) const {
+  const Queue& queue = visit.queues[next.of];
+  const auto shard = static_cast<std::size_t>(next.sequence - queue.sequence);
+  Parked& one = visit.parked[queue.first + shard];
+  std::optional<Bounded> taken;
+  if (one.state == Parked::State::kWaits &&
+      !visit.Useless(one.least, one.total, limits_.capacity.value)) {
+    one.state = Parked::State::kTaken;
+    taken = Bounded{next.least, next.sequence, visit.waiting.size(), true};
+    visit.waiting.push_back(
+        {next.sequence, one.allocated, one.total, one.table, shard, next.of, kNone});
+  }
+  if (const auto other = NextOf(visit, next.of, until_full)) {
+    visit.bounds.push_back(*other);
+    std::ranges::push_heap(visit.bounds, &Bounded::Later);
+  }
+  return taken;
 }
 
 // The one with the lowest bound comes first: most of the others then cannot be kept any more. A bound by its layers alone gives
 // way to one by its own prices, and that one to the walk. `until_full`: no more than fill the best few.
 void Evaluator::Walk(Visit& visit, bool until_full) {
-  SplitResult& result = visit.result;
   const double capacity = limits_.capacity.value;
   std::vector<Bounded> left;
-  DropBeaten(visit);
+  StartWalk(visit, until_full);
   while (!visit.bounds.empty()) {
-    const Bounded bound = visit.bounds.front();
-    Waiting& one = visit.waiting[bound.of];
-    if (one.known) {
-      std::ranges::pop_heap(visit.bounds, &Bounded::Later);
-      visit.bounds.pop_back();
-      continue;
-    }
-    if (bound.least > visit.LargestOfUse(one.total, capacity)) {
-      DropBeaten(visit);
-      continue;
-    }
-    if (until_full && result.best.size() >= visit.options.keep) break;
+    if (until_full && visit.result.best.size() >= visit.options.keep) break;
     std::ranges::pop_heap(visit.bounds, &Bounded::Later);
+    const Bounded bound = visit.bounds.back();
     visit.bounds.pop_back();
-    if (until_full && one.total > capacity) {
-      left.push_back(bound);
-    } else if (!one.refined() && !visit.mixed()) {
-      Refine(visit, bound);
-    } else {
-      WalkLike(visit, bound.of);
+    if (!bound.refined) {
+      const auto taken = Unpark(visit, bound, until_full);
+      if (!taken) continue;
+      if (visit.mixed())
+        WalkLike(visit, taken->of);
+      else
+        Refine(visit, *taken);
+      continue;
     }
+    const Waiting& one = visit.waiting[bound.of];
+    const bool known = one.queue != kNone && visit.StateOf(one) == Parked::State::kGone;
+    if (known || visit.Useless(bound.least, one.total, capacity)) continue;
+    if (until_full && one.total > capacity)
+      left.push_back(bound);
+    else
+      WalkLike(visit, bound.of);
   }
   visit.bounds.insert(visit.bounds.end(), left.begin(), left.end());
 }
 
-Evaluator::Sharded& Evaluator::ShardedOf(Visit& visit, Waiting& one) const {
-  if (!one.refined()) {
+Evaluator::Sharded& Evaluator::ShardedOf(Visit& visit, const Waiting& one) const {
+  std::size_t of = one.of;
+  if (one.queue != kNone) {
     const ShardChoice& shard = visit.shards[one.shard];
-    Group& group = visit.waiting_groups[one.group];
+    Group& group = visit.queues[one.queue].group;
     std::size_t& known = group.sharded[shard.zero][shard.dp_outer > 1];
     if (known == kNone) {
       known = visit.sharded.size();
       SetSharded(group, visit.shards[visit.first_of_kind[one.shard]], one.table,
                  &visit.sharded.emplace_back());
     }
-    one.of = known;
+    of = known;
   }
-  Sharded& of = visit.sharded[one.of];
-  of.Shard(visit.shards[one.shard]);
-  return of;
+  Sharded& sharded = visit.sharded[of];
+  sharded.Shard(visit.shards[one.shard]);
+  return sharded;
 }
 
 void Evaluator::Refine(Visit& visit, Bounded bound) {
-  Waiting& one = visit.waiting[bound.of];
+  const Waiting& one = visit.waiting[bound.of];
   Sharded& of = ShardedOf(visit, one);
   sweep_.NextPipeline();
   double least = 0;
-  if (const auto seconds = sweep_.ByFormula(*of.table, of.outline, *visit.data[one.shard], &least))
+  if (const auto seconds =
+          sweep_.ByFormula(*of.table, of.outline, *visit.data[one.shard], &least)) {
+    visit.StateOf(one) = Parked::State::kGone;
     return Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence}, *seconds);
-  bound.least = std::max(bound.least, ObjectiveValue(request_, least, job_, visit.split.data));
+  }
+  bound.least = std::max(bound.least, visit.objective.Of(least));
   visit.bounds.push_back(bound);
   std::ranges::push_heap(visit.bounds, &Bounded::Later);
 }
 
 // One walk for all of a group that differ in sharding alone, where passes hold no messages of the data axes.
 void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
-  const auto keep = [&](Waiting& one, const Sharded& of, double seconds) {
-    one.known = true;
+  const auto keep = [&](const Waiting& one, const Sharded& of, double seconds) {
     Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence}, seconds);
+  };
+  const auto drop = [&](const Waiting& one) {  // it takes longer than what is kept
+    visit.result.truncated |= one.total <= limits_.capacity.value;
   };
   const auto plain = [](const Sharded& of) {
     return StepSweep::PassesAlike(*of.table, of.outline);
   };
-  Waiting& first = visit.waiting[walked];
+  const Waiting first = visit.waiting[walked];
+  if (first.queue != kNone) visit.StateOf(first) = Parked::State::kGone;
   bool ended = true;  // the walk, before its step was too long to be kept
   {
     const Sharded& of = ShardedOf(visit, first);
@@ -128,24 +166,31 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
     if (ended)
       keep(first, of, *seconds);
     else
-      Drop(visit, &first);
-    if (first.group == kNone || !plain(of)) return;
+      drop(first);
+    if (first.queue == kNone || !plain(of)) return;
   }
-  const auto again = [&](Waiting& one) {
-    if (one.group != first.group) return false;
-    if (one.known || one.table != first.table || visit.shards[one.shard].zero > 1) return true;
+  const Queue& queue = visit.queues[first.queue];
+  for (std::size_t shard = 0; shard < visit.shards.size(); ++shard) {
+    Parked& parked = visit.parked[queue.first + shard];
+    if (parked.state == Parked::State::kGone || parked.table != first.table ||
+        visit.shards[shard].zero > 1)
+      continue;
+    const Waiting one{queue.sequence + static_cast<int64_t>(shard),
+                      parked.allocated,
+                      parked.total,
+                      parked.table,
+                      shard,
+                      first.queue};
     const Sharded& of = ShardedOf(visit, one);
-    if (!plain(of)) return true;
-    const double seconds = sweep_.SecondsAgain(of.outline, *visit.data[one.shard]);
+    if (!plain(of)) continue;
+    const double seconds = sweep_.SecondsAgain(of.outline, *visit.data[shard]);
+    if (!ended && seconds <= MostSeconds(visit, one.total)) continue;
+    parked.state = Parked::State::kGone;
     if (ended)
       keep(one, of, seconds);
-    else if (seconds > MostSeconds(visit, one.total))
-      Drop(visit, &one);
-    return true;
-  };
-  for (std::size_t i = walked; i > 0 && again(visit.waiting[i - 1]); --i) continue;
-  for (std::size_t i = walked + 1; i < visit.waiting.size() && again(visit.waiting[i]); ++i)
-    continue;
+    else
+      drop(one);
+  }
 }
 
 void Evaluator::Keep(Visit& visit, const Place& place, double seconds) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "model/arch/parameters.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/ir/verify.h"
+#include "model/twin/runner.h"
 
 namespace orrery {
 namespace {
@@ -237,6 +239,38 @@ TEST(Search, WhenNothingFitsRemediesAreProved) {
 }
 
 // States that the host holds are no GPU's, and the answer says how many bytes; what is offered depends on the framework.
+// Only the best of what does not fit is shown: layers move between the stages of what may be among it, and the answer is that of
+// moving all.
+TEST(Search, WhereNothingFitsFewLayoutsAreMoved) {
+  SearchRequest request = Request("sc21-76.1b", "selene", 2, 96);
+  request.framework = "megatron";
+  const Profiles profiles = LoadProfiles(request);
+  Runner some(request, profiles), all(request, profiles);
+  for (Runner* runner : {&some, &all}) {
+    runner->Run();
+    runner->MoveLayers(5);
+    ASSERT_FALSE(runner->Next());
+  }
+  const int64_t before = some.counts().shares.moved;
+  constexpr std::size_t kShown = 3;
+  some.MoveUnfit(kShown);
+  all.MoveUnfit(0);
+  EXPECT_LT(some.counts().shares.priced, all.counts().shares.priced / 2);
+  EXPECT_LE(before, some.counts().shares.moved);
+  const auto same = [](const Candidate& a, const Candidate& b) {
+    EXPECT_EQ(DescribeLayout(a.strategy), DescribeLayout(b.strategy));
+    EXPECT_EQ(a.time.total, b.time.total);
+  };
+  const auto fastest = some.BestOf(&SplitResult::unlimited);
+  const auto of_all = all.BestOf(&SplitResult::unlimited);
+  ASSERT_TRUE(fastest && of_all);
+  same(some.Complete(*fastest, false), all.Complete(*of_all, false));
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  const auto near = some.NearMisses(kAny, kShown), all_near = all.NearMisses(kAny, kShown);
+  ASSERT_EQ(near.size(), all_near.size());
+  for (std::size_t i = 0; i < near.size(); ++i) same(near[i], all_near[i]);
+}
+
 TEST(Search, WhatTheHostCanHoldIsARemedy) {
   SearchRequest request = Request("llama2-70b", "aws-p4d", 1, 16);
   const auto offload = [&](const char* framework) {

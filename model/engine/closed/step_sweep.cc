@@ -60,9 +60,11 @@ constexpr int kPlaceBits = 8;
 constexpr std::size_t kPricePlaces =
     1U << kPlaceBits;  // many times the degrees of sharding of a split
 
+// Searches look at layouts of many tables and shardings in turn.
 std::size_t PlaceOf(const PricesKey& key) {
   const auto number = reinterpret_cast<std::uintptr_t>(key.data) + key.fills_bubble +
-                      2 * key.gathers + 4 * key.scatters;
+                      2 * key.gathers + 4 * key.scatters +
+                      3 * reinterpret_cast<std::uintptr_t>(key.table);
   return (number * 0x9E3779B97F4A7C15ULL) >> (64 - kPlaceBits);
 }
 
