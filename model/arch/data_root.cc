@@ -113,6 +113,14 @@ fs::path Resolved(const fs::path& path) {
   return error ? fs::absolute(path, error).lexically_normal() : full;
 }
 
+// The name of a file in a project's folder says nothing of what it is linked to: see ReferencedFile().
+std::string WithinUser(const std::string& file, const std::string& user) {
+  if (IsBelow(Resolved(file), Resolved(user))) return file;
+  throw InputError(
+      fmt::format("'{}' is a link that leaves '{}'", ShownPath(file), ShownPath(user)),
+      "put the file itself there, or give its path");
+}
+
 }  // namespace
 
 std::string RunningProgram() {
@@ -180,7 +188,8 @@ std::string FileOfName(const std::string& kind, const std::string& name) {
     return access(file.c_str(), F_OK) == 0 ? file : "";
   };
   for (const std::string& user : UserFolders()) {
-    if (std::string file = in(user, UserKind(kind)); !file.empty()) return file;
+    if (const std::string file = in(user, UserKind(kind)); !file.empty())
+      return WithinUser(file, user);
   }
   std::string file = in(DataRoot(), kind);
   if (file.empty()) (void)CatalogueFolder(kind);

@@ -29,7 +29,8 @@ std::string CatalogueFolder(const std::string& kind);
 // `kind`: a folder of the catalogue, such as "topologies" or "calib/profiles/gpu". Names are those of its YAML files,
 // sorted.
 std::vector<std::string> NamesOfKind(const std::string& kind);
-// The file of a name; "": there is none, or it is no name ("../x", "a/b", ".x").
+// The file of a name; "": there is none, or it is no name ("../x", "a/b", ".x"). Throws InputError where a file of a user
+// is a link that leaves the user's folder: of a project that somebody sent, an error would print another file.
 std::string FileOfName(const std::string& kind, const std::string& name);
 
 // Whether text that names something of the catalogue is the path of a YAML file instead.
