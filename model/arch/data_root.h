@@ -23,6 +23,8 @@ std::string RunningProgram();
 
 // Those of the project and of the user that exist, in this order.
 std::vector<std::string> UserFolders();
+// A project's folder that UserFolders(), if it was asked, passed over: neither the caller nor root owns it. "": none.
+std::string FolderOfAnother();
 
 // A folder below DataRoot(). Throws InputError: it is missing, as after a copy that was cut short.
 std::string CatalogueFolder(const std::string& kind);
