@@ -94,9 +94,19 @@ install(FILES ${CMAKE_BINARY_DIR}/OrreryConfig.cmake ${CMAKE_BINARY_DIR}/OrreryC
 
 # The Python package, where there is one (calib/program/python).
 if(TARGET orrery_python)
-  install(TARGETS orrery_python LIBRARY DESTINATION lib/python3/dist-packages/orrery)
+  # Where Python looks without being told: Debian's packages, what an administrator adds, and users (~/.local) and
+  # environments. Known when the prefix is.
+  set(version ${orrery_python_version})
+  install(CODE "
+set(orrery_modules lib/python${version}/site-packages)
+if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+  set(orrery_modules lib/python3/dist-packages)
+elseif(CMAKE_INSTALL_PREFIX STREQUAL \"/usr/local\")
+  set(orrery_modules lib/python${version}/dist-packages)
+endif()")
+  install(TARGETS orrery_python LIBRARY DESTINATION "\${orrery_modules}/orrery")
   install(FILES calib/program/python/orrery/__init__.py calib/program/python/orrery/py.typed
-          DESTINATION lib/python3/dist-packages/orrery)
+          DESTINATION "\${orrery_modules}/orrery")
 endif()
 
 add_custom_target(product ALL DEPENDS plan ${orrery_programs} $<TARGET_NAME_IF_EXISTS:orrery_python> orrery ${shells}/plan ${CMAKE_BINARY_DIR}/man/plan.1)
@@ -108,9 +118,7 @@ memory with intervals, says what limits the best and runs the same plan for real
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-if(ORRERY_HAS_CUDA)  # no package of Debian's: whoever trains on GPUs has it. For others: ORRERY_CUDA=OFF
-  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CUDAToolkit_LIBRARY_DIR})
-endif()
+# CUDA's libraries are no packages of Debian's: programs load them where a GPU is asked for.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, python3")  # several ranks of `plan run`; the Python package
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, libfmt-dev, iproute2")  # find_package(Orrery); plan lab
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

@@ -71,8 +71,11 @@ LoadedModel LoadModel(const std::string& name_or_path) {
     throw InputError("the model's name is empty", "see `plan list models`");
   }
   if (!LooksLikeFile(name_or_path)) {
-    if (const std::string file = FileOfName(kModels, name_or_path); !file.empty())
-      return LoadFile(file);
+    if (const std::string file = FileOfName(kModels, name_or_path); !file.empty()) {
+      LoadedModel model = LoadFile(file);
+      model.spec.name = name_or_path;  // a copy of another model is not that one
+      return model;
+    }
     std::error_code error;
     if (!fs::exists(name_or_path, error)) {
       const std::string near = SuggestName(name_or_path, ModelNames());

@@ -68,13 +68,16 @@ bool IsOwn(const fs::path& folder) {
 }
 
 std::vector<std::string> FindUserFolders(const fs::path& here, const std::string& data,
-                                         const std::string& home) {
+                                         const std::string& home, std::string* passed_over) {
   std::vector<std::string> folders;
+  std::error_code unknown;
   for (fs::path at = here; !at.empty(); at = at.parent_path()) {
-    if (const fs::path own = at / ".orrery"; IsOwn(own)) {
+    const fs::path own = at / ".orrery";
+    if (IsOwn(own)) {
       folders.push_back(own.string());
       break;
     }
+    if (passed_over->empty() && fs::is_directory(own, unknown)) *passed_over = own.string();
     if (at == at.root_path()) break;
   }
   // A relative XDG_DATA_HOME is to be ignored (XDG Base Directory Specification 0.8).
@@ -113,6 +116,13 @@ fs::path Resolved(const fs::path& path) {
   return error ? fs::absolute(path, error).lexically_normal() : full;
 }
 
+// The name of a file in a project's folder says nothing of what it is linked to: see ReferencedFile().
+std::string WithinUser(const std::string& file, const std::string& user) {
+  if (IsBelow(Resolved(file), Resolved(user))) return file;
+  throw InputError(fmt::format("'{}' is a link that leaves '{}'", ShownPath(file), ShownPath(user)),
+                   "put the file itself there, or give its path");
+}
+
 }  // namespace
 
 std::string RunningProgram() {
@@ -145,18 +155,33 @@ std::string CatalogueFolder(const std::string& kind) {
       "install Orrery again, or set ORRERY_ROOT to a whole copy of its catalogues");
 }
 
+namespace {
+
+struct KnownFolders {
+  std::mutex mutex;
+  std::vector<std::string> of, folders;  // one command asks hundreds of times
+  std::string passed_over;
+} known_folders;
+
+}  // namespace
+
+std::string FolderOfAnother() {
+  const std::lock_guard lock(known_folders.mutex);
+  return known_folders.passed_over;
+}
+
 std::vector<std::string> UserFolders() {
-  static std::mutex mutex;
-  static std::vector<std::string> known_for, known;  // one command asks hundreds of times
   std::error_code error;
   std::vector<std::string> wanted = {fs::current_path(error).string(), Environment("XDG_DATA_HOME"),
                                      Environment("HOME")};
-  const std::lock_guard lock(mutex);
-  if (wanted != known_for) {
-    known = FindUserFolders(wanted[0], wanted[1], wanted[2]);
-    known_for = std::move(wanted);
+  KnownFolders& known = known_folders;
+  const std::lock_guard lock(known.mutex);
+  if (wanted != known.of) {
+    known.passed_over.clear();
+    known.folders = FindUserFolders(wanted[0], wanted[1], wanted[2], &known.passed_over);
+    known.of = std::move(wanted);
   }
-  return known;
+  return known.folders;
 }
 
 std::vector<std::string> NamesOfKind(const std::string& kind) {
@@ -180,7 +205,8 @@ std::string FileOfName(const std::string& kind, const std::string& name) {
     return access(file.c_str(), F_OK) == 0 ? file : "";
   };
   for (const std::string& user : UserFolders()) {
-    if (std::string file = in(user, UserKind(kind)); !file.empty()) return file;
+    if (const std::string file = in(user, UserKind(kind)); !file.empty())
+      return WithinUser(file, user);
   }
   std::string file = in(DataRoot(), kind);
   if (file.empty()) (void)CatalogueFolder(kind);

@@ -23,13 +23,16 @@ std::string RunningProgram();
 
 // Those of the project and of the user that exist, in this order.
 std::vector<std::string> UserFolders();
+// A project's folder that UserFolders(), if it was asked, passed over: neither the caller nor root owns it. "": none.
+std::string FolderOfAnother();
 
 // A folder below DataRoot(). Throws InputError: it is missing, as after a copy that was cut short.
 std::string CatalogueFolder(const std::string& kind);
 // `kind`: a folder of the catalogue, such as "topologies" or "calib/profiles/gpu". Names are those of its YAML files,
 // sorted.
 std::vector<std::string> NamesOfKind(const std::string& kind);
-// The file of a name; "": there is none, or it is no name ("../x", "a/b", ".x").
+// The file of a name; "": there is none, or it is no name ("../x", "a/b", ".x"). Throws InputError where a file of a user
+// is a link that leaves the user's folder: of a project that somebody sent, an error would print another file.
 std::string FileOfName(const std::string& kind, const std::string& name);
 
 // Whether text that names something of the catalogue is the path of a YAML file instead.

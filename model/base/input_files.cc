@@ -85,6 +85,13 @@ void ClaimOutput(const std::string& path, const std::string& flag, const Locatio
   command_files.outputs.try_emplace(*id, claim);
 }
 
+std::vector<std::string> InputNames() {
+  const std::lock_guard lock(command_files.mutex);
+  std::vector<std::string> names;
+  for (const auto& [id, name] : command_files.inputs) names.push_back(name);
+  return names;
+}
+
 std::string WhyInput(const std::string& path) {
   const std::optional<FileId> id = FileIdOf(path);
   if (!id) return "";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "model/base/diagnostics.h"
 
@@ -18,6 +19,9 @@ void NoteInput(const std::string& path);
 
 // An answer is to go to `path`, as `flag` at `where` says. Throws InputError where the command has read that file.
 void ClaimOutput(const std::string& path, const std::string& flag, const Location& where);
+
+// Those that were read, each by its first name.
+std::vector<std::string> InputNames();
 
 // "" or, of a file that the command has read, why nothing is written onto it.
 std::string WhyInput(const std::string& path);

@@ -9,6 +9,7 @@
 
 #include "model/base/check.h"
 #include "model/base/plain_text.h"
+#include "model/base/release.h"
 #include "model/base/text.h"
 #include "model/base/yaml_tree.h"
 
@@ -73,6 +74,46 @@ std::string QuoteHint(const YamlTree& tree) {
   return quoted_number ? "leave the quotes away" : "";
 }
 
+// "0.10.2" as numbers; empty: it is no release.
+std::vector<int64_t> ReleaseNumbers(const std::string& text) {
+  std::vector<int64_t> numbers;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('.', at), text.size());
+    int64_t number = 0;
+    if (ParseInteger(text.substr(at, end - at), &number) != NumberFault::kNone || number < 0)
+      return {};
+    numbers.push_back(number);
+    at = end + 1;
+  }
+  while (!numbers.empty() && numbers.back() == 0) numbers.pop_back();  // 1 is 1.0
+  return numbers.empty() ? std::vector<int64_t>{0} : numbers;
+}
+
+// `orrery: 0.1` in a file: the release that it needs. What a newer one says may mean nothing here, or something else.
+bool IsForThisRelease(const YamlTree& tree, Diagnostics* diagnostics) {
+  for (const YamlTree::Member& member : tree.members) {
+    if (member.key != "orrery" || !member.value) continue;
+    tree.asked.insert(member.key);
+    const YamlTree& value = *member.value;
+    const std::vector<int64_t> wanted =
+        value.kind == YamlTree::Kind::kScalar ? ReleaseNumbers(value.text) : std::vector<int64_t>();
+    if (wanted.empty()) {
+      diagnostics->Error(value.where, fmt::format("'orrery': {} is no release", Describe(value)),
+                         fmt::format("the release that the file needs, such as {}", kRelease));
+    } else if (wanted > ReleaseNumbers(kRelease)) {
+      diagnostics->Error(
+          value.where,
+          fmt::format("this file is for release {} of Orrery, and this program is {}", value.text,
+                      kRelease),
+          "a newer program reads it");
+    } else {
+      continue;
+    }
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Node::Node(std::shared_ptr<const Document> document, std::shared_ptr<const YamlTree> tree)
@@ -80,6 +121,7 @@ Node::Node(std::shared_ptr<const Document> document, std::shared_ptr<const YamlT
 
 Node Node::Parse(SourcePtr source, Diagnostics* diagnostics) {
   auto tree = ReadYaml(source, diagnostics);
+  if (tree && !IsForThisRelease(*tree, diagnostics)) tree = nullptr;
   return Node(std::make_shared<Document>(Document{std::move(source), diagnostics}),
               std::move(tree));
 }

@@ -28,7 +28,7 @@ struct YamlTree;
 
 class Node {
  public:
-  // Parses the text; a syntax error is recorded and an empty map comes back.
+  // Parses the text; a syntax error, or `orrery:` with a newer release, is recorded and an empty map comes back.
   static Node Parse(SourcePtr source, Diagnostics* diagnostics);
 
   bool IsMap() const;

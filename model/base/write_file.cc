@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens without following links.
+// Opens without following links, and puts a text in its place when it is whole.
 #include "model/base/write_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "model/base/input_files.h"
 #include "model/base/read_file.h"
@@ -34,6 +37,79 @@ std::string FolderOf(std::string path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// A file that reaches a limit (`ulimit -f`) is an error to be told, not the end of the program. Of this thread alone: others
+// may be a user's.
+class LimitedFileSize {
+ public:
+  LimitedFileSize() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~LimitedFileSize() {
+    const timespec at_once{};
+    while (sigtimedwait(&signal_, nullptr, &at_once) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  LimitedFileSize(const LimitedFileSize&) = delete;
+  LimitedFileSize& operator=(const LimitedFileSize&) = delete;
+
+ private:
+  sigset_t signal_{}, before_{};
+};
+
+// "" or why not.
+std::string WriteAll(int file, std::string_view text) {
+  const LimitedFileSize limited;
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      return std::strerror(errno);
+    }
+  }
+  return "";
+}
+
+constexpr mode_t kMode = 0666;  // less the umask
+
+std::string WriteInPlace(const std::string& path, std::string_view text) {
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (IsDevice(path) ? 0 : O_NOFOLLOW);
+  const int file = open(path.c_str(), flags, kMode);
+  if (file < 0) return Why(path);
+  std::string why = WriteAll(file, text);
+  if (close(file) != 0 && why.empty()) why = std::strerror(errno);
+  return why;
+}
+
+// Under another name next to it, and renamed when it is whole: a full disk leaves what was there. `old`: that, or none.
+std::string WriteAside(const std::string& path, std::string_view text, const struct stat* old) {
+  static std::atomic<int> number = 0;
+  const std::string folder = FolderOf(path);
+  const std::string aside = (folder == "/" ? "" : folder) + "/.orrery." + std::to_string(getpid()) +
+                            "." + std::to_string(++number) + ".part";
+  unlink(aside.c_str());  // of an earlier process with this number
+  const int file = open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  if (file < 0) {
+    // Who may write to a file, and not into its folder, has no other way.
+    const bool closed = errno == EACCES || errno == EPERM || errno == EROFS;
+    return closed && old != nullptr ? WriteInPlace(path, text) : std::strerror(errno);
+  }
+  std::string why = WriteAll(file, text);
+  if (old != nullptr) {
+    // Another's file stays another's where that is allowed.
+    if (fchown(file, old->st_uid, old->st_gid) == 0 || errno == EPERM)
+      (void)fchmod(file, old->st_mode & 07777);
+    if (why.empty() && fsync(file) != 0) why = std::strerror(errno);
+  }
+  if (close(file) != 0 && why.empty()) why = std::strerror(errno);
+  if (why.empty() && rename(aside.c_str(), path.c_str()) != 0) why = std::strerror(errno);
+  if (!why.empty()) unlink(aside.c_str());
+  return why;
+}
+
 }  // namespace
 
 std::string WriteTextFile(const std::string& path, std::string_view text) {
@@ -42,21 +118,12 @@ std::string WriteTextFile(const std::string& path, std::string_view text) {
 }
 
 std::string RewriteTextFile(const std::string& path, std::string_view text) {
-  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (IsDevice(path) ? 0 : O_NOFOLLOW);
-  constexpr mode_t kMode = 0666;  // less the umask
-  const int file = open(path.c_str(), flags, kMode);
-  if (file < 0) return Why(path);
-  std::string why;
-  while (!text.empty() && why.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      why = std::strerror(errno);
-    }
-  }
-  if (close(file) != 0 && why.empty()) why = std::strerror(errno);
-  return why;
+  struct stat old {};
+  const bool there = !IsDevice(path) && lstat(path.c_str(), &old) == 0;
+  if (there && S_ISLNK(old.st_mode)) return kIsLink;
+  if (IsDevice(path) || (there && !S_ISREG(old.st_mode))) return WriteInPlace(path, text);
+  if (there && access(path.c_str(), W_OK) != 0) return std::strerror(errno);
+  return WriteAside(path, text, there ? &old : nullptr);
 }
 
 std::string WhyNotWritable(const std::string& path) {

@@ -7,11 +7,12 @@
 
 namespace orrery {
 
-// Writes `text` into the file, a new one or in the place of what it holds. Returns "", or why not, in words. A symbolic
+// Writes `text` into the file, a new one or in the place of what it holds, which stays where the text cannot be written
+// whole (a full disk, a limit of size). Returns "", or why not, in words. A symbolic
 // link is not followed, since who may make links in a shared folder would choose what is overwritten; devices
 // (/dev/stdout) are written to. A file that this command has read (input_files.h) is kept as it is.
 std::string WriteTextFile(const std::string& path, std::string_view text);
-// The same of a file that is to be changed in its place, read or not.
+// The same of a file that is to be changed, read or not.
 std::string RewriteTextFile(const std::string& path, std::string_view text);
 // "" or why a file of this name could not be written, one that was read included; nothing is changed.
 std::string WhyNotWritable(const std::string& path);

@@ -22,9 +22,11 @@ std::vector<std::string> TopologyNames() { return NamesOfKind("topologies"); }
 TopologySpec LoadTopology(const std::string& name_or_path) {
   std::string path = name_or_path;
   std::error_code error;
+  bool by_name = false;
   const bool dotted = name_or_path.find('.') != std::string::npos;  // "dump.xml"
   if (!LooksLikePath(name_or_path) && !(dotted && fs::is_regular_file(name_or_path, error))) {
     path = FileOfName("topologies", name_or_path);
+    by_name = !path.empty();
     if (path.empty() && fs::is_regular_file(name_or_path, error)) path = name_or_path;  // "hosts"
     if (path.empty()) {
       const std::string near = SuggestName(name_or_path, TopologyNames());
@@ -37,6 +39,7 @@ TopologySpec LoadTopology(const std::string& name_or_path) {
   RefuseMachineFile(source, "a topology of this program");  // no YAML with a thousand errors
   TopologySpec spec = ReadTopology(source, &diagnostics);
   diagnostics.ThrowIfAny();
+  if (by_name) spec.name = name_or_path;  // a copy of another topology is not that one
   spec.file = path;
   return spec;
 }

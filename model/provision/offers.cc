@@ -250,10 +250,15 @@ Offer LoadOffer(const std::string& path) {
 
 std::vector<std::string> OfferNames() { return NamesOfKind("offers"); }
 
+Offer LoadOfferOf(const std::string& name) {
+  Offer offer = LoadOffer(FileOfName("offers", name));
+  offer.name = name;
+  return offer;
+}
+
 std::vector<Offer> OfferCatalogue() {
   std::vector<Offer> offers;
-  for (const std::string& name : OfferNames())
-    offers.push_back(LoadOffer(FileOfName("offers", name)));
+  for (const std::string& name : OfferNames()) offers.push_back(LoadOfferOf(name));
   return offers;
 }
 
@@ -325,6 +330,7 @@ std::vector<Quote> QuotesOf(const std::vector<Offer>& offers, const std::vector<
 
 std::string OfferTemplate() {
   return R"(# A vendor's quote: fill it in, then `plan provision --offers ./quote.yaml,aws ...`.
+# orrery: 0.1.0               # the release that the file needs: older ones say so instead of misreading it
 name: my-vendor-h100          # how answers call it
 provider: my-vendor           # optional; --offers takes this name, too
 instance: "8 x H100 SXM"      # optional: what the vendor calls the machine

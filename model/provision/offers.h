@@ -67,6 +67,8 @@ Offer LoadOffer(const std::string& path);
 
 // Of users and of the catalogue (model/arch/data_root.h), by name.
 std::vector<std::string> OfferNames();
+// By its file's name, whatever the file calls it: a copy of another offer is not that one.
+Offer LoadOfferOf(const std::string& name);
 std::vector<Offer> OfferCatalogue();
 
 // A price of an offer that a question considers.

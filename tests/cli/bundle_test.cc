@@ -86,6 +86,64 @@ TEST_F(Bundles, HoldFilesOfTheirOwnAndNoPathOfTheMachine) {
   EXPECT_EQ(Json({"open", bundle})["differing"], 0);
 }
 
+constexpr const char* kTrain =
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 24 --hidden-size 1024 "
+    "--num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size "
+    "4 "
+    "--global-batch-size 64 --tensor-model-parallel-size 2 --bf16 --vocab-size 50257\n";
+
+// Notes name files: by their names alone, which are the same wherever they lie.
+TEST_F(Bundles, OfFilesOfOtherProgramsAreAnsweredAgain) {
+  std::filesystem::create_directories(Path("secretdir"));
+  WriteText(Path("secretdir/train.sh"), kTrain);
+  for (const char* command : {"predict", "simulate"}) {
+    const std::string bundle = Make("from.json", {command, "--from", Path("secretdir/train.sh"),
+                                                  "--topology", "dgx-h100", "--nodes", "1"});
+    const std::string text = ReadText(bundle);
+    EXPECT_EQ(text.find("secretdir"), std::string::npos);
+    EXPECT_NE(text.find("\"train.sh: "), std::string::npos);
+    EXPECT_EQ(Json({"open", bundle})["differing"], 0) << command;
+  }
+}
+
+TEST_F(Bundles, AndOtherAnswersThatArePassedOnSayNotWhereFilesLie) {
+  std::filesystem::create_directories(Path("secretdir"));
+  WriteText(Path("secretdir/train.sh"), kTrain);
+  WriteText(Path("secretdir/mine.yaml"),
+            ReadText(std::string(ORRERY_SOURCE_DIR) + "/scenarios/models/gpt2-xl.yaml"));
+  WriteText(Path("secretdir/mine2.yaml"),
+            ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml"));
+  const std::vector<std::string> own = {"--model",    Path("secretdir/mine.yaml"),
+                                        "--topology", Path("secretdir/mine2.yaml"),
+                                        "--nodes",    "1",
+                                        "--json"};
+  const auto hides = [](const std::string& text, const char* name) {
+    EXPECT_EQ(text.find("secretdir"), std::string::npos) << text.substr(0, 2000);
+    EXPECT_NE(text.find(name), std::string::npos);
+  };
+  // Of a home folder, too.
+  for (const std::string& home : {std::string("/nowhere"), folder_}) {
+    hides(RunPlan(With({"predict", "--dp", "8"}, own), {{"HOME", home}}).out, "\"mine.yaml\"");
+    hides(RunPlan(own, {{"HOME", home}}).out, "--model mine.yaml");
+  }
+  hides(
+      RunPlan({"predict", "--from", Path("secretdir/train.sh"), "--topology", "dgx-h100", "--json"})
+          .out,
+      "train.sh");
+  EXPECT_EQ(RunPlan({"--model", Path("secretdir/mine.yaml"), "--topology", "dgx-h100", "--nodes",
+                     "1", "--html", Path("a.html")})
+                .code,
+            0);
+  hides(ReadText(Path("a.html")), "mine.yaml");
+  EXPECT_EQ(RunPlan({"export", "--model", Path("secretdir/mine.yaml"), "--topology", "dgx-h100",
+                     "--nodes", "1", "--to", "megatron", "--out", Path("job")})
+                .code,
+            0);
+  for (const auto& entry : std::filesystem::directory_iterator(Path("job"))) {
+    EXPECT_EQ(ReadText(entry.path()).find("secretdir"), std::string::npos) << entry.path();
+  }
+}
+
 TEST_F(Bundles, AreOpenedWithTheirFilesNotWithTheCatalogues) {
   const std::string bundle = Make("b.json", kQuestion);
   const std::string other =

@@ -93,7 +93,12 @@ TEST_F(UserFiles, StandBeforeTheCatalogueAndOnlyWhereTheyAre) {
 TEST_F(UserFiles, OfOthersAreNotTheProjects) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to somebody else";
   ASSERT_EQ(chown(Path("project/.orrery").c_str(), 12345, 12345), 0);
-  EXPECT_THAT(In("project", "topo pair").out, HasSubstr("no topology 'pair'"));
+  EXPECT_THAT(Folded(In("project", "topo pair").out),
+              AllOf(HasSubstr("no topology 'pair'"),
+                    HasSubstr("belongs to another user, and is not read")));
+  EXPECT_THAT(Folded(In("project", "topo aws-p4d").out),
+              HasSubstr("/.orrery' belongs to another user"));
+  EXPECT_THAT(In("data", "topo aws-p4d").out, Not(HasSubstr("belongs to another")));
 }
 
 TEST_F(UserFiles, CannotReferToFilesOutsideOfTheirFolder) {
@@ -116,6 +121,84 @@ TEST_F(UserFiles, CannotReferToFilesOutsideOfTheirFolder) {
   const Outcome other = In("project", "--model ./model.yaml --nodes 1");
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.out, AllOf(HasSubstr("leaves the folder"), Not(HasSubstr("hunter2"))));
+}
+
+// A name hides where its file lies: of a project that somebody sent, a link shows its reader's files.
+TEST_F(UserFiles, ThatAreLinksOutOfTheirFolderAreRefused) {
+  Put("secret.yaml", kSecret);
+  fs::create_directories(Path("elsewhere"));
+  Put("elsewhere/deep.yaml", kSecret);
+  const auto refused = [&](const std::string& words) {
+    const Outcome outcome = In("project", words);
+    EXPECT_EQ(outcome.code, 2) << words;
+    EXPECT_THAT(Folded(outcome.out),
+                AllOf(HasSubstr("is a link that leaves"), Not(HasSubstr("hunter2"))))
+        << words;
+  };
+  for (const char* kind : {"models", "topologies", "profiles/gpu", "profiles/fabric"}) {
+    fs::create_directories(folder_ / "project/.orrery" / kind);
+    fs::create_symlink(Path("secret.yaml"), folder_ / "project/.orrery" / kind / "sec.yaml");
+  }
+  refused("predict --model sec --topology pair --nodes 1");
+  refused("--model small --topology sec --nodes 1");
+  refused("--model small --topology pair --nodes 1 --gpu sec");
+  Put("project/.orrery/topologies/bad.yaml", Topology("bad", "sec"));
+  refused("--model small --topology bad --nodes 1");
+  Put("project/.orrery/profiles/gpu/tiny.yaml", "title: x\ninherits: sec\nconstants: {}\n");
+  refused("--model small --topology pair --nodes 1");
+  fs::create_directory_symlink(Path("elsewhere"), Path("project/.orrery/offers"));
+  refused("provision --model small --tokens 1B --offers deep");
+  // One that stays inside is a name more.
+  fs::create_symlink("pair.yaml", Path("project/.orrery/topologies/same.yaml"));
+  EXPECT_EQ(In("project", "topo same").code, 0);
+}
+
+TEST_F(UserFiles, ThatAreBrokenDoNotHideTheOthers) {
+  Put("project/.orrery/models/bad.yaml", "layers: [\n");
+  Put("project/.orrery/topologies/bad.yaml", "name: bad\n");
+  Put("project/.orrery/profiles/gpu/bad.yaml", "title: [\n");
+  Put("project/.orrery/offers/bad.yaml", "name: [\n");
+  for (const auto& [kind, other] : {std::pair("models", "\nsmall "),
+                                    {"topologies", "\npair "},
+                                    {"gpus", "\ntiny "},
+                                    {"offers", "\naws-p5 "}}) {
+    const Outcome list = In("project", std::string("list ") + kind);
+    EXPECT_EQ(list.code, 0) << kind;
+    EXPECT_THAT(list.out, AllOf(HasSubstr(other), HasSubstr("not read: bad (.orrery/"))) << kind;
+  }
+  const json all = json::parse(In("project", "list --json").out, nullptr, false);
+  EXPECT_EQ(all["not_read"].size(), 4U) << all["not_read"].dump(1);
+}
+
+// Files are named as they are: the name within was that of another one, which it replaced.
+TEST_F(UserFiles, AreCalledByTheNamesOfTheirFiles) {
+  const std::string root = ORRERY_SOURCE_DIR;
+  Put("project/.orrery/offers/myoffer.yaml", ReadText(root + "/offers/aws-p5.yaml"));
+  Put("project/.orrery/topologies/myc.yaml", ReadText(root + "/topologies/dgx-h100.yaml"));
+  Put("project/.orrery/models/mym.yaml", Model("gpt2-xl"));
+  EXPECT_THAT(In("project", "list offers").out,
+              AllOf(HasSubstr("\nmyoffer "), HasSubstr("\naws-p5 ")));
+  EXPECT_THAT(In("project", "provision --model small --tokens 1B --offers myoffer --nodes 1").out,
+              HasSubstr("myoffer"));
+  EXPECT_THAT(In("project", "--model mym --topology myc --nodes 1").out,
+              AllOf(HasSubstr("mym ("), HasSubstr(") on myc: ")));
+}
+
+TEST_F(UserFiles, OfANewerReleaseAreRefused) {
+  const auto outcome = [&](const std::string& release) {
+    Put("project/.orrery/models/r.yaml", "orrery: " + release + "\n" + Model("r"));
+    return In("project", "show --model r");
+  };
+  for (const char* release : {"0.1.0", "0.1", "0", "0.0.9"})
+    EXPECT_EQ(outcome(release).code, 0) << release;
+  for (const char* release : {"99.0", "0.1.1", "0.10"}) {
+    const Outcome refused = outcome(release);
+    EXPECT_EQ(refused.code, 2) << release;
+    EXPECT_THAT(Folded(refused.out),
+                AllOf(HasSubstr("r.yaml:1:"),
+                      HasSubstr(std::string("is for release ") + release + " of Orrery")));
+  }
+  EXPECT_THAT(outcome("new").out, HasSubstr("is no release"));
 }
 
 TEST_F(UserFiles, MayReferToEachOtherWithinTheirFolder) {

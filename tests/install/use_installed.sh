@@ -18,6 +18,12 @@ expect_text "offers, failure rates and published goodput" "goodput" "$(plan prov
 expect_text "published runs" "overall" "$(plan validate "$prefix/share/orrery/calib/data/seed_systems.csv" 2>&1)"
 expect_text "a corpus to train on" "loss" "$(plan run --model gpt2-micro --seq-len 32 --global-batch 2 --steps 1 2>&1)"
 
+# As `cmake --install build --prefix ~/.local` leaves it: Python looks below the user's folder by itself.
+if [ -n "$(find "$prefix/lib" -name '_orrery*.so')" ]; then
+  expect "import orrery" "gpt2-xl" "$(env -i PATH=/usr/bin:/bin HOME="$work/home" PYTHONUSERBASE="$prefix" /usr/bin/python3 -c \
+    'import orrery; print("gpt2-xl" if "gpt2-xl" in orrery.names("models") else "none")' 2>&1)"
+fi
+
 # Man pages that a formatter reads without a complaint.
 if command -v man >/dev/null; then
   for page in "$prefix"/share/man/man1/*.1; do

@@ -112,6 +112,41 @@ TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
   EXPECT_EQ(ReadWhole(folder / "other/step-00000002"), "mine");
 }
 
+// Somebody took it for saved: its shards are not written over.
+TEST(PlanRunSnapshots, AFolderThatHasLostItsManifestsIsNoEmptyOne) {
+  const Folder folder;
+  const std::string where = folder / "s", step = where + "/step-00000002";
+  const std::string job = "run --model linear-20-1 --comm local --steps 2 ";
+  ASSERT_EQ(Plan(job + "--save " + where).code, 0);
+  ASSERT_TRUE(fs::remove(step + "/manifest"));
+  const std::string shard = ReadWhole(step + "/rank-00000.shard");
+  for (const char* flags : {"--seed 7 --save ", "--supervise --seed 7 --save "}) {
+    const Outcome again = Plan(job + flags + where);
+    EXPECT_EQ(again.code, 2) << again.out;
+    EXPECT_THAT(again.err, HasSubstr("the manifest of snapshot '" + step + "' was deleted"));
+  }
+  EXPECT_EQ(ReadWhole(step + "/rank-00000.shard"), shard);
+  fs::remove_all(step);
+  fs::remove(where + "/LATEST");
+  EXPECT_EQ(Plan(job + "--save " + where).code, 0);
+}
+
+TEST(PlanRunSnapshots, NothingIsWrittenIntoAFolderBehindALink) {
+  const Folder folder;
+  const std::string job = "run --model linear-20-1 --comm local --steps 4 ";
+  const std::string where = folder / "s", link = folder / "link";
+  ASSERT_EQ(Plan("run --model linear-20-1 --comm local --steps 2 --save " + where).code, 0);
+  fs::create_directory_symlink(where, link);
+  for (const std::string& flags :
+       {"--resume " + link, "--resume " + where + " --save " + link + "/"}) {
+    const Outcome outcome = Plan(job + flags);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr("it is a symbolic link, which is not followed"));
+  }
+  EXPECT_FALSE(fs::exists(where + "/step-00000004"));
+  EXPECT_EQ(Plan(job + "--resume " + link + " --save " + (folder / "other")).code, 0);
+}
+
 // A folder of somebody else's: LATEST as a link to /dev/zero filled the memory, as a pipe it held the run for ever.
 TEST(PlanRunSnapshots, ALatestThatIsNoFileIsRefused) {
   const Folder folder;

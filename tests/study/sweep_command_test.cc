@@ -385,6 +385,16 @@ TEST(Sweep, DoesNotFollowLinks) {
   EXPECT_TRUE(fs::is_symlink(folder + "/rows.csv"));
 }
 
+TEST(Sweep, DoesNotWriteIntoAFolderBehindALink) {
+  const std::string folder = NewFolder();
+  fs::create_directory(folder + "/elsewhere");
+  fs::create_directory_symlink(folder + "/elsewhere", folder + "/rows.csv.parts");
+  const Outcome outcome = Sweep(folder);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("symbolic link"));
+  EXPECT_TRUE(fs::is_empty(folder + "/elsewhere"));
+}
+
 // Killed, mpirun tells its processes nothing. This one stands for it; its orphans are ours.
 TEST(Sweep, EndsWhenItsLauncherIsKilled) {
   const std::string folder = NewFolder(), err = folder + "/err";

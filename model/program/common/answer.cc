@@ -14,6 +14,7 @@
 
 #include "model/base/input_files.h"
 #include "model/base/write_file.h"
+#include "model/program/common/public_paths.h"
 #include "model/program/common/terminal.h"
 #include "model/report/page.h"
 
@@ -24,7 +25,8 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
   if (!flag.given) return {code, std::move(text)};
   // Names come from user files: bytes that are no UTF-8 are replaced, never thrown on.
   const std::string document =
-      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+      WithPublicPaths(json).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+      "\n";
   if (flag.text.empty() || flag.text == "-") return {code, document, "", true};
   if (const std::string why = WriteTextFile(flag.text, document); !why.empty()) {
     throw InputError({{flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
@@ -87,7 +89,7 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
                const Flag& flag, const Flag& html) {
   if (html.given) {
     std::error_code error;
-    std::string why = WriteTextFile(PartOf(html), report::Page(json));
+    std::string why = WriteTextFile(PartOf(html), report::Page(WithPublicPaths(json)));
     if (why.empty()) std::filesystem::rename(PartOf(html), html.text, error);
     if (error) why = error.message();
     if (!why.empty()) {

@@ -12,6 +12,7 @@
 #include "model/arch/data_root.h"
 #include "model/base/write_file.h"
 #include "model/program/common/program.h"
+#include "model/program/common/public_paths.h"
 #include "model/program/common/version.h"
 
 namespace orrery::cli {
@@ -137,7 +138,7 @@ void WriteBundle(const Flag& flag, const ordered_json& answer) {
                        {"commit", kCommit},
                        {"question", Question(names)},
                        {"files", ordered_json::array()},
-                       {"answer", answer}};
+                       {"answer", WithPublicPaths(answer)}};
   for (const auto& [path, text] : files) json["files"].push_back({{"path", path}, {"text", *text}});
   const std::string text = json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
   if (const std::string why = WriteTextFile(flag.text, text); !why.empty())

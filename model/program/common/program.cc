@@ -98,6 +98,12 @@ void RecordIfBundled(const std::vector<std::string>& words) {
     RecordSources();
 }
 
+// A name that its owner expects is unknown, or means another file.
+void SayPassedOver(std::string* err) {
+  if (const std::string folder = FolderOfAnother(); !folder.empty())
+    *err += fmt::format("note: '{}' belongs to another user, and is not read\n", folder);
+}
+
 }  // namespace
 
 const std::vector<std::string>& WordsOfCommand() { return words_of_command; }
@@ -107,6 +113,7 @@ int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line),
   const CommandLine whole(words);
   const auto failed = [&](const std::vector<Diagnostic>& errors, ExitCode code) {
     *err += Render(errors, ColourOnErrors());
+    SayPassedOver(err);
     if (WantsJson(whole)) *out += ErrorJson(errors, code);
     return static_cast<int>(code);
   };
@@ -117,6 +124,7 @@ int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line),
     words_of_command = words;
     const Answer answer = run(CommandLine(std::move(words)));
     *out += Shown(answer);
+    SayPassedOver(err);
     return static_cast<int>(answer.code);
   } catch (const InputError& error) {
     return failed(error.diagnostics(), ExitCode::kInputError);

@@ -15,6 +15,7 @@
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/export_case.h"
 #include "model/program/common/memory_report.h"
+#include "model/program/common/public_paths.h"
 #include "model/program/common/table.h"
 #include "model/program/plan/export_flags.h"
 #include "model/program/plan/search_report.h"
@@ -189,6 +190,7 @@ ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
   bundle.digest = digest;
   bundle.header = HeaderOf(job, candidate, bundle, digest);
   if (!chosen.empty()) bundle.header.push_back(chosen);
+  for (std::string& line : bundle.header) line = WithPublicPaths(std::move(line));
   if (flags.image.given) bundle.image = exchange::OneLine(flags.image.text);
   result.files = launcher.files(bundle, exchange::TargetFiles(bundle));
   Candidate with_digest = candidate;
@@ -204,7 +206,8 @@ ExportResult MakeExport(const ExportFlags& flags, const report::Job& job,
   json["not_expressed"] = bundle.Missing();
   json["files"] = Json::array();
   for (const exchange::File& file : result.files) json["files"].push_back(file.name);
-  result.json_text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  result.json_text =
+      WithPublicPaths(std::move(json)).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   result.files.push_back({"plan.json", result.json_text, false});
   return result;
 }

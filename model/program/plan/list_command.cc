@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -30,8 +31,36 @@ using report::Table;
 struct Listing {
   Table table;
   Json json = Json::array();
-  std::string more = "";  // further tables
+  std::string more = "";        // further tables
+  Json broken = Json::array();  // files that cannot be read, and why
 };
+
+// What one file holds must not hide the others.
+void ForEachEntry(const std::vector<std::string>& names, Listing* list,
+                  const std::function<void(const std::string&)>& add) {
+  for (const std::string& name : names) {
+    try {
+      add(name);
+    } catch (const InputError& error) {
+      const Diagnostic& why = error.diagnostics().front();
+      std::string place;
+      if (why.where.source) place = ShownPath(why.where.source->name);
+      if (why.where.source && why.where.line > 0) place += fmt::format(":{}", why.where.line);
+      list->broken.push_back({{"name", name}, {"place", place}, {"reason", why.message}});
+    }
+  }
+}
+
+// "": all were read.
+std::string BrokenText(const Json& broken) {
+  std::string text;
+  for (const Json& one : broken) {
+    const std::string place = one["place"];
+    text += fmt::format("not read: {}{}: {}\n", one["name"].get<std::string>(),
+                        place.empty() ? "" : " (" + place + ")", one["reason"].get<std::string>());
+  }
+  return text.empty() ? "" : "\n" + text;
+}
 
 Listing ListModels() {
   Listing list{Table({{"model"},
@@ -41,7 +70,7 @@ Listing ListModels() {
                       {"hidden", true},
                       {"heads", true},
                       {"default topology"}})};
-  for (const std::string& name : ModelNames()) {
+  ForEachEntry(ModelNames(), &list, [&](const std::string& name) {
     const LoadedModel model = LoadModel(name);
     const ModelSpec& spec = model.spec;
     const int64_t parameters = CountParameters(spec).total;
@@ -50,7 +79,7 @@ Listing ListModels() {
                     std::to_string(spec.heads), model.defaults.topology});
     list.json.push_back(
         {{"name", name}, {"parameters", parameters}, {"family", Name(spec.family)}});
-  }
+  });
   return list;
 }
 
@@ -61,7 +90,7 @@ Listing ListTopologies() {
                       {"GPUs of a node"},
                       {"network of a node", true},
                       {"price of a node", true}})};
-  for (const std::string& name : TopologyNames()) {
+  ForEachEntry(TopologyNames(), &list, [&](const std::string& name) {
     const TopologySpec spec = LoadTopology(name);
     const BytesPerSecond network = spec.node.nic_rate * static_cast<double>(spec.node.nics.size());
     list.table.Row({name, std::to_string(spec.nodes), std::to_string(spec.max_nodes),
@@ -73,7 +102,7 @@ Listing ListTopologies() {
                          {"gpus_per_node", spec.node.gpus},
                          {"nodes", spec.nodes},
                          {"max_nodes", spec.max_nodes}});
-  }
+  });
   return list;
 }
 
@@ -88,7 +117,7 @@ Listing ListGpus() {
                       {"memory bandwidth", true},
                       {"16-bit peak", true},
                       {"what it is"}})};
-  for (const std::string& id : ProfileIds("gpu")) {
+  ForEachEntry(ProfileIds("gpu"), &list, [&](const std::string& id) {
     const GpuProfile gpu = LoadGpuProfile(id);
     list.table.Row(
         {id, Format(gpu.Capacity()), Format(gpu.memory_bandwidth), Tensor(gpu), gpu.header.title});
@@ -96,27 +125,27 @@ Listing ListGpus() {
                          {"memory_bytes", gpu.memory.value},
                          {"usable_memory_bytes", gpu.Capacity().value},
                          {"title", gpu.header.title}});
-  }
+  });
   return list;
 }
 
 Listing ListFabrics() {
   Listing list{Table({{"fabric"}, {"what it is"}})};
-  for (const std::string& id : ProfileIds("fabric")) {
+  ForEachEntry(ProfileIds("fabric"), &list, [&](const std::string& id) {
     const std::string title = LoadFabricProfile(id).header.title;
     list.table.Row({id, title});
     list.json.push_back({{"name", id}, {"title", title}});
-  }
+  });
   return list;
 }
 
 Listing ListFrameworkProfiles() {
   Listing list{Table({{"profile (framework@site)"}, {"what it is"}})};
-  for (const std::string& id : ProfileIds(kFrameworkFolder)) {
+  ForEachEntry(ProfileIds(kFrameworkFolder), &list, [&](const std::string& id) {
     const std::string title = ShareFrameworkProfile(id)->header.title;
     list.table.Row({id, title});
     list.json.push_back({{"name", id}, {"title", title}});
-  }
+  });
   return list;
 }
 
@@ -200,7 +229,8 @@ Listing ListOffers() {
                       {"on demand", true},
                       {"other kinds"},
                       {"newest price"}})};
-  for (const orrery::Offer& offer : OfferCatalogue()) {
+  ForEachEntry(OfferNames(), &list, [&](const std::string& name) {
+    const orrery::Offer offer = LoadOfferOf(name);
     std::set<std::string> kinds;
     const OfferPrice* newest = nullptr;
     std::string on_demand = "-";
@@ -225,7 +255,7 @@ Listing ListOffers() {
                                  {"source", price.source}});
     }
     list.json.push_back(std::move(entry));
-  }
+  });
   return list;
 }
 
@@ -300,17 +330,24 @@ Answer RunList(const CommandLine& line, std::size_t first) {
   if (!index && !flags.json.given) return CatalogueOverview();
   Json document = {{"schema", "orrery.list/1"}};
   if (!index) {
-    for (const Catalogue& catalogue : kCatalogues) document[catalogue.name] = catalogue.list().json;
-    return {ExitCode::kOk, document.dump(2) + "\n"};
+    Json broken = Json::array();
+    for (const Catalogue& catalogue : kCatalogues) {
+      Listing listing = catalogue.list();
+      document[catalogue.name] = std::move(listing.json);
+      for (Json& one : listing.broken) broken.push_back(std::move(one));
+    }
+    if (!broken.empty()) document["not_read"] = std::move(broken);
+    return {ExitCode::kOk, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"};
   }
   if (flags.names.given && !flags.json.given)
     return {ExitCode::kOk, fmt::format("{}\n", fmt::join(kCatalogues[*index].names(), "\n"))};
   const Listing listing = kCatalogues[*index].list();
   if (flags.json.given) {
     document[kCatalogues[*index].name] = listing.json;
-    return {ExitCode::kOk, document.dump(2) + "\n"};
+    if (!listing.broken.empty()) document["not_read"] = listing.broken;
+    return {ExitCode::kOk, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"};
   }
-  return {ExitCode::kOk, listing.table.Text() + listing.more};
+  return {ExitCode::kOk, listing.table.Text() + listing.more + BrokenText(listing.broken)};
 }
 
 }  // namespace orrery::cli

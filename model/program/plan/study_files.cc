@@ -94,10 +94,15 @@ StudyFiles::StudyFiles(const Study& study, const Flag& out, const StudyPlace& pl
   if (fs::exists(out.text, error) && !fs::exists(Folder(), error))
     Fail(out, fmt::format("'{}' exists, and its study's folder '{}' does not", out.text, Folder()),
          "another --out, or remove the file");
+  if (fs::is_symlink(Folder(), error))
+    Fail(out,
+         fmt::format("cannot write into '{}': it is a symbolic link, which is not followed",
+                     Folder()),
+         "remove the link, or another --out");
   fs::create_directory(Folder(), error);
   const std::string path = fmt::format("{}/rows-{}.csv", Folder(), place.rank);
   errno = 0;
-  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (descriptor_ < 0)
     Fail(out, fmt::format("cannot write '{}': {}", path, std::strerror(errno)),
          "--out names a file in a folder that exists");

@@ -3,16 +3,75 @@
 #include "runtime/device/cuda/products_lt.h"
 
 #include <cublasLt.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <map>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
+#include "model/base/diagnostics.h"
 #include "runtime/device/cuda/status.h"
 
 namespace orrery::cuda {
 namespace {
+
+// Of cuBLASLt, which is not linked: whoever has no GPU needs none.
+struct LtApi {
+  decltype(&cublasLtCreate) Create = nullptr;
+  decltype(&cublasLtDestroy) Destroy = nullptr;
+  decltype(&cublasLtMatmul) Matmul = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic = nullptr;
+  decltype(&cublasLtMatmulDescCreate) MatmulDescCreate = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) MatmulDescDestroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) MatmulDescSetAttribute = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) MatmulPreferenceCreate = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) MatrixLayoutDestroy = nullptr;
+};
+
+LtApi LoadLt() {
+  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  void* library = nullptr;
+  for (const std::string& path : {name, std::string(ORRERY_CUDA_LIBRARIES "/") + name}) {
+    if (library == nullptr) library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+  if (library == nullptr)
+    throw InputError(
+        fmt::format("{} cannot be loaded", name),
+        fmt::format("install cuBLAS of CUDA {}, and name its folder in LD_LIBRARY_PATH",
+                    CUBLAS_VER_MAJOR));
+  LtApi lt;
+  const auto find = [&](const char* symbol, auto* function) {
+    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, symbol));
+    if (*function == nullptr)
+      throw InputError(fmt::format("{} has no {}", name, symbol), "a complete cuBLAS");
+  };
+  find("cublasLtCreate", &lt.Create);
+  find("cublasLtDestroy", &lt.Destroy);
+  find("cublasLtMatmul", &lt.Matmul);
+  find("cublasLtMatmulAlgoGetHeuristic", &lt.MatmulAlgoGetHeuristic);
+  find("cublasLtMatmulDescCreate", &lt.MatmulDescCreate);
+  find("cublasLtMatmulDescDestroy", &lt.MatmulDescDestroy);
+  find("cublasLtMatmulDescSetAttribute", &lt.MatmulDescSetAttribute);
+  find("cublasLtMatmulPreferenceCreate", &lt.MatmulPreferenceCreate);
+  find("cublasLtMatmulPreferenceDestroy", &lt.MatmulPreferenceDestroy);
+  find("cublasLtMatmulPreferenceSetAttribute", &lt.MatmulPreferenceSetAttribute);
+  find("cublasLtMatrixLayoutCreate", &lt.MatrixLayoutCreate);
+  find("cublasLtMatrixLayoutDestroy", &lt.MatrixLayoutDestroy);
+  return lt;
+}
+
+// Kept for good. Throws InputError.
+const LtApi& Lt() {
+  static const LtApi lt = LoadLt();
+  return lt;
+}
 
 void CheckLt(cublasStatus_t status, const char* doing) { CheckLibrary(status, "cuBLASLt", doing); }
 
@@ -20,15 +79,15 @@ template <typename T>
 struct Destroy;
 template <>
 struct Destroy<cublasLtMatmulDesc_t> {
-  static void Call(cublasLtMatmulDesc_t x) { cublasLtMatmulDescDestroy(x); }
+  static void Call(cublasLtMatmulDesc_t x) { Lt().MatmulDescDestroy(x); }
 };
 template <>
 struct Destroy<cublasLtMatrixLayout_t> {
-  static void Call(cublasLtMatrixLayout_t x) { cublasLtMatrixLayoutDestroy(x); }
+  static void Call(cublasLtMatrixLayout_t x) { Lt().MatrixLayoutDestroy(x); }
 };
 template <>
 struct Destroy<cublasLtMatmulPreference_t> {
-  static void Call(cublasLtMatmulPreference_t x) { cublasLtMatmulPreferenceDestroy(x); }
+  static void Call(cublasLtMatmulPreference_t x) { Lt().MatmulPreferenceDestroy(x); }
 };
 template <typename T>
 struct Holder {
@@ -106,20 +165,20 @@ Shape ShapeOf(const Product& p) {
 
 template <typename T>
 void Set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  CheckLt(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value),
+  CheckLt(Lt().MatmulDescSetAttribute(desc, attribute, &value, sizeof value),
           "describing a product");
 }
 
 void MakeLayout(Holder<cublasLtMatrixLayout_t>* layout, Type type, int64_t rows, int64_t columns) {
-  CheckLt(cublasLtMatrixLayoutCreate(&layout->handle, TypeOf(type), static_cast<uint64_t>(rows),
-                                     static_cast<uint64_t>(columns), rows),
+  CheckLt(Lt().MatrixLayoutCreate(&layout->handle, TypeOf(type), static_cast<uint64_t>(rows),
+                                  static_cast<uint64_t>(columns), rows),
           "describing a matrix");
 }
 
 class LtProducts : public Products {
  public:
-  LtProducts() { CheckLt(cublasLtCreate(&handle_), "opening cuBLASLt"); }
-  ~LtProducts() override { cublasLtDestroy(handle_); }
+  LtProducts() { CheckLt(Lt().Create(&handle_), "opening cuBLASLt"); }
+  ~LtProducts() override { Lt().Destroy(handle_); }
 
   bool Multiply(const Queue& queue, const Product& p) override {
     if (!Takes(p)) return false;
@@ -153,11 +212,11 @@ class LtProducts : public Products {
     Point(call, shape, p);
     const float alpha = p.scale, beta = p.old.absent() ? 0 : 1;
     void* result = ResultOf(p).data;
-    CheckLt(cublasLtMatmul(handle_, call.desc.handle, &alpha, p.b.data, call.left.handle, p.a.data,
-                           call.right.handle, &beta, p.old.absent() ? result : p.old.data,
-                           call.old.handle, result, call.result.handle, &call.algorithm,
-                           queue.workspace, static_cast<size_t>(queue.workspace_bytes),
-                           static_cast<cudaStream_t>(queue.stream)),
+    CheckLt(Lt().Matmul(handle_, call.desc.handle, &alpha, p.b.data, call.left.handle, p.a.data,
+                        call.right.handle, &beta, p.old.absent() ? result : p.old.data,
+                        call.old.handle, result, call.result.handle, &call.algorithm,
+                        queue.workspace, static_cast<size_t>(queue.workspace_bytes),
+                        static_cast<cudaStream_t>(queue.stream)),
             "a product");
     return true;
   }
@@ -172,8 +231,7 @@ class LtProducts : public Products {
     const bool single = s.operands == Type::kF32;
     const cublasComputeType_t compute =
         single && s.fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    CheckLt(cublasLtMatmulDescCreate(&call->desc.handle, compute, CUDA_R_32F),
-            "describing a product");
+    CheckLt(Lt().MatmulDescCreate(&call->desc.handle, compute, CUDA_R_32F), "describing a product");
     const cublasLtMatmulDesc_t desc = call->desc.handle;
     // The left operand there is B: stored [K, N] it is B^T already, stored [N, K] it is to be transposed.
     Set(desc, CUBLASLT_MATMUL_DESC_TRANSA, s.tb ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -194,11 +252,10 @@ class LtProducts : public Products {
     Describe(s, &call);
     Point(call, s, p);
     Holder<cublasLtMatmulPreference_t> preference;
-    CheckLt(cublasLtMatmulPreferenceCreate(&preference.handle), "choosing a product");
+    CheckLt(Lt().MatmulPreferenceCreate(&preference.handle), "choosing a product");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      CheckLt(
-          cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value),
-          "choosing a product");
+      CheckLt(Lt().MatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value),
+              "choosing a product");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace));
     for (const auto attribute :
@@ -207,7 +264,7 @@ class LtProducts : public Products {
       prefer(attribute, static_cast<uint32_t>(s.alignment));
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+    const cublasStatus_t status = Lt().MatmulAlgoGetHeuristic(
         handle_, call.desc.handle, call.left.handle, call.right.handle, call.old.handle,
         call.result.handle, preference.handle, 1, &found, &count);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
@@ -221,6 +278,8 @@ class LtProducts : public Products {
 };
 
 }  // namespace
+
+void LoadProducts() { (void)Lt(); }
 
 std::unique_ptr<Products> MakeProducts() { return std::make_unique<LtProducts>(); }
 

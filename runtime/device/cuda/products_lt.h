@@ -8,6 +8,9 @@
 
 namespace orrery::cuda {
 
+// Loads cuBLASLt. Throws InputError where that cannot be.
+void LoadProducts();
+
 // Of the current device. Throws cpu::KernelError.
 std::unique_ptr<Products> MakeProducts();
 

@@ -18,6 +18,7 @@
 #include "runtime/comm/nccl.h"
 #include "runtime/device/cuda/device.h"
 #include "runtime/device/cuda/probe.h"
+#include "runtime/device/cuda/products_lt.h"
 #endif
 
 namespace orrery::cli {
@@ -32,6 +33,7 @@ namespace {
 void CheckGpus(const Flag& flag, int64_t ranks_here, double bytes, RankJob* job) {
   const cuda::DeviceCheck check = cuda::CheckDevices(cuda::Probe(false), ORRERY_CUDA_ARCHITECTURE);
   if (!check.refusal.empty()) Refuse(flag, check.refusal, check.hint);
+  AtFlag(flag, [] { cuda::LoadProducts(); });
   const std::vector<cuda::Gpu> gpus = cuda::Probe(true).gpus;
   job->gpu = gpus[0].name;
   job->gpu_peak = cuda::PeakOf(gpus[0]);

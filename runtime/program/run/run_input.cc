@@ -147,9 +147,13 @@ void CheckSaveFolder(const RunFlags& flags, const RunJob& job) {
          fmt::format("'{}' has the name of a snapshot and is no folder", file),
          "move it away: a run does not replace it");
   const bool same = std::filesystem::equivalent(job.save, job.resume, ignored);
-  // A supervisor goes on by itself.
-  if (job.save.empty() || same || flags.supervise.given || snapshot::StepsIn(job.save).empty())
-    return;
+  if (job.save.empty() || same) return;
+  const bool empty = snapshot::StepsIn(job.save).empty();
+  // From scratch it would write over the shards of a run that somebody has taken for saved.
+  if (const std::string bare = empty ? snapshot::WithoutManifest(job.save) : ""; !bare.empty())
+    Fail(flags.save, fmt::format("the manifest of snapshot '{}' was deleted", bare),
+         "remove that folder and LATEST to start from scratch, or use another folder");
+  if (empty || flags.supervise.given) return;  // a supervisor goes on by itself
   Fail(flags.save, fmt::format("'{}' holds snapshots already", job.save),
        "continue from them with --resume, or use another folder");
 }

@@ -203,6 +203,12 @@ void ReadPart(const std::string& path, int64_t at, std::vector<std::byte>* out) 
 
 void MakeFolder(const std::string& path) {
   std::error_code error;
+  // "link/" is the folder behind a link.
+  std::string bare = path;
+  while (bare.size() > 1 && bare.ends_with('/')) bare.pop_back();
+  if (fs::is_symlink(bare, error))
+    throw SnapshotError(
+        fmt::format("cannot write into '{}': it is a symbolic link, which is not followed", path));
   fs::create_directories(path, error);
   if (!error && !fs::is_directory(path)) error = std::make_error_code(std::errc::not_a_directory);
   if (!error && access(path.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
