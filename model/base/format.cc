@@ -17,9 +17,12 @@ struct Prefix {
   double factor;  // base units in one of these
 };
 
+constexpr double kManyDigits = 1e15;  // nobody counts so many
+
 // Three significant digits without an exponent: 0.0123, 1.23, 12.3, 123; whole numbers above that.
 std::string ThreeDigits(double number) {
   if (number == 0) return "0";
+  if (number >= kManyDigits) return fmt::format("{:.2e}", number);
   int decimals = 2 - static_cast<int>(std::floor(std::log10(number)));
   // 9.996 has one digit before the point but rounds to 10.0.
   if (decimals > 0 && std::round(number * std::pow(10.0, decimals)) >= 1000) --decimals;

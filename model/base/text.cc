@@ -7,13 +7,17 @@
 #include <charconv>
 #include <cmath>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "model/base/edit_distance.h"
 #include "model/base/prefixes.h"
+#include "model/base/quantity_limits.h"
 
 namespace orrery {
 namespace {
+
+constexpr const char* kAtMost = "at most ";
 
 struct Unit {
   const char* name;
@@ -44,36 +48,47 @@ struct QuantityKind {
   std::span<const Unit> units;
   const char* shown;    // the accepted units, as said to the user
   const char* example;  // the unit to append to a bare number
+  double most;          // in base units; more is a slip of the pen, and its products are no numbers
+  const char* limit;    // the same, as said to the user
 };
 
 template <class Q>
 QuantityKind KindOf();
 template <>
 QuantityKind KindOf<Bytes>() {
-  return {"an amount of memory", kByteUnits, "B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB",
-          "GiB"};
+  return {"an amount of memory",
+          kByteUnits,
+          "B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB",
+          "GiB",
+          1e9 * kPi,
+          "1e9PiB"};
 }
 template <>
 QuantityKind KindOf<Seconds>() {
-  return {"a time", kTimeUnits, "ns, us, ms, s, min, h, d", "us"};
+  return {"a time", kTimeUnits, "ns, us, ms, s, min, h, d", "us", 1e9 * 86400, "1e9d"};
 }
 template <>
 QuantityKind KindOf<BytesPerSecond>() {
-  return {"a bandwidth", kRateUnits,
-          "kB/s, MB/s, GB/s, TB/s, GiB/s, GBps (bytes), Mbps, Gbps, Tbps, Gbit/s (bits)", "GB/s"};
+  return {"a bandwidth",
+          kRateUnits,
+          "kB/s, MB/s, GB/s, TB/s, GiB/s, GBps (bytes), Mbps, Gbps, Tbps, Gbit/s (bits)",
+          "GB/s",
+          1e21,
+          "1e9TB/s"};
 }
 template <>
 QuantityKind KindOf<FlopsPerSecond>() {
-  return {"a compute rate", kComputeUnits, "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s", "TFLOP/s"};
+  return {"a compute rate", kComputeUnits, "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s",
+          "TFLOP/s",        1e27,          "1e9EFLOP/s"};
 }
 template <>
 QuantityKind KindOf<DollarsPerHour>() {
-  return {"a price", kPriceUnits, "USD/h, $/h", "USD/h"};
+  return {"a price", kPriceUnits, "USD/h, $/h", "USD/h", 1e9, "1e9USD/h"};
 }
 
 template <>
 QuantityKind KindOf<Dollars>() {
-  return {"an amount of money", kMoneyUnits, "USD, kUSD, MUSD", "USD"};
+  return {"an amount of money", kMoneyUnits, "USD, kUSD, MUSD", "USD", 1e15, "1e9MUSD"};
 }
 
 std::string NearestUnit(std::string_view wrong, std::span<const Unit> units) {
@@ -137,10 +152,16 @@ std::optional<double> Parse(std::string_view text, const QuantityKind& kind, Tex
   }
   const std::string_view digits = text.substr(0, static_cast<std::size_t>(rest - text.data()));
   const std::string_view name = Trim(text.substr(digits.size()));
-  if (std::signbit(number) || status == std::errc::result_out_of_range) {
-    *error = {
-        fmt::format("'{}' is out of range for {}", text.substr(0, 40), kind.noun),
-        std::signbit(number) ? fmt::format("nothing below 0, such as 25{}", kind.example) : ""};
+  const auto out_of_range = [&](std::string range) {
+    *error = {fmt::format("'{}' is out of range for {}", text.substr(0, 40), kind.noun),
+              std::move(range)};
+  };
+  if (std::signbit(number)) {
+    out_of_range(fmt::format("nothing below 0, such as 25{}", kind.example));
+    return std::nullopt;
+  }
+  if (status == std::errc::result_out_of_range) {
+    out_of_range(kAtMost + std::string(kind.limit));
     return std::nullopt;
   }
   if (name.empty()) {
@@ -150,8 +171,8 @@ std::optional<double> Parse(std::string_view text, const QuantityKind& kind, Tex
   }
   for (const Unit& unit : kind.units) {
     if (name != unit.name) continue;
-    if (std::isfinite(number * unit.factor)) return number * unit.factor;
-    *error = {fmt::format("'{}' is out of range for {}", text.substr(0, 40), kind.noun), ""};
+    if (number * unit.factor <= kind.most) return number * unit.factor;
+    out_of_range(kAtMost + std::string(kind.limit));
     return std::nullopt;
   }
   *error = UnknownUnit(digits.substr(0, 40), name, kind);
@@ -174,6 +195,8 @@ std::string_view Trim(std::string_view text) {
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
 }
+
+bool IsTooLarge(const TextError& error) { return error.hint.starts_with(kAtMost); }
 
 template <class Q>
 std::optional<Q> ParseQuantity(std::string_view text, TextError* error) {

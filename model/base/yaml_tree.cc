@@ -14,6 +14,7 @@
 
 #include "model/base/json_text.h"
 #include "model/base/plain_text.h"
+#include "model/base/syntax_words.h"
 
 namespace orrery {
 namespace {
@@ -212,8 +213,9 @@ std::optional<Diagnostic> Build(const std::string& text, const char* language,
   } catch (const Refused& refused) {
     return refused.why;
   } catch (const YAML::Exception& error) {
-    return Diagnostic{builder->At(error.mark), fmt::format("{} syntax: {}", language, error.msg),
-                      ""};
+    const auto [message, hint] = WordsOfSyntax(error.msg);
+    return Diagnostic{builder->At(error.mark), fmt::format("{} syntax: {}", language, message),
+                      hint};
   } catch (const std::exception&) {
     return Diagnostic{builder->At(YAML::Mark::null_mark()),
                       fmt::format("cannot be read as {}", language), ""};
@@ -234,7 +236,7 @@ std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnos
   TreeBuilder builder(source, parsed, mark, diagnostics);
   if (const auto fault = Build(parsed, json ? "JSON" : "YAML", &builder)) {
     // Of a flow that has no end the parser names the place where it gave up, often an empty line.
-    const bool open_flow = fault->message.find("flow not found") != std::string::npos;
+    const bool open_flow = fault->message.find(kOpenFlow) != std::string::npos;
     const auto unbalanced = json        ? FindUnbalanced(text)
                             : open_flow ? FindOpenFlow(text, OffsetOf(text, fault->where))
                                         : std::nullopt;

@@ -81,7 +81,8 @@ Document ReadToml(const SourcePtr& source) {
   try {
     Flatten(source, toml::parse(source->text), "", &document.settings);
   } catch (const toml::parse_error& error) {
-    throw InputError({{At(source, error.source()), std::string(error.description()), ""}});
+    throw InputError({{At(source, error.source()), "TOML syntax: it cannot be read from here on",
+                       "texts stand in quotes, each key in a line of its own"}});
   }
   return document;
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a topology file: names, counts, profiles, price; node and fabric are read elsewhere.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/host_order.h"
+#include "model/hardware/node_price.h"
 #include "model/hardware/read_parts.h"
 
 namespace orrery {
@@ -142,6 +145,10 @@ void ReadPrice(const Node& root, TopologySpec* spec) {
   const auto price = root.Find("price");
   if (!price) return;
   spec->node_price = price->ReadDollarsPerHour("per_node_hour");
+  if (spec->node_price->value > kMostNodePrice)
+    price->ErrorAt("per_node_hour",
+                   fmt::format("{:.4g} USD/h is no price of a node", spec->node_price->value),
+                   fmt::format("from 0 to {:.0f}USD/h", kMostNodePrice));
   spec->price_source = price->String("source");
   price->RejectUnknownKeys();
 }

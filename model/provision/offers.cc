@@ -16,13 +16,13 @@
 #include "model/base/node.h"
 #include "model/base/plain_text.h"
 #include "model/hardware/catalog.h"
+#include "model/hardware/node_price.h"
 
 namespace orrery {
 namespace {
 
 constexpr int64_t kMostNodes = 1'000'000;
-constexpr double kMostPrice = 100'000;  // USD/h
-constexpr int kOldestYear = 2010;       // before GPUs were rented by the hour
+constexpr int kOldestYear = 2010;  // before GPUs were rented by the hour
 constexpr double kLeastOfMedian =
     0.6;  // lower on-demand prices are commitments, as catalogues showed
 
@@ -37,9 +37,9 @@ OfferPrice ReadPrice(const Node& node) {
   if (node.diagnostics()->ok() && price.price.value <= 0)
     node.ErrorAt("price", "a node costs something",
                  "leave the row out where the price is not known");
-  if (node.diagnostics()->ok() && price.price.value > kMostPrice)
+  if (node.diagnostics()->ok() && price.price.value > kMostNodePrice)
     node.ErrorAt("price", fmt::format("{:.4g} USD/h is no price of a node", price.price.value),
-                 fmt::format("per node and hour, at most {:.0f}", kMostPrice));
+                 fmt::format("per node and hour, at most {:.0f}", kMostNodePrice));
   const std::string date = node.String("date");
   const auto parsed = ParseDate(date);
   if (!parsed)

@@ -46,9 +46,10 @@ RunValues::RunValues(const Conditions& conditions, Objective objective, std::opt
   conditions_.storage.read.reset();
 }
 
-void RunValues::SetFastest(const Job& job, const Prediction& step) {
-  const RunEstimate run = BestRun(conditions_, job, step, quote(), keeps_);
+RunEstimate RunValues::SetFastest(const Job& job, const Prediction& step) {
+  RunEstimate run = BestRun(conditions_, job, step, quote(), keeps_);
   nodes_[job.cluster.nodes] = {run.spares, step.time.total * Steps(job), job.work.global_batch};
+  return run;
 }
 
 double RunValues::Steps(const Job& job) const {

@@ -26,8 +26,8 @@ class RunValues : public RunValue {
   RunValues(const Conditions& conditions, Objective objective, std::optional<Quote> quote,
             std::function<bool(const RunEstimate&)> keeps);
 
-  // The fastest layout on so many nodes; before the search. Where none is known, no spares.
-  void SetFastest(const Job& job, const Prediction& step);
+  // The fastest layout on so many nodes; before the search. Where none is known, no spares. Returns its run.
+  RunEstimate SetFastest(const Job& job, const Prediction& step);
 
   double Of(const Job& job, int64_t replicas, double step_seconds) const override;
   double StepOf(const Job& job, int64_t replicas, double value) const override;

@@ -12,6 +12,8 @@
 namespace orrery::report {
 
 std::string ThreeDigits(double number) {
+  constexpr double kManyDigits = 1e15;  // nobody counts so many
+  if (number >= kManyDigits) return fmt::format("{:.2e}", number);
   if (number > 0 && number < 0.0995) return fmt::format("{:.2g}", number);
   return fmt::format("{:.{}f}", number, number < 9.995 ? 2 : number < 99.95 ? 1 : 0);
 }

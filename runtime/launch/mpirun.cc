@@ -50,7 +50,7 @@ class ErrorLines {
         !in_banner_ && !line.starts_with("[") &&
         line.find(kError) != std::string::npos;  // "plan run", a file, the command line
     if (line.starts_with("plan") || error || of_message) {
-      if (error && !own_) WriteCause(line.substr(line.find(kError) + kError.size()));
+      if (error && !own_) TakeCause(line.substr(line.find(kError) + kError.size()));
       own_ = own_ || error;
       stopped_ = stopped_ || line.find(": stopped by ") != std::string::npos;
       Print(Named(line));
@@ -83,8 +83,10 @@ class ErrorLines {
     return of_ranks && code <= 4 ? code : 1;
   }
 
+  const std::string& why() const { return why_; }
+
  private:
-  void Explain(int code, int signal) const {
+  void Explain(int code, int signal) {
     if (signal != 0)
       return Fail(fmt::format("mpirun was ended by signal {} ({}), and its ranks with it", signal,
                               strsignal(signal)));
@@ -98,13 +100,17 @@ class ErrorLines {
     for (const std::string& line : rest_) Print(line);
     if (rest_.empty())
       return Fail(fmt::format("mpirun ended with exit code {}, and its ranks with it", code));
-    WriteCause(rest_.front());
+    TakeCause(rest_.front());
+  }
+  void TakeCause(const std::string& why) {
+    WriteCause(why);
+    why_ = why;
   }
   static bool IsOfDaemons(const std::string& line) {  // of Open MPI 4 and 5
     return line.find("unable to reliably start one or more daemons") != std::string::npos;
   }
-  void Fail(const std::string& why) const {
-    WriteCause(why);
+  void Fail(const std::string& why) {
+    TakeCause(why);
     Print(fmt::format("{}{}{}", speaker_, kError, why));
   }
   // Ranks were told by SIGUSR1 whatever came here; where nothing did, somebody sent it to a rank.
@@ -120,7 +126,7 @@ class ErrorLines {
     std::fflush(stderr);
   }
 
-  std::string speaker_;
+  std::string speaker_, why_;
   bool own_ = false, in_banner_ = false;  // of mpirun, between two ruled lines
   bool stopped_ = false;                  // a rank has said that it ends on request
   std::string killed_;
@@ -270,7 +276,7 @@ std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
 }
 
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
-              const std::string& speaker, const RankHosts& hosts) {
+              const std::string& speaker, const RankHosts& hosts, std::string* why) {
   int ends[2];
   if (pipe(ends) != 0) return 1;
   const EndNote note;
@@ -292,8 +298,10 @@ int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::s
   PassSignalsTo(0);
   int status = 0;
   waitpid(child, &status, 0);
-  return lines.Conclude(WIFEXITED(status) ? WEXITSTATUS(status) : 1,
-                        WIFSIGNALED(status) ? WTERMSIG(status) : 0, note.Text());
+  const int code = lines.Conclude(WIFEXITED(status) ? WEXITSTATUS(status) : 1,
+                                  WIFSIGNALED(status) ? WTERMSIG(status) : 0, note.Text());
+  if (why != nullptr) *why = lines.why();
+  return code;
 }
 
 }  // namespace orrery::launch

@@ -46,9 +46,10 @@ std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
 // write to standard output passes through; of their error output only what they say themselves, or
 // one message when a rank was killed, spoken by `speaker`. Requests to stop (stop_request.h) go to the ranks. The
 // exit code: theirs where it is 0 to 4 or kStoppedCode, else 1; kStoppedCode, too, where a request came while they started, or to mpirun
-// itself and they have ended in order.
+// itself and they have ended in order. `why`: what was said of a failure; may be null.
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
-              const std::string& speaker = "plan run", const RankHosts& hosts = {});
+              const std::string& speaker = "plan run", const RankHosts& hosts = {},
+              std::string* why = nullptr);
 std::string OwnProgram();  // the path of this process's program, to start it again
 
 }  // namespace orrery::launch

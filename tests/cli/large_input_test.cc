@@ -40,7 +40,8 @@ TEST(LargeInputSlow, LongSequencesThatFitNowhereAreAnswered) {
   EXPECT_EQ(outcome.code, 3) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("Smallest changes that make it fit"));
   // Reasons that differ in such numbers alone are one.
-  EXPECT_THAT(outcome.out, HasSubstr("a tensor of elements, a buffer has to; for example"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("a tensor of elements is larger than a buffer can be; for example"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("of.")));
 }
 

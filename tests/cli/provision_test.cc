@@ -449,7 +449,9 @@ TEST(Provision, RefusesDaysAndPricesThatAreNone) {
   };
   EXPECT_THAT(error({"--deadline", "2027-02-30"}), HasSubstr("there is no day '2027-02-30'"));
   EXPECT_THAT(error({"--offers", Quote("36USD/h", "1e300USD/h")}),
-              HasSubstr("quote.yaml:14:12: error: 1e+300 USD/h is no price of a node"));
+              HasSubstr("quote.yaml:14:12: error: 'price': '1e300USD/h' is out of range"));
+  EXPECT_THAT(error({"--offers", Quote("36USD/h", "1e8USD/h")}),
+              HasSubstr("quote.yaml:14:12: error: 1e+08 USD/h is no price of a node"));
   EXPECT_THAT(error({"--offers", Quote("topology: dgx-h100", "topology: dgx-h1000")}),
               HasSubstr("quote.yaml:5:11: error: no topology 'dgx-h1000'"));
   const Outcome later =

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/program/common/job.h"
+#include "model/program/common/wide_lines.h"
 
 namespace orrery::report {
 namespace {
@@ -36,6 +37,23 @@ TEST(Table, RemovesAColumn) {
 }
 
 TEST(Fold, BreaksAtBlanksAndIndents) { EXPECT_EQ(Fold("aaa bbb ccc", 2, 9), "aaa bbb\n  ccc"); }
+
+// `plan list facts` was 380 columns wide on a terminal of 80, --help 105, hints as long as they are.
+TEST(WithinColumns, BreaksTextsAndLastColumns) {
+  EXPECT_EQ(cli::WithinColumns("aaa bbb ccc\nd\n", 0), "aaa bbb ccc\nd\n");
+  EXPECT_EQ(cli::WithinColumns("  hint: write a number with a unit\n", 24),
+            "  hint: write a number\n  with a unit\n");
+  EXPECT_EQ(cli::WithinColumns("  fact  what it is called here\n  b     short\n", 28),
+            "  fact  what it is called\n        here\n  b     short\n");
+}
+
+TEST(WithinColumns, KeepsCommandsSourcesAndRowsOfNumbers) {
+  for (const char* line : {"  plan list models --template --quiet > mine.yaml\n",
+                           "# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728\n",
+                           "  key: a long line of a file that is wrong here\n       ^\n",
+                           "  1234567  1234567  1234567  1234567  1234567\n"})
+    EXPECT_EQ(cli::WithinColumns(line, 30), line);
+}
 
 TEST(Fold, KeepsNumbersWithTheirUnits) {
   EXPECT_EQ(Fold("takes 29.8 GiB now", 0, 11), "takes\n29.8 GiB\nnow");

@@ -92,7 +92,7 @@ TEST(Yaml, RefusesTruncatedText) {
               HasSubstr("f:2:6: error: this quote is never closed"));
   EXPECT_THAT(ErrorsOf("\xC3\xA9: 1\na: \"open\\\"\n"),
               HasSubstr("f:2:4: error: this quote is never closed"));
-  EXPECT_THAT(ErrorsOf("a: 'it''s"), HasSubstr("error: YAML syntax: illegal EOF in scalar"));
+  EXPECT_THAT(ErrorsOf("a: 'it''s"), HasSubstr("error: YAML syntax: a quote is never closed"));
   EXPECT_EQ(ErrorsOf("a: 'it''s'\nb: \"x\\\"\"\nc: |\n  \"\n"), "");
   EXPECT_THAT(ErrorsOf("a: 1\n b: 2\n"), HasSubstr("f:2:"));
 }
@@ -120,7 +120,36 @@ TEST(Yaml, RefusesAnchorsByNameBeforeAnythingExpands) {
               HasSubstr("f:1:4: error: the anchor '&base' is not accepted"));
   EXPECT_THAT(ErrorsOf("a: &x [*x]\n"), HasSubstr("error: the anchor '&x' is not accepted"));
   EXPECT_THAT(ErrorsOf("a: *x\n"),
-              HasSubstr("error: YAML syntax: the referenced anchor is not defined"));
+              HasSubstr("error: YAML syntax: anchors (&) and aliases (*) are not accepted"));
+}
+
+// Their words come from a parser's states: "illegal map value", "end of map not found".
+TEST(Yaml, SaysWhatToWriteInItsOwnWords) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"name: a: b: c\n",
+       "`: ` cannot stand here\n  name: a: b: c\n         ^\n  hint: put a text"},
+      {"a: 1\n b: 2\n", "f:2:"},
+      {"a:\n  b: 1\n c: 2\n", "this line does not fit the keys around it"},
+      {"a:\n  - 1\n  b: 2\n", "this line does not fit the list around it"},
+      {"a: & x\n", "anchors (&) and aliases (*) are not accepted"},
+      {"a: * x\n", "anchors (&) and aliases (*) are not accepted"},
+      {"a: @x\n", "nothing begins with this character"},
+      {"a: `x`\n", "nothing begins with this character"},
+      {"a: !e! x\n", "tags (!) are not accepted"},
+      {"a: \"\\xzz\"\n", "\\x, \\u and \\U take 2, 4 and 8 hexadecimal digits"},
+      {"a: \"\\q\"\n", "this escape is not known"},
+      {"a: \"\\ud800\"\n", "this escape names no character"},
+      {"{\"a\": \"\\ud800\"}", "JSON syntax: this escape names no character"},
+      {"a: |x\n  y\n", "behind | or > stands nothing but"},
+      {"%YAML 9.9\n---\na: 1\n", "directives (%) are not accepted"},
+      {"- 1\n]\n", "error: "},
+  };
+  for (const auto& [text, words] : kCases) {
+    const std::string errors = ErrorsOf(text);
+    EXPECT_THAT(errors, HasSubstr(words)) << text;
+    for (const char* foreign : {"illegal", "not found", "unknown token", "invalid", "bad "})
+      EXPECT_THAT(errors, testing::Not(HasSubstr(foreign))) << text;
+  }
 }
 
 TEST(Yaml, RefusesTagsAndKeysThatAreNoNames) {

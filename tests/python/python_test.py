@@ -57,6 +57,13 @@ class Package(unittest.TestCase):
             orrery.plan("gpt2-medium", nodse=4)
         with self.assertRaisesRegex(orrery.InputError, "which"):
             orrery.predict()
+        for flag in ("help", "quiet", "json"):
+            with self.assertRaisesRegex(TypeError, flag + "="):
+                orrery.plan("gpt2-medium", **{flag: True})
+        with self.assertRaisesRegex(TypeError, "offer_template="):
+            orrery.provision("gpt2-medium", offer_template=True)
+        with self.assertRaisesRegex(TypeError, "color="):
+            orrery.predict("gpt2-medium", color="always")
         with self.assertRaises(TypeError):
             orrery.plan("gpt2-medium", json="x")
 

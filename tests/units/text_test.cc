@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/base/quantity_limits.h"
+
 namespace orrery {
 namespace {
 
@@ -101,8 +103,26 @@ TEST(ParseQuantity, RefusesWhatIsNoNumber) {
 }
 
 TEST(ParseQuantity, RefusesNegativeAndInfinite) {
-  for (const char* text : {"-5GiB", "-0GiB", "1e400GiB", "1e308PiB"}) {
+  for (const char* text : {"-5GiB", "-0GiB", "1e400GiB", "1e308PiB", "1.1e9PiB"}) {
     EXPECT_THAT(BytesError(text), HasSubstr("out of range")) << text;
+  }
+  TextError error;
+  for (const char* text : {"1e400GiB", "1e308PiB", "1.1e9PiB"}) {
+    EXPECT_FALSE(ParseQuantity<Bytes>(text, &error));
+    EXPECT_EQ(error.hint, "at most 1e9PiB") << text;
+    EXPECT_TRUE(IsTooLarge(error));
+  }
+  EXPECT_TRUE(ParseQuantity<Bytes>("1e9PiB", &error));
+  EXPECT_FALSE(ParseQuantity<Bytes>("-1GiB", &error));
+  EXPECT_FALSE(IsTooLarge(error));
+}
+
+// A step of 1e308 s in a record printed 300 digits.
+TEST(Format, NeedsFewLettersForAnyNumber) {
+  for (const double number : {1e15, 1e20, 1e100, 1e308}) {
+    EXPECT_LT(Format(Seconds(number)).size(), 16u) << number;
+    EXPECT_LT(Format(Bytes(number)).size(), 16u) << number;
+    EXPECT_LT(Format(DollarsPerHour(number)).size(), 16u) << number;
   }
 }
 

@@ -35,8 +35,10 @@ Answer RunCompare(const CommandLine& line) {
   CheckHtml(flags.html, flags.json);
   const measured::TrainingLog predicted = ReadNamed(flags.predicted);
   const compare::Comparison comparison = compare::Compare(predicted, ReadNamed(flags.measured));
-  return Deliver(ExitCode::kOk, ComparisonText(comparison), ComparisonJson(comparison), flags.json,
-                 flags.html);
+  Answer answer = Deliver(ExitCode::kOk, ComparisonText(comparison), ComparisonJson(comparison),
+                          flags.json, flags.html);
+  answer.brief = ComparisonBrief(comparison);
+  return answer;
 }
 
 }  // namespace orrery::cli

@@ -214,6 +214,15 @@ std::string ComparisonText(const Comparison& c) {
          "stream.\n";
 }
 
+std::string ComparisonBrief(const Comparison& c) {
+  std::string text = Headline(c).front();
+  text.pop_back();  // its full stop
+  if (const Term* work = c.CulpritWork(); work != nullptr)
+    text += fmt::format("; largest term: {}, {:.0f} % of all differences", NameOf(*work),
+                        100 * work->share);
+  return text;
+}
+
 nlohmann::ordered_json ComparisonJson(const Comparison& c) {
   nlohmann::ordered_json json = {{"schema", "orrery.compare/1"},
                                  {"predicted", c.predicted_file},

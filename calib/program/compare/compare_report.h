@@ -10,6 +10,7 @@
 namespace orrery::compare {
 
 std::string ComparisonText(const Comparison& comparison);
+std::string ComparisonBrief(const Comparison& comparison);  // one line
 nlohmann::ordered_json ComparisonJson(const Comparison& comparison);
 
 }  // namespace orrery::compare

@@ -30,8 +30,9 @@ void RefuseHuge(const ir::Plan& plan, int64_t executed) {
   const double most = MostOps(plan);
   if (most <= kMostOps && most * static_cast<double>(executed) <= kMostExecuted) return;
   throw InputError(
-      fmt::format("the step has {:.2g} ops on each of {} executed rank{}: too many to simulate",
-                  most, executed, executed == 1 ? "" : "s"),
+      fmt::format("the step has {:.2g} ops on each of {} executed rank{}: too many to simulate (at "
+                  "most {:.0e} on each and {:.0e} on all)",
+                  most, executed, executed == 1 ? "" : "s", kMostOps, kMostExecuted),
       "fewer micro-batches (--global-batch, --micro-batch) or fewer --nodes; without "
       "--all-ranks and perturbations replicas are executed once");
 }

@@ -257,9 +257,12 @@ Result CheckSize(const ModelSpec& model, const Workload& work, const Strategy& s
   constexpr int64_t kEnds = 2;  // calls in front of the passes and behind them
   const int64_t most = (ir::kMostCalls - kEnds) / (passes * s.vpp);
   if (MicroBatches(work, s) > most) {
-    return Refusal{fmt::format("{} micro-batches per step, a plan has 1 to {} of {} calls each",
-                               MicroBatches(work, s), most, passes * s.vpp),
-                   "a larger --micro-batch, or a smaller --global-batch"};
+    return Refusal{
+        fmt::format("{} micro-batches per step are more than a plan can have",
+                    MicroBatches(work, s)),
+        fmt::format(
+            "at most {} of {} calls each: a larger --micro-batch, or a smaller --global-batch",
+            most, passes * s.vpp)};
   }
   const double rows = static_cast<double>(work.seq_len) * s.micro_batch;
   double widest = static_cast<double>(std::max({model.hidden, model.ffn, model.vocab}));
@@ -267,9 +270,10 @@ Result CheckSize(const ModelSpec& model, const Workload& work, const Strategy& s
     widest = std::max(widest, static_cast<double>(model.heads) * static_cast<double>(work.seq_len));
   const double elements = rows / s.cp * widest / s.tp;
   if (elements > static_cast<double>(ir::kMostElements)) {
-    return Refusal{fmt::format("a tensor of {:.3g} elements, a buffer has 1 to {:.3g}", elements,
-                               static_cast<double>(ir::kMostElements)),
-                   "a smaller --micro-batch or --seq-len"};
+    return Refusal{
+        fmt::format("a tensor of {:.3g} elements is larger than a buffer can be", elements),
+        fmt::format("at most {:.3g} elements: a smaller --micro-batch or --seq-len",
+                    static_cast<double>(ir::kMostElements))};
   }
   return std::nullopt;
 }

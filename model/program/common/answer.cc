@@ -16,6 +16,7 @@
 #include "model/base/write_file.h"
 #include "model/program/common/public_paths.h"
 #include "model/program/common/terminal.h"
+#include "model/program/common/wide_lines.h"
 #include "model/report/page.h"
 
 namespace orrery::cli {
@@ -108,6 +109,8 @@ std::string Shown(const Answer& answer) {
   if (terminal.quiet) {
     text = answer.brief.empty() ? text.substr(0, text.find('\n')) : answer.brief;
     if (!text.empty()) text += '\n';
+  } else {
+    text = WithinColumns(text, terminal.width);
   }
   return terminal.colour ? Painted(text) : text;
 }

@@ -9,9 +9,11 @@
 #include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
 #include "model/base/plain_text.h"
+#include "model/base/quantity_limits.h"
 #include "model/collectives/nccl/machine.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster_file.h"
+#include "model/hardware/node_price.h"
 #include "model/plan/ir/plan_facts.h"
 #include "model/plan/lower/check_low_precision.h"
 #include "model/program/common/adapter_flags.h"
@@ -65,6 +67,20 @@ report::Job JobMaker::Finish() {
 }
 
 namespace {
+
+std::optional<DollarsPerHour> ReadNodePrice(const Flag& flag, Diagnostics* diagnostics) {
+  if (!flag.given) return std::nullopt;
+  TextError error;
+  const auto price = ParseQuantity<DollarsPerHour>(flag.text, &error);
+  if (!price && !IsTooLarge(error)) {
+    RecordBadValue(flag, error, diagnostics);
+  } else if (!price || price->value > kMostNodePrice) {
+    diagnostics->Error(flag.where, fmt::format("--node-price: {} is no price of a node", flag.text),
+                       fmt::format("--node-price takes 0 to {:.0f}USD/h", kMostNodePrice));
+    return std::nullopt;
+  }
+  return price;
+}
 
 // What a word of other programs says that is no recipe here; null: nothing.
 const char* OtherRecipe(const std::string& text) {
@@ -143,7 +159,7 @@ void JobMaker::ReadPlain() {
            [&] { framework_ = MatchFramework(flags_.framework.text); });
   }
   request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
-  request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
+  request_.node_price = ReadNodePrice(flags_.node_price, &diagnostics_);
   diagnostics_.ThrowIfAny();
 }
 

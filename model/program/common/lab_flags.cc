@@ -2,6 +2,8 @@
 // Declares the flags of `plan lab`.
 #include "model/program/common/lab_flags.h"
 
+#include "model/program/common/answer.h"
+
 namespace orrery::cli {
 
 std::vector<std::string> LabActions() {
@@ -23,6 +25,7 @@ LabFlags::LabFlags()
                  LabActions());
   set.Positional(&node, "NODE", "enter: its number or host name, or head (default)");
   set.Value(&name, "--name", "NAME", "of the lab, for several at a time (default lab)");
+  DeclareJson(&json, &set, "lab");
   set.Group("up");
   set.Value(&nodes, "--nodes", "N", "nodes (default 4)");
   set.Value(&rate, "--rate", "RATE", "of each node's link, per direction (default 200Mbps)");

@@ -15,7 +15,7 @@ struct LabFlags {
   LabFlags();
 
   Flag action, node;
-  Flag name;
+  Flag name, json;
   Flag nodes, rate, latency, racks, oversubscription, queue, fifo, machine;
   Flag ranks;
   FlagSet set;

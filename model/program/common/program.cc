@@ -18,8 +18,10 @@
 
 #include "model/arch/data_root.h"
 #include "model/base/input_files.h"
+#include "model/base/write_file.h"
 #include "model/program/common/launcher_guard.h"
 #include "model/program/common/terminal.h"
+#include "model/program/common/wide_lines.h"
 
 namespace orrery::cli {
 
@@ -64,12 +66,32 @@ Diagnostic Explained(const std::exception& error) {
   return {{}, error.what(), ""};
 }
 
-// `--json` that takes no file: whoever reads standard output expects JSON.
-bool WantsJson(const CommandLine& line) {
-  const std::vector<std::string>& words = line.words();
+// Where JSON is to go: "-": standard output; empty: nowhere.
+std::string PlaceOfJson(const std::vector<std::string>& words) {
+  constexpr std::string_view kWithFile = "--json=";
   const auto end = std::find(words.begin(), words.end(), "--");
-  const auto at = std::find(words.begin(), end, "--json");
-  return at != end && (at + 1 == end || (at + 1)->starts_with('-'));
+  for (auto word = words.begin(); word != end; ++word) {
+    if (word->starts_with(kWithFile)) return word->substr(kWithFile.size());
+    if (*word != "--json") continue;
+    const bool file = word + 1 != end && !(word + 1)->starts_with('-');
+    return file ? *(word + 1) : "-";
+  }
+  return "";
+}
+
+// Whether a word but that of --json names it: an input may not have been read yet.
+bool NamesFile(const std::vector<std::string>& words, const std::string& path) {
+  std::size_t named = 0;
+  for (const std::string& word : words) {
+    for (const std::string& text : {word, word.substr(word.find('=') + 1)}) {
+      std::error_code none;
+      if (text == path || std::filesystem::equivalent(text, path, none)) {
+        ++named;
+        break;
+      }
+    }
+  }
+  return named > 1;
 }
 
 std::string ErrorJson(const std::vector<Diagnostic>& errors, ExitCode code) {
@@ -85,6 +107,28 @@ std::string ErrorJson(const std::vector<Diagnostic>& errors, ExitCode code) {
     json["errors"].push_back(std::move(entry));
   }
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+// The errors where the words ask for JSON: on `out`, or in the file, so that nobody takes an older answer for this one's.
+void AnswerWithErrors(const std::vector<std::string>& words, const std::vector<Diagnostic>& errors,
+                      ExitCode code, std::string* out) {
+  const std::string place = PlaceOfJson(words);
+  if (place.empty()) return;
+  const std::string document = ErrorJson(errors, code);
+  if (place == "-") {
+    *out += document;
+  } else if (!NamesFile(words, place) && WhyNotReplaced(place, "\"orrery.").empty()) {
+    WriteTextFile(place, document);  // where that fails, standard error has said all the same
+  }
+}
+
+// --json where --help stands, too, which no command gets to see.
+Flag JsonOfHelp(const std::vector<std::string>& words) {
+  const auto end = std::find(words.begin(), words.end(), "--");
+  const bool help = std::any_of(
+      words.begin(), end, [](const std::string& word) { return word == "--help" || word == "-h"; });
+  const std::string place = help ? PlaceOfJson(words) : "";
+  return {"--json", place, !place.empty(), {}};
 }
 
 std::vector<std::string> words_of_command;
@@ -108,13 +152,24 @@ void SayPassedOver(std::string* err) {
 
 const std::vector<std::string>& WordsOfCommand() { return words_of_command; }
 
+Answer HelpAnswer(std::string text, const Flag& json) {
+  const nlohmann::ordered_json document = {{"schema", "orrery.help/1"}, {"text", text}};
+  return Deliver(ExitCode::kOk, std::move(text), document, json);
+}
+
+void DeliverFailure(const std::string& why, ExitCode code) {
+  std::string out;
+  AnswerWithErrors(words_of_command, {{{}, why, ""}}, code, &out);
+  WriteOut(code, out);
+}
+
 int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line), std::string* out,
          std::string* err) {
   const CommandLine whole(words);
   const auto failed = [&](const std::vector<Diagnostic>& errors, ExitCode code) {
-    *err += Render(errors, ColourOnErrors());
+    *err += WithinColumns(Render(errors, ColourOnErrors()), ColumnsOf(STDERR_FILENO));
     SayPassedOver(err);
-    if (WantsJson(whole)) *out += ErrorJson(errors, code);
+    AnswerWithErrors(whole.words(), errors, code, out);
     return static_cast<int>(code);
   };
   ForgetInputs();
@@ -122,7 +177,9 @@ int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line),
     SetTerminal(DecideTerminal(&words));
     RecordIfBundled(words);
     words_of_command = words;
-    const Answer answer = run(CommandLine(std::move(words)));
+    Answer answer = run(CommandLine(std::move(words)));
+    if (const Flag json = JsonOfHelp(whole.words()); json.given && !answer.document)
+      answer = HelpAnswer(std::move(answer.text), json);
     *out += Shown(answer);
     SayPassedOver(err);
     return static_cast<int>(answer.code);

@@ -10,47 +10,39 @@
 namespace orrery::cli {
 namespace {
 
-constexpr int64_t kShownLimit = 1'000'000'000;  // larger ones are no help to anybody
+struct ReadWhole {
+  NumberFault fault = NumberFault::kNone;
+  int64_t value = 0;
+};
 
-// "1e9" and "3.0" are whole numbers too; whatever exceeds 2^62 is as good as 2^62.
-std::optional<int64_t> WholeNumber(std::string_view text) {
-  constexpr int64_t kHuge = int64_t{1} << 62;
-  int64_t whole = 0;
-  switch (ParseInteger(text, &whole)) {
-    case NumberFault::kNone:
-      return whole;
-    case NumberFault::kOutOfRange:
-      return text.starts_with('-') ? -kHuge : kHuge;
-    case NumberFault::kMalformed:
-      break;
-  }
+// "1e9" and "3.0" are whole numbers too.
+ReadWhole WholeNumber(std::string_view text) {
+  constexpr double kBeyond = 0x1p63;
+  ReadWhole whole;
+  whole.fault = ParseInteger(text, &whole.value);
+  if (whole.fault != NumberFault::kMalformed) return whole;
   double number = 0;
-  switch (ParseNumber(text, &number)) {
-    case NumberFault::kMalformed:
-      return std::nullopt;
-    case NumberFault::kOutOfRange:
-      return text.starts_with('-') ? -kHuge : kHuge;
-    case NumberFault::kNone:
-      break;
-  }
-  if (std::floor(number) != number) return std::nullopt;
-  if (std::abs(number) >= static_cast<double>(kHuge)) return number < 0 ? -kHuge : kHuge;
-  return static_cast<int64_t>(number);
+  whole.fault = ParseNumber(text, &number);
+  if (whole.fault != NumberFault::kNone) return whole;
+  if (std::floor(number) != number) return {NumberFault::kMalformed};
+  if (std::abs(number) >= kBeyond) return {NumberFault::kOutOfRange};
+  return {NumberFault::kNone, static_cast<int64_t>(number)};
 }
 
 std::optional<int64_t> ReadBounded(const Flag& flag, std::string_view text, int64_t min,
                                    int64_t max, Diagnostics* diagnostics) {
-  const std::optional<int64_t> number = WholeNumber(text);
+  const auto [fault, number] = WholeNumber(text);
   const std::string hint =
-      max > kShownLimit ? fmt::format("{} takes a whole number of at least {}", flag.name, min)
-                        : fmt::format("{} takes a whole number from {} to {}", flag.name, min, max);
-  if (!number) {
+      fmt::format("{} takes a whole number from {} to {}", flag.name, min, max);
+  const bool beyond = fault == NumberFault::kOutOfRange;
+  if (fault == NumberFault::kMalformed) {
     diagnostics->Error(flag.where, fmt::format("{}: '{}' is not a whole number", flag.name, text),
                        hint);
-  } else if (*number < min || *number > max) {
-    diagnostics->Error(
-        flag.where,
-        fmt::format("{}: {} is too {}", flag.name, text, *number < min ? "small" : "large"), hint);
+  } else if (beyond || number < min || number > max) {
+    const bool small = beyond ? text.starts_with('-') : number < min;
+    diagnostics->Error(flag.where,
+                       fmt::format("{}: {} is too {}", flag.name, text, small ? "small" : "large"),
+                       hint);
   } else {
     return number;
   }

@@ -19,6 +19,7 @@
 #include "model/base/diagnostics.h"
 #include "model/base/text.h"
 #include "model/program/common/table.h"
+#include "model/program/common/wide_lines.h"
 
 namespace orrery::cli {
 namespace {
@@ -45,17 +46,17 @@ bool MayColour(int descriptor) {
          (kind == nullptr || std::string_view(kind) != "dumb");
 }
 
-std::size_t WidthOf(int descriptor) {
+}  // namespace
+
+std::size_t ColumnsOf(int descriptor) {
   if (!IsTerminal(descriptor)) return 0;
   winsize size{};
   if (ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
   return std::clamp<std::size_t>(size.ws_col, kNarrowest, kWidest);
 }
 
-}  // namespace
-
 Terminal DecideTerminal(std::vector<std::string>* words) {
-  Terminal terminal{WidthOf(STDOUT_FILENO),
+  Terminal terminal{ColumnsOf(STDOUT_FILENO),
                     MayColour(STDOUT_FILENO),
                     MayColour(STDERR_FILENO),
                     false,

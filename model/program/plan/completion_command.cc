@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "model/arch/catalogue.h"
 #include "model/arch/data_root.h"
@@ -67,7 +68,7 @@ constexpr std::array<std::pair<const char*, const char*>, 3> kShells = {
     {{"bash", kBash}, {"zsh", kZsh}, {"fish", kFish}}};
 
 struct CompletionFlags {
-  Flag shell;
+  Flag shell, json;
   FlagSet set{"completion SHELL",
               "Prints a script that completes commands, flags and names of models, topologies, "
               "GPUs, frameworks, offers and scenarios, also behind ./plan.",
@@ -76,6 +77,7 @@ struct CompletionFlags {
                "plan completion bash > ~/.local/share/bash-completion/completions/plan"}};
   CompletionFlags() {
     set.Positional(&shell, "SHELL", "bash, zsh or fish", Words::kList, {"bash", "zsh", "fish"});
+    DeclareJson(&json, &set, "completion");
   }
 };
 
@@ -207,7 +209,8 @@ Answer RunCompletion(const CommandLine& line, std::size_t first) {
   const std::vector<std::string>& words = line.words();
   if (first < words.size() && words[first] == kWords) {
     return {ExitCode::kOk,
-            OfferedWords({words.begin() + static_cast<std::ptrdiff_t>(first) + 1, words.end()})};
+            OfferedWords({words.begin() + static_cast<std::ptrdiff_t>(first) + 1, words.end()}), "",
+            true};
   }
   CompletionFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeCompletion().help};
@@ -217,7 +220,12 @@ Answer RunCompletion(const CommandLine& line, std::size_t first) {
   for (const auto& shell : kShells) names.emplace_back(shell.first);
   const auto index = ReadName(flags.shell, names, &diagnostics);
   diagnostics.ThrowIfAny();
-  return {ExitCode::kOk, kShells[index.value_or(0)].second};
+  const auto& [shell, script] = kShells[index.value_or(0)];
+  Answer answer = Deliver(ExitCode::kOk, script,
+                          {{"schema", "orrery.completion/1"}, {"shell", shell}, {"script", script}},
+                          flags.json);
+  answer.document = true;
+  return answer;
 }
 
 }  // namespace orrery::cli

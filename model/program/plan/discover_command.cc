@@ -129,7 +129,9 @@ Answer RunDiscover(const CommandLine& line, std::size_t first) {
           {{flags.out.where, fmt::format("cannot write '{}': {}", flags.out.text, why), ""}});
     text = SummaryText(made, flags.out.text);
   }
-  return Deliver(ExitCode::kOk, text, DiscoverJson(made), flags.json);
+  Answer answer = Deliver(ExitCode::kOk, text, DiscoverJson(made), flags.json);
+  answer.document = answer.document || !flags.out.given;  // a file to be kept
+  return answer;
 }
 
 }  // namespace orrery::cli

@@ -14,12 +14,13 @@ namespace orrery::cli {
 namespace {
 
 struct HelpFlags {
-  Flag command;
+  Flag command, json;
   FlagSet set{"help [COMMAND]",
               "Says what a command does, with examples and all its flags.",
               {"plan help", "plan help predict"}};
   HelpFlags() {
     set.Positional(&command, "COMMAND", "one of the commands", Words::kList, CommandNames());
+    DeclareJson(&json, &set, "help");
   }
 };
 
@@ -60,12 +61,14 @@ Description DescribeVersion() { return VersionFlags().set.Describe(); }
 Answer RunHelp(const CommandLine& line, std::size_t first) {
   HelpFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeHelp().help};
-  if (!flags.command.given) return {ExitCode::kOk, Overview()};
+  if (!flags.command.given) return HelpAnswer(Overview(), flags.json);
   const std::string& name = flags.command.text;
-  if (const Command* command = FindCommand(name); command != nullptr) {
-    return {ExitCode::kOk, command->describe().help};
-  }
-  ExecBeside(name, {"plan-" + name, "--help"});
+  if (const Command* command = FindCommand(name); command != nullptr)
+    return HelpAnswer(command->describe().help, flags.json);
+  std::vector<std::string> beside = {"plan-" + name, "--help"};
+  if (flags.json.given) beside.insert(beside.end(), {"--json", flags.json.text});
+  if (beside.back().empty()) beside.pop_back();
+  ExecBeside(name, beside);
   throw InputError({{flags.command.where, fmt::format("there is no command '{}'", name),
                      SuggestName(name, CommandNames())}});
 }

@@ -304,10 +304,13 @@ struct ListFlags {
 Answer CatalogueOverview() {
   std::string text;
   Table table({{"catalogue"}, {"entries", true}, {"for"}});
+  std::vector<std::string> counts;
   for (const Catalogue& catalogue : kCatalogues) {
+    counts.push_back(fmt::format("{} {}", catalogue.names().size(), catalogue.name));
     table.Row({catalogue.name, std::to_string(catalogue.names().size()), catalogue.command});
   }
-  return {ExitCode::kOk, table.Text() + "\n  plan list models shows the models, and so on.\n"};
+  return {ExitCode::kOk, table.Text() + "\n  plan list models shows the models, and so on.\n",
+          fmt::format("{}", fmt::join(counts, ", "))};
 }
 
 }  // namespace
@@ -325,7 +328,8 @@ Answer RunList(const CommandLine& line, std::size_t first) {
   if (flags.as_template.given) {
     if (!index || kCatalogues[*index].list != ListModels)
       throw InputError("--template prints a model file", "plan list models --template");
-    return {ExitCode::kOk, ReadSource(DataRoot() + "/scenarios/models/template.txt")->text};
+    return {ExitCode::kOk, ReadSource(DataRoot() + "/scenarios/models/template.txt")->text, "",
+            true};
   }
   if (!index && !flags.json.given) return CatalogueOverview();
   Json document = {{"schema", "orrery.list/1"}};
@@ -337,17 +341,21 @@ Answer RunList(const CommandLine& line, std::size_t first) {
       for (Json& one : listing.broken) broken.push_back(std::move(one));
     }
     if (!broken.empty()) document["not_read"] = std::move(broken);
-    return {ExitCode::kOk, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"};
+    return {ExitCode::kOk, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", "",
+            true};
   }
   if (flags.names.given && !flags.json.given)
-    return {ExitCode::kOk, fmt::format("{}\n", fmt::join(kCatalogues[*index].names(), "\n"))};
+    return {ExitCode::kOk, fmt::format("{}\n", fmt::join(kCatalogues[*index].names(), "\n")), "",
+            true};
   const Listing listing = kCatalogues[*index].list();
   if (flags.json.given) {
     document[kCatalogues[*index].name] = listing.json;
     if (!listing.broken.empty()) document["not_read"] = listing.broken;
-    return {ExitCode::kOk, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"};
+    return {ExitCode::kOk, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", "",
+            true};
   }
-  return {ExitCode::kOk, listing.table.Text() + listing.more + BrokenText(listing.broken)};
+  return {ExitCode::kOk, listing.table.Text() + listing.more + BrokenText(listing.broken),
+          fmt::format("{}", fmt::join(kCatalogues[*index].names(), ", "))};
 }
 
 }  // namespace orrery::cli

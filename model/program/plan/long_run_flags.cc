@@ -10,6 +10,7 @@
 #include <set>
 
 #include "model/base/plain_text.h"
+#include "model/base/quantity_limits.h"
 #include "model/base/text.h"
 #include "model/program/plan/run_report.h"
 #include "model/report/short_number.h"
@@ -37,15 +38,31 @@ std::optional<Seconds> ReadTime(const Flag& flag, Longest longest, Diagnostics* 
   const std::optional<Seconds> time = ParseQuantity<Seconds>(flag.text, &error);
   if (error.hint.starts_with("write ") || error.hint.starts_with("nothing "))
     error.hint = "such as 30d, 12h or 10min";
-  if (!time) {
+  if (!time && !IsTooLarge(error)) {
     RecordBadValue(flag, error, diagnostics);
-  } else if (time->value > longest.days * kDay) {
+  } else if (!time || time->value > longest.days * kDay) {
     diagnostics->Error(
         flag.where, fmt::format("{}: {} is not from 0 to {}", flag.name, flag.text, longest.words),
         "such as 30d, 12h or 10min");
     return std::nullopt;
   }
   return time;
+}
+
+std::optional<Dollars> ReadBudget(const Flag& flag, Diagnostics* diagnostics) {
+  if (!flag.given) return std::nullopt;
+  TextError error;
+  const std::optional<Dollars> budget = ParseQuantity<Dollars>(flag.text, &error);
+  if (!budget && !IsTooLarge(error)) {
+    RecordBadValue(flag, error, diagnostics);
+  } else if (!budget || budget->value > kMostDollars) {
+    diagnostics->Error(flag.where,
+                       fmt::format("--budget: {} is more than 1,000,000 MUSD", flag.text),
+                       "such as 500kUSD or 2.5MUSD");
+  } else if (budget->value <= 0) {
+    diagnostics->Error(flag.where, "--budget: no money at all", "such as 500kUSD");
+  }
+  return budget;
 }
 
 // "2T", "300B", "1.4e12".
@@ -274,13 +291,7 @@ LongRun ReadLongRun(const LongRunFlags& flags) {
     conditions.tokens = whole;
   run.tokens_given = flags.tokens.given;
   run.deadline = ReadDeadline(flags.deadline, run.today, &diagnostics);
-  run.budget = ReadQuantity<Dollars>(flags.budget, &diagnostics);
-  if (run.budget && run.budget->value <= 0)
-    diagnostics.Error(flags.budget.where, "--budget: no money at all", "such as 500kUSD");
-  else if (run.budget && run.budget->value > kMostDollars)
-    diagnostics.Error(flags.budget.where,
-                      fmt::format("--budget: {} is more than 1,000,000 MUSD", flags.budget.text),
-                      "such as 500kUSD or 2.5MUSD");
+  run.budget = ReadBudget(flags.budget, &diagnostics);
   ReadFailures(flags.failures, &conditions, &diagnostics);
   ReadRecovery(flags.recovery, &conditions, &diagnostics);
   AtFlag(flags.checkpoint, [&] {

@@ -218,7 +218,8 @@ namespace {
 std::string WithInterval(const std::string& value, const std::string& low,
                          const std::string& high) {
   std::string span = SpanOf(low, high);
-  const std::string unit = value.substr(value.rfind(' '));
+  const std::size_t blank = value.rfind(' ');
+  const std::string unit = blank == std::string::npos ? "" : value.substr(blank);
   if (low.ends_with(unit) && high.ends_with(unit)) span.resize(span.size() - unit.size());
   return fmt::format("{} ({})", value, span);
 }

@@ -134,7 +134,9 @@ LongRun ReadRun(const LongRunFlags& flags) {
 
 // Half the nodes, where they take the same step in less time: messages outweigh what the others compute.
 struct FewerNodes {
-  Candidate all, half;  // the fastest layouts by the closed form
+  Candidate all, half;  // the fastest layouts, both with the same kind of step time
+  double step = 0, half_step = 0;
+  const char* By() const { return half.simulated ? "simulated" : "by the closed form"; }
 };
 
 // `slowest`: 1 as rows rank, beside a slow node; input.slowest: as readers and storage deliver.
@@ -162,13 +164,23 @@ std::optional<FewerNodes> FasterOnFewer(const report::Compared& one) {
   const SearchRequest request = BySteps(one.job);
   const FastestLayouts fastest(request, one.job.profiles);
   try {
-    const double step = StepWithInput(one.job, best, best.ClosedForm().total);
-    const auto half =
-        fastest.Find(best.nodes / 2, {best.global_batch, best.global_batch},
-                     one.result.shapes.get(), 0, step / static_cast<double>(best.global_batch));
-    if (!half || StepWithInput(one.job, half->candidate, half->candidate.time.total) >= step)
-      return std::nullopt;
-    return FewerNodes{best, half->candidate};
+    // The engines may differ in what is faster: within so much of the closed form, simulations tell.
+    const double closed = StepWithInput(one.job, best, best.ClosedForm().total);
+    const double may = best.simulated ? 1 + kEnginesDiffer : 1;
+    auto half = fastest.Find(best.nodes / 2, {best.global_batch, best.global_batch},
+                             one.result.shapes.get(), 0,
+                             may * closed / static_cast<double>(best.global_batch));
+    if (!half) return std::nullopt;
+    if (best.simulated) fastest.Settle(&*half, one.result.shapes.get(), 0, 2);
+    const bool both = best.simulated && half->candidate.simulated;
+    const auto step = [&](const Candidate& candidate) {
+      return StepWithInput(one.job, candidate,
+                           both ? candidate.time.total : candidate.ClosedForm().total);
+    };
+    FewerNodes found{best, half->candidate, step(best), step(half->candidate)};
+    if (found.half_step >= found.step) return std::nullopt;
+    if (!both) found.half.simulated.reset();
+    return found;
   } catch (const InputError&) {
     return std::nullopt;  // the fixed axes do not fit on so few
   }
@@ -178,10 +190,9 @@ std::string FewerNodesText(const FewerNodes& found) {
   return "\n" +
          report::Fold(
              fmt::format(
-                 "More nodes make this step slower: {} by the closed form on {} nodes, {} on "
-                 "{} node{} ({})",
-                 Format(Seconds(found.all.ClosedForm().total)), found.all.nodes,
-                 Format(Seconds(found.half.time.total)), found.half.nodes,
+                 "More nodes make this step slower: {} {} on {} nodes, {} on {} node{} ({})",
+                 Format(Seconds(found.step)), found.By(), found.all.nodes,
+                 Format(Seconds(found.half_step)), found.half.nodes,
                  found.half.nodes == 1 ? "" : "s",
                  DescribeLayout(found.half.strategy, found.half.micro_batches)),
              0) +
@@ -189,9 +200,9 @@ std::string FewerNodesText(const FewerNodes& found) {
 }
 
 // The answer about one topology.
-std::string OneText(const report::Compared& one, const LongRun& run) {
+std::string OneText(const report::Compared& one, const LongRun& run,
+                    const std::optional<FewerNodes>& fewer) {
   const bool training = run.tokens_given && one.result.feasible();
-  const auto fewer = FasterOnFewer(one);
   report::PlacedWords words;
   if (!one.placed.empty())
     words = {report::BestPlaced(one.placed),
@@ -203,7 +214,8 @@ std::string OneText(const report::Compared& one, const LongRun& run) {
          (training ? report::TrainingText(one, run) : "");
 }
 
-nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run) {
+nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run,
+                               const std::optional<FewerNodes>& fewer) {
   nlohmann::ordered_json json = report::SearchJson(one.job, one.result);
   for (const report::PlacedRow& row : one.placed) {
     nlohmann::ordered_json& ranked = json["ranked"][static_cast<std::size_t>(row.row) - 1];
@@ -219,11 +231,14 @@ nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run) 
     json["placed"] = {{"order", ranking.order}, {"words", ranking.words}};
   }
   if (run.tokens_given && one.result.feasible()) json["training"] = report::TrainingJson(one, run);
-  if (const auto fewer = FasterOnFewer(one)) {
+  if (fewer) {
     json["faster_on_fewer_nodes"] = {
         {"nodes", fewer->half.nodes},
         {"layout", DescribeLayout(fewer->half.strategy, fewer->half.micro_batches)},
-        {"closed_form_s", fewer->half.time.total},
+        {"simulated", fewer->half.simulated.has_value()},
+        {"step_time_s", fewer->half_step},
+        {"step_time_of_all_s", fewer->step},
+        {"closed_form_s", fewer->half.ClosedForm().total},
         {"closed_form_of_all_s", fewer->all.ClosedForm().total}};
   }
   return json;
@@ -348,11 +363,12 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   const std::size_t first_of_all = order.front();
   const report::Compared& best = all[first_of_all];
   const bool several = all.size() > 1;
+  const auto fewer = FasterOnFewer(best);
   std::string text =
-      (several ? report::ComparisonText(all, run) : std::string()) + OneText(best, run);
+      (several ? report::ComparisonText(all, run) : std::string()) + OneText(best, run, fewer);
   nlohmann::ordered_json json;
   const bool wanted = flags.json.given || flags.html.given || flags.bundle.given;
-  if (wanted && !several) json = OneJson(best, run);
+  if (wanted && !several) json = OneJson(best, run, fewer);
   if (flags.html.given && !several) AddPicture(all, best, &json);
   if (wanted && several) {
     json = {{"schema", "orrery.plans/1"},
@@ -363,7 +379,8 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
       json["frontier"] = report::FrontierOf(all, run);
       json["passed_over"] = report::PassedOverWords(all, run);
     }
-    for (const report::Compared& one : all) json["topologies"].push_back(OneJson(one, run));
+    for (const report::Compared& one : all)
+      json["topologies"].push_back(OneJson(one, run, &one == &best ? fewer : FasterOnFewer(one)));
     if (flags.html.given) AddPicture(all, best, &json["topologies"][first_of_all]);
   }
   const bool answered =
@@ -391,6 +408,10 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
     if (const std::string words = report::BestPlaced(best.placed); !words.empty())
       answer.brief += "; " + words;
     if (run.tokens_given) answer.brief += "; " + report::RunBrief(best, run);
+    if (fewer)
+      answer.brief +=
+          fmt::format("; faster on {} node{}: {}", fewer->half.nodes,
+                      fewer->half.nodes == 1 ? "" : "s", Format(Seconds(fewer->half_step)));
   } else {
     answer.brief = "nothing fits";
   }

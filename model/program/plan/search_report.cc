@@ -289,6 +289,23 @@ std::string Winner(const Job& job, const SearchResult& result) {
          (rounding.empty() ? "" : fmt::format("  Rounding: {}.\n", Fold(rounding, 2)));
 }
 
+// Smaller micro-batches need less memory, and here none of them is a plan.
+std::string TooManyPasses(const Job& job, const SearchResult& result) {
+  const auto many = std::ranges::find_if(result.rejections, [](const Rejection& rejection) {
+    return rejection.reason.starts_with("micro-batches per step are more");
+  });
+  if (many == result.rejections.end()) return "";
+  const int64_t batch = *std::ranges::min_element(job.request.global_batches);
+  return fmt::format(
+      "\n  {}\n",
+      Fold(fmt::format(
+               "smaller micro-batches would take less memory, but {} sequences on {} GPUs are "
+               "more of them than a plan can have (at most {} per step): a smaller "
+               "--global-batch",
+               Grouped(batch), job.cluster.ranks(), Grouped(ir::kMostCalls / 2 - 1)),
+           2));
+}
+
 std::string NothingFits(const Job& job, const SearchResult& result) {
   std::string text = "\nNothing fits.\n";
   if (result.closest) {
@@ -299,7 +316,7 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
                           MemoryOfCapacity(*closest.memory), MemoryText(*closest.memory));
     }
   }
-  text += "\nSmallest changes that make it fit\n";
+  text += TooManyPasses(job, result) + "\nSmallest changes that make it fit\n";
   for (const Remedy& remedy : result.remedies) {
     text += Bullet(
         fmt::format("{} ({}): {}, {} per step, {}", remedy.change, remedy.flag,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <set>
 #include <thread>
 
@@ -16,7 +17,9 @@
 #include "model/program/plan/run_report.h"
 #include "model/program/plan/training_report.h"
 #include "model/provision/batch_range.h"
+#include "model/provision/choices.h"
 #include "model/provision/run_values.h"
+#include "model/report/short_number.h"
 #include "model/twin/evaluator.h"
 #include "model/twin/explain.h"
 #include "model/twin/fastest.h"
@@ -117,8 +120,8 @@ std::vector<report::PlacedRow> PlaceRows(const LayoutFlags& layout, const report
 }
 
 // What the fastest layouts of a run say before the search: by what to rank all of them, and, where none is given, the
-// batch: the fastest of the advised range at each node count.
-void PrepareRun(const LongRun& run, bool batch_given, report::Job* job) {
+// batch: the fastest of the advised range at each node count. Returns why a run of one of them never ends; "": all end.
+std::string PrepareRun(const LongRun& run, bool batch_given, report::Job* job) {
   SearchRequest& request = job->request;
   const BatchRange advised = BatchRangeFor(LoadBatch(), run.conditions.tokens);
   const BatchSpan range = batch_given
@@ -130,6 +133,7 @@ void PrepareRun(const LongRun& run, bool batch_given, report::Job* job) {
   const FastestLayouts fastest(request, job->profiles);
   ShapeCache shapes;
   std::set<int64_t> batches;
+  std::string endless;
   const auto values = std::make_shared<RunValues>(
       run.conditions, request.objective, report::QuoteOf(*job),
       [run, priced = report::QuoteOf(*job).has_value()](const RunEstimate& estimate) {
@@ -137,12 +141,15 @@ void PrepareRun(const LongRun& run, bool batch_given, report::Job* job) {
       });
   for (const int64_t count : nodes) {
     const auto found = fastest.Find(count, range, &shapes, request.input.reader);
-    if (found) values->SetFastest(found->job, found->candidate);
+    if (found) {
+      const RunEstimate estimate = values->SetFastest(found->job, found->candidate);
+      if (!std::isfinite(estimate.time.value)) endless = WhyEndless(estimate);
+    }
     const int64_t gpus = JobOf(request, job->profiles, count, 1).cluster.ranks();
     batches.insert(found ? found->candidate.global_batch : DividingBatch(range, gpus));
   }
   request.run = values;
-  if (batch_given) return;
+  if (batch_given) return endless;
   request.global_batches.assign(batches.begin(), batches.end());
   request.work.global_batch = request.global_batches.front();
   std::erase_if(job->decisions,
@@ -152,6 +159,7 @@ void PrepareRun(const LongRun& run, bool batch_given, report::Job* job) {
                             "--global-batch",
                             fmt::format("the fastest of {} to {}, {}", range.least, range.most,
                                         report::RangeWords(advised, LoadBatch()))});
+  return endless;
 }
 
 // "A..B" of --global-batch is any batch of the range, here as for `plan provision`: to A, 2 A, 4 A, ... and B, which a search
@@ -213,8 +221,10 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
           "--node-price PRICE of a node, such as 20USD/h"}});
   }
   AddFastestOfRanges(flags.global_batch, &job);
+  std::string endless;
   if (run != nullptr)
-    PrepareRun(*run, flags.global_batch.given || job.model.spec.family != Family::kDecoder, &job);
+    endless = PrepareRun(
+        *run, flags.global_batch.given || job.model.spec.family != Family::kDecoder, &job);
   job.request.top = settings.top;
   job.request.refine = settings.refine;
   job.request.refine_ops *= std::max(1.0, static_cast<double>(settings.refine) / kRefine);
@@ -225,6 +235,10 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
     return Search(request, job.profiles);
   }();
   const SearchResult& result = outcome.result;
+  // What never ends is no layout to be ranked.
+  if (!result.feasible() && !endless.empty())
+    throw InputError(
+        fmt::format("a run of {} tokens {}", report::Count(run->conditions.tokens), endless));
   if (NothingIsLegal(result)) ThrowContradiction(flags, layout, job, result);
   if (layout.searches_placement() || job.request.fixed.placement)
     outcome.placed = PlaceRows(layout, job, result);

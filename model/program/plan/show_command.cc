@@ -48,7 +48,7 @@ bool ModelAlone(ShowFlags& flags) {
 }
 
 Answer Show(const ShowFlags& flags, const std::string& header, const ir::Plan& plan) {
-  if (flags.ir.given) return {ExitCode::kOk, ir::ToText(plan)};
+  if (flags.ir.given) return {ExitCode::kOk, ir::ToText(plan), "", true};
   return Deliver(ExitCode::kOk, header + report::PlanSummary(plan), report::PlanJson(plan),
                  flags.json);
 }

@@ -284,7 +284,8 @@ Prediction ClosedForm(const SimulateFlags& flags, const report::Job& whole, cons
   if (MicroBatches(job.work, strategy) > kMostMicroBatches) {
     throw InputError(
         fmt::format("{} micro-batches are too many to simulate", MicroBatches(job.work, strategy)),
-        "a smaller --global-batch, or a larger --micro-batch");
+        fmt::format("at most {} are: a smaller --global-batch, or a larger --micro-batch",
+                    kMostMicroBatches));
   }
   const auto predicted = Predict(job, strategy, Engine::kClosed);
   if (const auto* refusal = std::get_if<Refusal>(&predicted))

@@ -206,8 +206,10 @@ Answer Predict(const BenchFlags& flags) {
     row.latency_protocol = time.latency_protocol;
     row.follows = time.measured;
   }
-  return Deliver(ExitCode::kOk, BenchText(simulation, result), BenchJson(simulation, result),
-                 flags.json);
+  Answer answer = Deliver(ExitCode::kOk, BenchText(simulation, result),
+                          BenchJson(simulation, result), flags.json);
+  answer.brief = BenchBrief(simulation, result);
+  return answer;
 }
 
 }  // namespace

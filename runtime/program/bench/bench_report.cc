@@ -355,6 +355,29 @@ std::string BenchText(const BenchSimulation& simulation, const BenchResult& resu
   return text + OriginText(simulation, result, "# ");
 }
 
+// The error, or what the largest size takes.
+std::string BenchBrief(const BenchSimulation& simulation, const BenchResult& result) {
+  const std::string what =
+      fmt::format("{} on {}", Name(result.sweep.collective), Machine(simulation));
+  if (result.rows.empty()) return what;
+  if (result.measured != nullptr) {
+    int points = 0;
+    double absolute = 0, bias = 0;
+    for (const RangeError& error : ErrorsByRange(result)) {
+      points += error.points;
+      absolute += error.absolute;
+      bias += error.signed_sum;
+    }
+    const double count = std::max(points, 1);
+    return fmt::format("{}: mean |error| {:.1f} %, bias {}, {} sizes", what, 100 * absolute / count,
+                       Percent(bias / count), points);
+  }
+  const BenchRow& row = result.rows.back();
+  return fmt::format("{}: {} in {}, {:.3g} GB/s bus bandwidth", what,
+                     Format(Bytes(static_cast<double>(row.size.bytes))), Format(row.time),
+                     result.busbw(row, simulation.ranks()));
+}
+
 nlohmann::ordered_json BenchJson(const BenchSimulation& simulation, const BenchResult& result) {
   const Cluster& cluster = simulation.cluster();
   Json json = {{"schema", "orrery.bench/1"},

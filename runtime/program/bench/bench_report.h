@@ -47,6 +47,7 @@ struct BenchResult {
 
 // The table of nccl-tests, so that what reads theirs reads this; or measured beside predicted.
 std::string BenchText(const BenchSimulation& simulation, const BenchResult& result);
+std::string BenchBrief(const BenchSimulation& simulation, const BenchResult& result);  // one line
 nlohmann::ordered_json BenchJson(const BenchSimulation& simulation, const BenchResult& result);
 
 // The two lines of column titles from "size" on, and the columns before the times of a row.

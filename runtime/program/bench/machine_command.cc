@@ -86,6 +86,7 @@ cli::Answer Calibrate(const cli::BenchFlags& flags) {
     WriteMachine(measured, folder);
   } catch (const std::runtime_error& error) {
     fmt::print(stderr, "plan bench: error: {}\n", error.what());
+    cli::DeliverFailure(error.what(), cli::ExitCode::kFailure);
     return {cli::ExitCode::kFailure, ""};
   }
   const double seconds =

@@ -212,6 +212,7 @@ void MeasureRank(const BenchJob& job, comm::Endpoint* endpoint, Outcome* outcome
 [[noreturn]] void EndWith(const std::string& why) {
   fmt::print(stderr, "{}: error: {}\n", kSpeaker, why);
   std::fflush(nullptr);
+  cli::DeliverFailure(why, cli::ExitCode::kFailure);
   std::_Exit(static_cast<int>(cli::ExitCode::kFailure));
 }
 
@@ -267,21 +268,28 @@ cli::Answer MeasureCollective(const cli::BenchFlags& flags, const std::vector<st
     for (std::string& word : cli::LooksForRanks()) again.push_back(std::move(word));
     again.insert(again.end(), words.begin() + kAfterBench, words.end());
     std::fflush(nullptr);
-    const int code = launch::RunMpirun(launch::FindMpirun(), job.what.ranks, again, kSpeaker);
-    return {static_cast<cli::ExitCode>(code), ""};
+    std::string why;
+    const auto code = static_cast<cli::ExitCode>(
+        launch::RunMpirun(launch::FindMpirun(), job.what.ranks, again, kSpeaker, {}, &why));
+    if (code == cli::ExitCode::kFailure) cli::DeliverFailure(why, code);
+    return {code, ""};
   }
   Outcome outcome;
   if (job.what.comm == cli::Comm::kLocal) {
     MeasureThreads(job, &outcome);
   } else if (!MeasureProcess(job, &outcome)) {
+    if (place.rank == 0 && std::getenv(launch::kOwnMpirun) == nullptr)
+      cli::DeliverFailure("a rank has failed: standard error says why", cli::ExitCode::kFailure);
     return {cli::ExitCode::kFailure, ""};
   }
   if (place.rank != 0) return {};
   const int64_t wrong = WrongOf(outcome.rows);
   if (wrong > 0) fmt::print(stderr, "{}: error: {} wrong elements\n", kSpeaker, wrong);
-  return cli::Deliver(wrong > 0 ? cli::ExitCode::kFailure : cli::ExitCode::kOk,
-                      EndText(job.what, outcome.rows),
-                      MeasuredJson(job.what, outcome.ranks, outcome.rows), flags.json);
+  cli::Answer answer = cli::Deliver(
+      wrong > 0 ? cli::ExitCode::kFailure : cli::ExitCode::kOk, EndText(job.what, outcome.rows),
+      MeasuredJson(job.what, outcome.ranks, outcome.rows), flags.json);
+  answer.brief = BriefText(job.what, outcome.rows);
+  return answer;
 }
 
 }  // namespace orrery::bench

@@ -100,6 +100,18 @@ std::string EndText(const Measuring& what, const std::vector<MeasuredRow>& rows)
                      what.topology, 100 * absolute, 100 * bias);
 }
 
+std::string BriefText(const Measuring& what, const std::vector<MeasuredRow>& rows) {
+  const int64_t wrong = WrongOf(rows);
+  std::string text = fmt::format("{} on {} rank{}", Name(what.sweep.collective), what.ranks,
+                                 what.ranks == 1 ? "" : "s");
+  if (!rows.empty())
+    text += fmt::format(": {} in {}", Format(Bytes(static_cast<double>(rows.back().size.bytes))),
+                        Format(Seconds(1e-6 * rows.back().time.out_of_place.us)));
+  text += fmt::format(", {:.3g} GB/s average bus bandwidth", AverageBusBandwidth(what, rows));
+  if (what.options.checks == 0) return text;
+  return text + (wrong == 0 ? ", results right" : fmt::format(", {} elements WRONG", wrong));
+}
+
 int64_t WrongOf(const std::vector<MeasuredRow>& rows) {
   int64_t wrong = 0;
   for (const MeasuredRow& row : rows)

@@ -43,6 +43,7 @@ struct MeasuredRow {
 std::string HeadingText(const Measuring& what, const std::vector<MeasuredRank>& ranks);
 std::string RowText(const Measuring& what, const MeasuredRow& row);
 std::string EndText(const Measuring& what, const std::vector<MeasuredRow>& rows);
+std::string BriefText(const Measuring& what, const std::vector<MeasuredRow>& rows);  // one line
 int64_t WrongOf(const std::vector<MeasuredRow>& rows);
 
 // Schema orrery.bench/1, simulated false.

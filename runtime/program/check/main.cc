@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program behind `plan check`: a rank on each node, or this node alone.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -103,6 +104,16 @@ bool MeasureProcess(const Settings& settings, Health* health) {
   return false;
 }
 
+std::string Verdict(const Health& health) {
+  if (health.findings.empty())
+    return fmt::format("all inside: {} rank{}", health.nodes.size(),
+                       health.nodes.size() == 1 ? "" : "s");
+  const std::size_t others = health.findings.size() - 1;
+  return fmt::format("bad: {}; {}{}", fmt::join(health.bad_hosts, ", "),
+                     health.findings.front().text,
+                     others == 0 ? "" : fmt::format(" and {} more", others));
+}
+
 cli::Answer CheckCommand(const cli::CommandLine& line) {
   cli::CheckFlags flags;
   if (flags.set.Parse(line, kBehindCheck, false))
@@ -118,7 +129,11 @@ cli::Answer CheckCommand(const cli::CommandLine& line) {
   }
   Health health;
   if (place.size > 1) {
-    if (!MeasureProcess(settings, &health)) return {cli::ExitCode::kFailure, ""};
+    if (!MeasureProcess(settings, &health)) {
+      if (place.rank == 0)
+        cli::DeliverFailure("a rank has failed: standard error says why", cli::ExitCode::kFailure);
+      return {cli::ExitCode::kFailure, ""};
+    }
   } else {
     const std::string failure = launch::RunLocalRanks(
         1, [&](comm::Endpoint* endpoint) { MeasureRank(settings, endpoint, &health); });
@@ -128,8 +143,10 @@ cli::Answer CheckCommand(const cli::CommandLine& line) {
   Judge(settings.bounds, &health);
   const cli::ExitCode code =
       health.findings.empty() ? cli::ExitCode::kOk : cli::ExitCode::kCheckFailed;
-  return cli::Deliver(code, HealthText(health, settings.bounds),
-                      HealthJson(health, settings.bounds), flags.json);
+  cli::Answer answer = cli::Deliver(code, HealthText(health, settings.bounds),
+                                    HealthJson(health, settings.bounds), flags.json);
+  answer.brief = Verdict(health);
+  return answer;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/base/text.h"
+#include "model/program/common/wait_flags.h"
 #include "runtime/comm/secret.h"
 #include "runtime/comm/tcp.h"
 #include "runtime/launch/mpirun.h"
@@ -19,8 +20,7 @@
 namespace orrery::cli {
 
 double ReadTimeout(const Flag& flag, Diagnostics* diagnostics) {
-  const std::optional<Seconds> time = ReadQuantity<Seconds>(flag, diagnostics);
-  return time ? std::max(time->value, 0.01) : 120;
+  return std::max(ReadWait(flag, diagnostics).value_or(120), 0.01);
 }
 
 namespace {

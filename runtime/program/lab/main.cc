@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
 #include "model/program/common/lab_flags.h"
@@ -101,6 +102,10 @@ Answer Ranks(const cli::LabFlags& flags, const std::string& name,
 Answer Act(const cli::LabFlags& flags, const std::vector<std::string>& command, bool has_command) {
   const std::string action = ReadAction(flags, has_command);
   const std::string name = ReadLabName(flags);
+  if (flags.json.given && (action == "run" || action == "enter"))
+    throw InputError(
+        {{flags.json.where, fmt::format("`plan lab {}` answers nothing itself", action),
+          "its command does: --json behind the --"}});
   if (action == "up") return Up(flags);
   if (action == "down") return Down(name);
   if (action == "status") return {ExitCode::kOk, StatusText(flags.name.given ? name : "")};
@@ -117,10 +122,18 @@ Answer LabCommand(const cli::CommandLine& line) {
   cli::LabFlags flags;
   if (flags.set.Parse(own, kBehindLab)) return {ExitCode::kOk, cli::DescribeLab().help};
   try {
-    return Act(flags, command, split != words.end());
+    const Answer answer = Act(flags, command, split != words.end());
+    if (!flags.json.given) return answer;
+    return cli::Deliver(answer.code, answer.text,
+                        {{"schema", "orrery.lab/1"},
+                         {"action", flags.action.text},
+                         {"name", flags.name.given ? flags.name.text : "lab"},
+                         {"text", answer.text}},
+                        flags.json);
   } catch (const LabError& error) {
     fmt::print(stderr, "plan lab: error: {}\n", error.what());
     if (!error.hint.empty()) fmt::print(stderr, "  hint: {}\n", error.hint);
+    cli::DeliverFailure(error.what(), ExitCode::kFailure);
     return {ExitCode::kFailure, ""};
   }
 }

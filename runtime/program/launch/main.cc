@@ -16,6 +16,7 @@
 #include "model/program/common/launch_flags.h"
 #include "model/program/common/launcher_guard.h"
 #include "model/program/common/program.h"
+#include "model/program/common/wait_flags.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/secret.h"
 #include "runtime/comm/tcp_socket.h"
@@ -38,16 +39,10 @@ constexpr int64_t kMostNodes = 65536, kMostSlots = 4096;
 constexpr double kShortestDeadline = 0.5;  // seconds
 
 double ReadSeconds(const Flag& flag, double otherwise, Diagnostics* diagnostics, double least = 0) {
-  const auto time = cli::ReadQuantity<Seconds>(flag, diagnostics);
-  if (!time) return otherwise;
-  constexpr double kLongest = 366 * 86'400.0;  // beyond it clocks overflow
-  if (time->value >= least && time->value > 0 && time->value <= kLongest) return time->value;
-  diagnostics->Error(flag.where,
-                     time->value > 0
-                         ? fmt::format("{} is too {}", flag.name,
-                                       time->value > kLongest ? "long" : "short for a node to come")
-                         : flag.name + " is no time",
-                     "such as 90s or 5m");
+  const auto time = cli::ReadWait(flag, diagnostics);
+  if (!time || *time >= least) return time.value_or(otherwise);
+  diagnostics->Error(flag.where, fmt::format("{} is too short for a node to come", flag.name),
+                     fmt::format("{} takes {}s to 366d, such as 90s or 5min", flag.name, least));
   return otherwise;
 }
 
@@ -294,6 +289,8 @@ Answer LaunchCommand(const cli::CommandLine& line) {
     return {ExitCode{code}, ""};
   } catch (const comm::CommError& error) {
     Say(fmt::format("error: {}", error.what()));
+    if (!written && settings.place.rank() == 0)
+      cli::DeliverFailure(error.what(), ExitCode::kFailure);
     return {ExitCode::kFailure, ""};
   }
 }

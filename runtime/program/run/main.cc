@@ -107,6 +107,7 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   launch::WriteCause(why);
   fmt::print(stderr, "plan run: error: {}\n", why);
   std::fflush(nullptr);
+  DeliverFailure(why, ExitCode::kFailure);
   std::_Exit(static_cast<int>(ExitCode::kFailure));
 }
 
@@ -186,8 +187,11 @@ ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
   if (launch::SignalSeen() != 0)
     return Stopped(job, launch::SignalName(launch::SignalSeen()), true);
   if (!job.placed.empty()) setenv(kHostsArePlaced, "1", 1);
-  return static_cast<ExitCode>(launch::RunMpirun(launch::FindMpirun(), job.ranks(), again, kSpeaker,
-                                                 {job.hostfile, job.placed}));
+  std::string why;
+  const auto code = static_cast<ExitCode>(launch::RunMpirun(
+      launch::FindMpirun(), job.ranks(), again, kSpeaker, {job.hostfile, job.placed}, &why));
+  if (code == ExitCode::kFailure) DeliverFailure(why, code);
+  return code;
 }
 
 // One run at a time writes into --save.
@@ -222,6 +226,13 @@ ExitCode CodeOf(const RunJob& job, const Outcome& outcome) {
 ExitCode FailureOf(const Outcome& outcome) {
   if (!outcome.joined && launch::SignalSeen() != 0) return ExitCode{launch::kStoppedCode};
   return outcome.peer_failed ? ExitCode{launch::kPeerFailedCode} : ExitCode::kFailure;
+}
+
+// Why, a rank has said; of ranks that this program has started, it answers for all.
+Answer Failed(const launch::Place& place, ExitCode code) {
+  if (place.rank == 0 && std::getenv(launch::kOwnMpirun) == nullptr)
+    DeliverFailure("a rank has failed: standard error says why", code);
+  return {code, ""};
 }
 
 // Of an mpirun that somebody else has started: it does not wait for what its ranks save.
@@ -271,7 +282,7 @@ Answer RunCommand(const CommandLine& line) {
   observer.trace_steps = job.trace_steps;
   observer.wants_timeline = flags.html.given && !job.graphs;
   if (!(job.comm != Comm::kLocal ? RunAsProcess(&job, &outcome) : RunAsThreads(job, &outcome)))
-    return {FailureOf(outcome), ""};
+    return Failed(job.place, FailureOf(outcome));
   const ExitCode code = CodeOf(job, outcome);
   if (job.place.rank != 0 || observer.record.parts.empty())
     return {code, ""};  // or no rank has begun

@@ -17,6 +17,7 @@
 #include "model/plan/lower/names.h"
 #include "model/price/pricer.h"
 #include "model/program/common/names.h"
+#include "model/program/common/wait_flags.h"
 #include "model/twin/search.h"
 #include "runtime/launch/host_memory.h"
 #include "runtime/launch/hostfile.h"
@@ -385,11 +386,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   options.optimizer.weight_decay =
       ReadNumber(flags->weight_decay, options.optimizer.weight_decay, 0, &diagnostics);
   job.lr_schedule = ReadLrSchedule(*flags, options.optimizer.lr, job.steps, &diagnostics);
-  if (const auto limit = ReadQuantity<Seconds>(flags->time_limit, &diagnostics)) {
-    job.time_limit_s = limit->value;
-    if (job.time_limit_s <= 0)
-      diagnostics.Error(flags->time_limit.where, "--time-limit is no time", "such as 3h or 90s");
-  }
+  if (const auto limit = ReadWait(flags->time_limit, &diagnostics)) job.time_limit_s = *limit;
   std::optional<double> clip;
   if (flags->clip_norm.given) clip = ReadNumber(flags->clip_norm, 1, 0, &diagnostics);
   TakeCheckpointModel(flags);

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "model/program/common/terminal.h"
+#include "model/program/common/wait_flags.h"
 #include "runtime/launch/hostfile.h"
 #include "runtime/launch/mpirun.h"
 #include "runtime/launch/remote.h"
@@ -65,8 +66,7 @@ class Supervisor {
     most_ = ReadInteger(flags.max_restarts, 0, 1'000'000, &diagnostics).value_or(3);
     diagnostics.ThrowIfAny();
     if (flags.host_test.given) test_ = flags.host_test.text;
-    if (const auto wait = ReadQuantity<Seconds>(flags.host_wait, &diagnostics))
-      wait_s_ = wait->value;
+    if (const auto wait = ReadWait(flags.host_wait, &diagnostics, true)) wait_s_ = *wait;
     diagnostics.ThrowIfAny();
     if (!job.hostfile.empty() && job.comm == Comm::kMpi) watch_.emplace(test_, LimitOf(job));
     for (const FlagInfo& info : flags.set.Describe().flags) {

@@ -30,13 +30,23 @@ def _text(value: Value) -> str:
     return _os.fspath(value) if isinstance(value, _os.PathLike) else str(value)
 
 
+# About a terminal, or answered by a text.
+_NOT_HERE = {
+    "--json": "the answer is what --json prints; there is no json=",
+    "--help": "help= is for a terminal: help(orrery.plan) ends with all flags",
+    "--quiet": "quiet= is for a terminal: a function returns the whole answer",
+    "--color": "color= is for a terminal: a function returns no text",
+    "--offer-template": "offer_template= prints a file to start from: `plan provision --offer-template`",
+}
+
+
 def _words(command: str, flags: "dict[str, Flag]") -> "list[str]":
     known = _orrery.flags(command)
     words = []
     for key, value in flags.items():
         name = "--" + key.rstrip("_").replace("_", "-")
-        if name == "--json":
-            raise TypeError("the answer is what --json prints; there is no json=")
+        if name in _NOT_HERE:
+            raise TypeError(_NOT_HERE[name])
         shape, several = known.get(name, ("", False))
         if value is None:
             continue

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a quantity's text may be at most.
+#pragma once
+
+#include "model/base/text.h"
+
+namespace orrery {
+
+// Of a text that ParseQuantity() has refused: it is a quantity, but more than any of its kind.
+bool IsTooLarge(const TextError& error);
+
+}  // namespace orrery
