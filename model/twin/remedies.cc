@@ -6,6 +6,7 @@
 
 #include "model/base/text.h"
 #include "model/plan/lower/names.h"
+#include "model/twin/evaluator.h"
 #include "model/twin/explain.h"
 #include "model/twin/space.h"
 
@@ -42,6 +43,7 @@ class RemedyFinder {
   bool Try(const SearchRequest& changed, const Profiles& profiles, const std::string& change,
            const std::string& flag) {
     try {
+      if (!StatesFit(changed, profiles)) return false;
       SearchResult result = SearchOnly(changed, profiles);
       if (!result.feasible()) return false;
       remedies_.push_back({change, flag, std::move(result.ranked.front())});
@@ -49,6 +51,27 @@ class RemedyFinder {
     } catch (const InputError&) {
       return false;  // the change contradicts the rest of the request
     }
+  }
+
+  // What the fullest stage holds all through a step takes no search. False: nothing can fit, whatever else a layout chooses.
+  static bool StatesFit(const SearchRequest& changed, const Profiles& profiles) {
+    const FrameworkPreset& preset = FindFramework(changed.framework);
+    MemoryLimits limits = LimitsOf(profiles.gpu, profiles.framework);
+    if (changed.memory_limit) limits.capacity = *changed.memory_limit;
+    MemoryModel memory(changed.model, changed.work, limits.allocation);
+    const Space space(changed, preset);
+    const int64_t batch =
+        changed.global_batches.empty() ? changed.work.global_batch : changed.global_batches.front();
+    for (const int64_t nodes :
+         changed.nodes.empty() ? std::vector<int64_t>{changed.topology.nodes} : changed.nodes) {
+      const Job job = JobOf(changed, profiles, nodes, batch);
+      Evaluator evaluator(changed, preset, limits, job, memory);
+      for (Split split : space.Degrees(job.cluster.ranks(), job.cluster.domain_gpus())) {
+        split.micro_batch = split.micro_batches = 1;
+        if (evaluator.LeastMemory(split) <= limits.capacity.value) return true;
+      }
+    }
+    return false;
   }
 
   void Free(const char* change, const char* flag, Edit edit) {
