@@ -69,6 +69,25 @@ TEST(Perturbations, NeverMakeAStepShorter) {
   }
 }
 
+// Its CPU updates as fast as others': a slow node is slow in kernels.
+TEST(Perturbations, ASlowNodeIsSlowInKernelsAlone) {
+  const auto predicted = [](const char* factor) {
+    const Outcome outcome = RunPlan(
+        {"predict",   "--model",       "gpt2-xl",   "--topology",     "aws-p4d", "--nodes",
+         "2",         "--framework",   "deepspeed", "--dp",           "16",      "--zero",
+         "1",         "--micro-batch", "1",         "--global-batch", "32",      "--offload",
+         "optimizer", "--slow-node",   factor,      "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? json::parse(outcome.out)["prediction"] : json();
+  };
+  const json even = predicted("0:1.001"), slow = predicted("0:1.3");
+  const double offload = even["breakdown"]["offload_exposed_s"];
+  EXPECT_GT(offload, 0.05);
+  EXPECT_NEAR(slow["breakdown"]["offload_exposed_s"].get<double>(), offload, 0.02 * offload);
+  const double step = slow["step_time_s"];
+  EXPECT_NEAR(slow["closed_form_step_time_s"].get<double>(), step, 0.02 * step);
+}
+
 TEST(Perturbations, AFullLinkIsNoPerturbation) {
   const double plain = Step({"--all-ranks"});
   EXPECT_NEAR(Step({"--degraded-link", "*:100%"}), plain, kSame * plain);

@@ -51,20 +51,22 @@ void ComputeClock::ClassifyExchanges() {
   }
 }
 
-double ComputeFactor(const Perturbation& perturbation, int64_t rank_of_plan, int32_t task) {
+double ComputeFactor(const Perturbation& perturbation, int64_t rank_of_plan, int32_t id,
+                     const Task& task) {
   const auto rank = At(rank_of_plan);
-  double factor = rank < perturbation.slowdown.size() ? perturbation.slowdown[rank] : 1.0;
+  const bool slow = !task.offload && rank < perturbation.slowdown.size();
+  double factor = slow ? perturbation.slowdown[rank] : 1.0;
   // A uniform variable on [-sqrt 3, sqrt 3) has the standard deviation 1.
   if (perturbation.jitter > 0) {
     factor *= std::max(
-        0.0, 1.0 + perturbation.jitter * std::sqrt(3.0) * Noise(perturbation.seed, rank, At(task)));
+        0.0, 1.0 + perturbation.jitter * std::sqrt(3.0) * Noise(perturbation.seed, rank, At(id)));
   }
   return factor;
 }
 
 void ComputeClock::Start(uint32_t r, int32_t id, const Task& task, StreamState* stream) {
   const double now = state_.Now();
-  const double factor = ComputeFactor(perturbation_, state_.table.ranks[r], id);
+  const double factor = ComputeFactor(perturbation_, state_.table.ranks[r], id, task);
   stream->left = task.seconds * factor;
   stream->since = now;
   stream->computing = true;

@@ -10,8 +10,8 @@
 
 namespace orrery::sim {
 
-// How many times as long as usual a compute task takes.
-double ComputeFactor(const Perturbation& perturbation, int64_t rank, int32_t task);
+// How many times as long as usual a compute task takes. Slow are kernels: copies and ops of the CPU are not.
+double ComputeFactor(const Perturbation& perturbation, int64_t rank, int32_t id, const Task& task);
 
 class ComputeClock {
  public:

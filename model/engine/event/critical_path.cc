@@ -242,7 +242,8 @@ class PathWalk : PathBase {
     const TaskOps& ops = ops_[stage_[at.rank]];
     const std::span<const ir::Instance> instances = ops.Of(at.task);
     const double whole = std::max(0.0, date_ - span.start);
-    const double factor = ComputeFactor(perturbation_, communicators_.ranks[at.rank], at.task);
+    const double factor =
+        ComputeFactor(perturbation_, communicators_.ranks[at.rank], at.task, task);
     const double host = HostShare(task, span, factor);
     const double lost = LostToMessages(at, task, factor);
     std::array<double, kPathClassNames.size()> share{};

@@ -116,8 +116,9 @@ class Account {
   // Seconds of a kernel at full speed; ranks that share cores run slower than that: without end.
   double OwnSeconds(int32_t id) const {
     if (run_.communicators.cores > 0) return kNever;
-    return tasks_[At(id)].seconds *
-           ComputeFactor(run_.perturbation, run_.communicators.ranks[rank_], id);
+    const Task& task = tasks_[At(id)];
+    return task.seconds *
+           ComputeFactor(run_.perturbation, run_.communicators.ranks[rank_], id, task);
   }
 
   // Seconds of a kernel's span in which the same message slows it most; -1: none does.

@@ -113,7 +113,7 @@ class TraceWriter {
   double Gap(int32_t id, const sim::Task& task, const sim::TaskSpan& span) const {
     const double took = span.end - span.start;
     const double factor =
-        perturbation_ == nullptr ? 1 : sim::ComputeFactor(*perturbation_, rank_, id);
+        perturbation_ == nullptr ? 1 : sim::ComputeFactor(*perturbation_, rank_, id, task);
     return took > 0 ? std::clamp(1 - task.seconds * factor / took, 0.0, 1.0) : 0;
   }
 
