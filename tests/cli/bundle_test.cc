@@ -124,7 +124,7 @@ TEST_F(Bundles, AndOtherAnswersThatArePassedOnSayNotWhereFilesLie) {
   // Of a home folder, too.
   for (const std::string& home : {std::string("/nowhere"), folder_}) {
     hides(RunPlan(With({"predict", "--dp", "8"}, own), {{"HOME", home}}).out, "\"mine.yaml\"");
-    hides(RunPlan(own, {{"HOME", home}}).out, "--model mine.yaml");
+    hides(RunPlan(own, {{"HOME", home}}).out, "\"mine.yaml\"");
   }
   hides(
       RunPlan({"predict", "--from", Path("secretdir/train.sh"), "--topology", "dgx-h100", "--json"})
@@ -134,7 +134,7 @@ TEST_F(Bundles, AndOtherAnswersThatArePassedOnSayNotWhereFilesLie) {
                      "1", "--html", Path("a.html")})
                 .code,
             0);
-  hides(ReadText(Path("a.html")), "mine.yaml");
+  hides(ReadText(Path("a.html")), "gpt2-xl");
   EXPECT_EQ(RunPlan({"export", "--model", Path("secretdir/mine.yaml"), "--topology", "dgx-h100",
                      "--nodes", "1", "--to", "megatron", "--out", Path("job")})
                 .code,

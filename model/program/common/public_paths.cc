@@ -73,7 +73,9 @@ class PublicNames {
     std::error_code error;
     const fs::path full = fs::absolute(path, error).lexically_normal();
     const fs::path below = full.lexically_relative(root_);
-    if (!root_.empty() && !below.empty() && *below.begin() != "..") return;
+    const bool of_catalogue = !root_.empty() && !below.empty() && *below.begin() != "..";
+    // A bundle that is opened is its own catalogue, with the other files of its question next to that (bundle.h).
+    if (of_catalogue && *below.begin() != "files") return;
     const std::string shown = ShownPath(full.string());
     const std::string name = IsUserFile(full.string()) ? shown : full.filename().string();
     for (const std::string& one : {path, full.string(), shown}) {
