@@ -203,10 +203,10 @@ TEST(Quiet, IsTheAnswerAndNoHeading) {
               testing::MatchesRegex("Step time: .* predicted, .* measured: [^\n]*\n"));
   EXPECT_THAT(quiet({"bench", "--simulate", "all_reduce", "--topology", "dgx-h100", "--nodes", "1",
                      "-b", "1M", "-e", "4M"}),
-              testing::MatchesRegex("all_reduce on dgx-h100: .* = 8 ranks: 4 MiB in .* GB/s bus "
+              testing::MatchesRegex("all_reduce on dgx-h100: .* = 8 ranks: 4.00 MiB in .* GB/s bus "
                                     "bandwidth\n"));
   EXPECT_THAT(quiet({"bench", "all_reduce", "--ranks", "1", "-b", "1K", "-e", "1K"}),
-              testing::MatchesRegex("all_reduce on 1 rank: 1 KiB in .* results right\n"));
+              testing::MatchesRegex("all_reduce on 1 rank: 1.00 KiB in .* results right\n"));
   EXPECT_EQ(quiet({"check"}), "all inside: 1 rank\n");
   EXPECT_THAT(quiet({"check", "--compute", "1e6EFLOP/s"}), HasSubstr("bad: "));
   EXPECT_THAT(quiet({"list", "models"}), testing::MatchesRegex("[^\n]*, gpt2-xl, [^\n]*\n"));

@@ -47,6 +47,16 @@ TEST(WithinColumns, BreaksTextsAndLastColumns) {
             "  fact  what it is called\n        here\n  b     short\n");
 }
 
+// A first block of nothing but names stood above the table.
+TEST(Table, HasAColumnBesideTheNamesOnANarrowPage) {
+  Table table({{"fact"}, {"what it is"}});
+  table.Row({"attention", "the kernel of attention, and much more"});
+  SetPageWidth(30);
+  const std::string text = table.Text();
+  SetPageWidth(0);
+  EXPECT_EQ(text, "  fact       what it is\n  attention  the kernel of attention, and much more\n");
+}
+
 TEST(WithinColumns, KeepsCommandsSourcesAndRowsOfNumbers) {
   for (const char* line : {"  plan list models --template --quiet > mine.yaml\n",
                            "# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728\n",

@@ -130,7 +130,7 @@ TEST(Yaml, SaysWhatToWriteInItsOwnWords) {
        "`: ` cannot stand here\n  name: a: b: c\n         ^\n  hint: put a text"},
       {"a: 1\n b: 2\n", "f:2:"},
       {"a:\n  b: 1\n c: 2\n", "this line does not fit the keys around it"},
-      {"a:\n  - 1\n  b: 2\n", "this line does not fit the list around it"},
+      {"a:\n  - 1\n  b: 2\n", "this line does not fit the"},
       {"a: & x\n", "anchors (&) and aliases (*) are not accepted"},
       {"a: * x\n", "anchors (&) and aliases (*) are not accepted"},
       {"a: @x\n", "nothing begins with this character"},

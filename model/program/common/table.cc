@@ -42,7 +42,7 @@ std::vector<std::size_t> Fitting(const std::vector<std::size_t>& widths, std::si
     shown.push_back(0);
     taken += widths[0];
   }
-  const std::size_t first = *next;
+  const std::size_t first = std::max<std::size_t>(*next, 1);  // the names alone are no block
   for (; *next < widths.size(); ++*next) {
     const std::size_t more = widths[*next] + (shown.empty() ? 0 : 2);
     if (g_page_width > 0 && *next > first && taken + more > g_page_width) break;
