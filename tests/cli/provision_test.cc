@@ -132,7 +132,7 @@ TEST(Provision, AFileOfOffersCountsAndErrorsPointIntoIt) {
       {"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers", folder + "/wrong.yaml"});
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err,
-              AllOf(HasSubstr("wrong.yaml:14:12"), HasSubstr("has no unit"), HasSubstr("36USD/h")));
+              AllOf(HasSubstr("wrong.yaml:15:12"), HasSubstr("has no unit"), HasSubstr("36USD/h")));
 }
 
 TEST(Provision, ReplayAgreesWithTheFormula) {

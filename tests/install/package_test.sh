@@ -19,11 +19,12 @@ expect "files outside of /usr" "" "$(dpkg-deb --contents "$package" | awk '{ pri
 # What a program or library of the package needs to start is in it or in a package of Debian's, which dpkg-shlibdeps then names.
 dpkg-deb -x "$package" "$work/unpacked"
 for file in "$work"/unpacked/usr/bin/* $(find "$work/unpacked" -name '*.so*' -type f); do
-  for library in $(objdump -p "$file" 2>/dev/null | awk '$1 == "NEEDED" { print $2 }'); do
-    [ -z "$(find "$work/unpacked" -name "$library")" ] || continue
-    dpkg -S "*/$library" >/dev/null 2>&1 || fail "$(basename "$file") needs $library, which no package has"
-  done
-done
+  objdump -p "$file" 2>/dev/null | awk '$1 == "NEEDED" { print $2 }'
+done | sort -u >"$work/needed"
+while read -r library; do
+  [ -n "$(find "$work/unpacked" -name "$library")" ] || dpkg -S "*/$library" >/dev/null 2>&1 ||
+    fail "its programs need $library, which no package has"
+done <"$work/needed"
 echo "$(basename "$package"): $(stat -c %s "$package") bytes; $fields"
 
 command -v mmdebstrap >/dev/null || skip "the package is right; mmdebstrap is missing, it was not installed anywhere"
