@@ -20,7 +20,7 @@ struct Complaint {
   const char* begins;
   SyntaxFault fault;
 };
-constexpr Complaint kComplaints[] = {
+const Complaint kComplaints[] = {
     {yaml::END_OF_MAP_FLOW, {kOpenFlow, ""}},
     {yaml::END_OF_SEQ_FLOW, {kOpenFlow, ""}},
     {yaml::END_OF_MAP,
