@@ -449,11 +449,11 @@ TEST(Provision, RefusesDaysAndPricesThatAreNone) {
   };
   EXPECT_THAT(error({"--deadline", "2027-02-30"}), HasSubstr("there is no day '2027-02-30'"));
   EXPECT_THAT(error({"--offers", Quote("36USD/h", "1e300USD/h")}),
-              HasSubstr("quote.yaml:14:12: error: 'price': '1e300USD/h' is out of range"));
+              HasSubstr("quote.yaml:15:12: error: 'price': '1e300USD/h' is out of range"));
   EXPECT_THAT(error({"--offers", Quote("36USD/h", "1e8USD/h")}),
-              HasSubstr("quote.yaml:14:12: error: 1e+08 USD/h is no price of a node"));
+              HasSubstr("quote.yaml:15:12: error: 1e+08 USD/h is no price of a node"));
   EXPECT_THAT(error({"--offers", Quote("topology: dgx-h100", "topology: dgx-h1000")}),
-              HasSubstr("quote.yaml:5:11: error: no topology 'dgx-h1000'"));
+              HasSubstr("quote.yaml:6:11: error: no topology 'dgx-h1000'"));
   const Outcome later =
       RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--as-of", "2026-11-22",
                "--nodes", "2", "--offers", Quote("date: 2026-11-01", "date: 2030-01-01")});

@@ -43,7 +43,7 @@ TEST(StudyValues, SayWhatIsEmpty) {
   EXPECT_FALSE(ok);
 }
 
-// "-1 is no whole number of at least 1" was said of steps, "0 is too small" of --tp.
+// "-1 is no whole number from 1" was said of steps, "0 is too small" of --tp.
 TEST(StudyValues, SayHowRangesAreWritten) {
   for (const char* text : {"1..8 by 0", "1..8 by -2", "1...8", "1..8 by", "-4..8", "1..8 by two"}) {
     Diagnostics diagnostics;
@@ -53,7 +53,7 @@ TEST(StudyValues, SayHowRangesAreWritten) {
       ADD_FAILURE() << text;
     } catch (const InputError& error) {
       EXPECT_THAT(error.what(), HasSubstr(text));
-      EXPECT_EQ(std::string(error.what()).find("whole number of at least"), std::string::npos);
+      EXPECT_EQ(std::string(error.what()).find("no whole number"), std::string::npos);
     }
   }
   bool ok = false;
