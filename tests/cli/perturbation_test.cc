@@ -73,7 +73,7 @@ TEST(Perturbations, NeverMakeAStepShorter) {
 TEST(Perturbations, ASlowNodeIsSlowInKernelsAlone) {
   const auto predicted = [](const char* factor) {
     const Outcome outcome = RunPlan(
-        {"predict",   "--model",       "llama2-7b",   "--topology",     "aws-p4d", "--nodes",
+        {"predict",   "--model",       "llama2-7b", "--topology",     "aws-p4d", "--nodes",
          "2",         "--framework",   "deepspeed", "--dp",           "16",      "--zero",
          "1",         "--micro-batch", "1",         "--global-batch", "32",      "--offload",
          "optimizer", "--slow-node",   factor,      "--json"});
