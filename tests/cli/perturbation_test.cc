@@ -73,9 +73,9 @@ TEST(Perturbations, NeverMakeAStepShorter) {
 TEST(Perturbations, ASlowNodeIsSlowInKernelsAlone) {
   const auto predicted = [](const char* factor) {
     const Outcome outcome = RunPlan(
-        {"predict",   "--model",       "llama2-7b", "--topology",     "aws-p4d", "--nodes",
-         "2",         "--framework",   "deepspeed", "--dp",           "16",      "--zero",
-         "1",         "--micro-batch", "1",         "--global-batch", "32",      "--offload",
+        {"predict",   "--model",       "llama2-7b", "--topology",     "aws-p4de", "--nodes",
+         "2",         "--framework",   "deepspeed", "--dp",           "16",       "--zero",
+         "1",         "--micro-batch", "1",         "--global-batch", "32",       "--offload",
          "optimizer", "--slow-node",   factor,      "--json"});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.code == 0 ? json::parse(outcome.out)["prediction"] : json();
