@@ -142,23 +142,6 @@ void DropSpares(const Question& question, std::vector<Row>* rows) {
   *rows = std::move(left);
 }
 
-// What rounds to nothing is said to be less than the least that is shown.
-std::string WhyEndless(const RunEstimate& run) {
-  // Would it finish if checkpoints were written and loaded at once?
-  constexpr double kFinishes = 0.1, kDay = 86400;
-  StopModel at_once = run.stops;
-  at_once.background = Seconds(0);
-  at_once.blocking = std::min(at_once.blocking, Seconds(60));
-  at_once.restart = run.stops.restart - run.checkpoint.load;
-  if (Goodput(at_once, OptimalInterval(at_once)) > kFinishes)
-    return fmt::format("{}{:.3g} d to load, a stop comes every {:.3g} d (--storage)", kSlowStorage,
-                       run.checkpoint.load.value / kDay, run.stops.between.value / kDay);
-  const double goodput = run.goodput;
-  return fmt::format(
-      "does not finish: failures leave {} of the time",
-      goodput < 0.0001 ? "less than 0.01 %" : fmt::format("{:.2g} %", 100 * goodput));
-}
-
 std::string WhyNoLayout(const Question& question, const Site& site,
                         const std::vector<int64_t>& nodes) {
   std::string words;

@@ -35,10 +35,6 @@ std::string WhyNotSold(const Question& question, const Quote& quote, const Site&
 // the fastest.
 void DropSpares(const Question& question, std::vector<Row>* rows);
 
-// For a run of which hardly anything is progress: failures, or a file system that is too slow for them.
-inline constexpr const char* kSlowStorage = "does not finish: a checkpoint takes ";
-std::string WhyEndless(const RunEstimate& run);
-
 // For `nodes`, ascending, at none of which a layout was found: sequences that do not divide, or what memory lacks. Searches.
 std::string WhyNoLayout(const Question& question, const Site& site,
                         const std::vector<int64_t>& nodes);

@@ -2,6 +2,8 @@
 // Failures, checkpoints, input, bills and energy of a run.
 #include "model/provision/long_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -451,6 +453,23 @@ std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
     least.push_back({time, CostOf(quote, job.cluster.nodes + spares, time)});
   }
   return least;
+}
+
+// What rounds to nothing is said to be less than the least that is shown.
+std::string WhyEndless(const RunEstimate& run) {
+  // Would it finish if checkpoints were written and loaded at once?
+  constexpr double kFinishes = 0.1, kDay = 86400;
+  StopModel at_once = run.stops;
+  at_once.background = Seconds(0);
+  at_once.blocking = std::min(at_once.blocking, Seconds(60));
+  at_once.restart = run.stops.restart - run.checkpoint.load;
+  if (Goodput(at_once, OptimalInterval(at_once)) > kFinishes)
+    return fmt::format("{}{:.3g} d to load, a stop comes every {:.3g} d (--storage)", kSlowStorage,
+                       run.checkpoint.load.value / kDay, run.stops.between.value / kDay);
+  const double goodput = run.goodput;
+  return fmt::format(
+      "does not finish: failures leave {} of the time",
+      goodput < 0.0001 ? "less than 0.01 %" : fmt::format("{:.2g} %", 100 * goodput));
 }
 
 }  // namespace orrery

@@ -144,4 +144,8 @@ struct LeastRun {
 std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
                                 double seconds_per_token, const Quote& quote);
 
+// For a run of which hardly anything is progress: failures, or a file system that is too slow for them.
+inline constexpr const char* kSlowStorage = "does not finish: a checkpoint takes ";
+std::string WhyEndless(const RunEstimate& run);
+
 }  // namespace orrery

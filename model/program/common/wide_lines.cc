@@ -26,7 +26,7 @@ std::size_t TextBegin(std::string_view line) {
   return std::min(line.find_first_not_of(' '), line.size());
 }
 
-std::string Broken(const std::string& line, std::size_t columns) {
+std::string Wrapped(const std::string& line, std::size_t columns) {
   constexpr std::size_t kNarrowest = 20;  // a column of text
   const std::size_t begin = TextBegin(line);
   const std::string_view text = std::string_view(line).substr(begin);
@@ -48,7 +48,7 @@ std::string WithinColumns(const std::string& text, std::size_t columns) {
     const std::string line = text.substr(begin, end - begin);
     const bool pointed =
         end < text.size() && IsCaret(std::string_view(text).substr(end + 1, next - end - 1));
-    within += LettersOf(line) <= columns || pointed ? line : Broken(line, columns);
+    within += LettersOf(line) <= columns || pointed ? line : Wrapped(line, columns);
     if (end < text.size()) within += '\n';
     begin = end + 1;
   }

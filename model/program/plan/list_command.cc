@@ -52,7 +52,7 @@ void ForEachEntry(const std::vector<std::string>& names, Listing* list,
 }
 
 // "": all were read.
-std::string BrokenText(const Json& broken) {
+std::string NotReadText(const Json& broken) {
   std::string text;
   for (const Json& one : broken) {
     const std::string place = one["place"];
@@ -354,7 +354,7 @@ Answer RunList(const CommandLine& line, std::size_t first) {
     return {ExitCode::kOk, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", "",
             true};
   }
-  return {ExitCode::kOk, listing.table.Text() + listing.more + BrokenText(listing.broken),
+  return {ExitCode::kOk, listing.table.Text() + listing.more + NotReadText(listing.broken),
           fmt::format("{}", fmt::join(kCatalogues[*index].names(), ", "))};
 }
 

@@ -17,7 +17,6 @@
 #include "model/program/plan/run_report.h"
 #include "model/program/plan/training_report.h"
 #include "model/provision/batch_range.h"
-#include "model/provision/choices.h"
 #include "model/provision/run_values.h"
 #include "model/report/short_number.h"
 #include "model/twin/evaluator.h"
