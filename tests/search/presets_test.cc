@@ -6,6 +6,7 @@
 
 #include "model/base/diagnostics.h"
 #include "model/framework/profile.h"
+#include "model/hardware/nccl_release.h"
 
 namespace orrery {
 namespace {
@@ -141,6 +142,12 @@ TEST(Presets, PipelineFrameworksScatterWhatTheySend) {
   EXPECT_TRUE(FindFramework("deepspeed").Complete({}, Precision::kBf16).scatter_gather);
   for (const char* whole : {"orrery", "nanotron", "torchtitan", "kempnerforge"})
     EXPECT_FALSE(FindFramework(whole).Complete({}, Precision::kBf16).scatter_gather) << whole;
+}
+
+// The file states the release whose search for channels is written here; the two may not drift apart.
+TEST(Presets, FollowTheReleaseOfNcclWhoseSearchForChannelsIsHere) {
+  EXPECT_EQ(FindFramework("megatron").nccl, nccl::kOwnRelease);
+  EXPECT_EQ(FindFramework("torchtitan").nccl, nccl::kOwnRelease);
 }
 
 }  // namespace
