@@ -151,7 +151,7 @@ const DataMessages* StepPredictor::Data(const DataAxes& axes, const Stretches& s
       ShapesByStage(axes, job_.cluster.domain_gpus(), job_.cluster.ranks(), seconds);
   DataShapes slow = shapes.front(), fast = slow;
   const auto follow = [&](GroupShape DataShapes::*kind, Collective collective) {
-    if (std::ranges::all_of(shapes, [&](const DataShapes& of) { return of.*kind == slow.*kind; }))
+    if (std::ranges::all_of(shapes, [&](const DataShapes& one) { return one.*kind == slow.*kind; }))
       return;
     std::vector<GroupShape> kinds;
     GroupShape best = slow.*kind;

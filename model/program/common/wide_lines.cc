@@ -27,13 +27,13 @@ std::size_t TextBegin(std::string_view line) {
 }
 
 std::string Wrapped(const std::string& line, std::size_t columns) {
-  constexpr std::size_t kNarrowest = 20;  // a column of text
+  constexpr std::size_t kNarrowColumn = 20;
   const std::size_t begin = TextBegin(line);
   const std::string_view text = std::string_view(line).substr(begin);
   const std::size_t indent = LettersOf(std::string_view(line).substr(0, begin));
   const bool kept = line.starts_with('#') || text.starts_with("plan ") ||
                     text.starts_with("./plan ") || text.find(' ') == std::string_view::npos;
-  if (kept || indent + kNarrowest > columns) return line;
+  if (kept || indent + kNarrowColumn > columns) return line;
   return line.substr(0, begin) + report::Fold(std::string(text), indent, columns);
 }
 
