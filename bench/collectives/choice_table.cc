@@ -131,7 +131,8 @@ std::vector<ChoiceAgreement> CompareChoices(const std::string& file, const std::
     std::string name = fastest.algorithm->name();
     if (name == "nvls-tree") name = "nvls_tree";
     one.fastest_algorithm = name == row.algorithm;
-    one.fastest_protocol = fastest.latency_protocol == (row.protocol != "simple");
+    one.fastest_protocol =
+        (fastest.protocol != nccl::Protocol::kSimple) == (row.protocol != "simple");
     const auto choice = group->second.nccl == nullptr
                             ? std::nullopt
                             : group->second.nccl->Choose(operation, row.bytes);

@@ -105,7 +105,7 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
     return std::max(network.issue.value, network.launch.value + start + travel);
   };
   TimeLine& wide = cost->bandwidth.line;
-  const bool tree = cost->chunks.most > 0;
+  const bool tree = !cost->chunks.none();
   const bool starts = cost->steps > 1 && !cost->by_switch;
   wide.latency =
       latency(starts ? network.bandwidth_launch.value : 0.0, within + across * cost->between_step);
@@ -126,11 +126,12 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
       latency(0, within * network.low_latency_inside_hop + across * network.low_latency_hop);
   fast.line.per_byte = fast_per_byte / network.low_latency_bandwidth + extra_per_byte;
   fast.line.per_root_byte = fast.line.fill = 0;
+  fast.line.chunks = {};
   if (cost->channel_bytes > 0 && cost->hops > 0) {
     // A hop takes longer with each channel in use, up to all of them.
     const double all = network.channels() * cost->channel_bytes;
     fast.line.fill = cost->hops * network.low_latency_channel.value / cost->channel_bytes;
-    fast.line.chunks = {.least = all, .middle = all, .most = all};
+    fast.line.chunks = ChunkSizes(all);
   }
   if (crosses) {
     fast.share.network = fast_share * network.low_latency_bandwidth;
@@ -139,6 +140,20 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
     fast.share.pcie *= network.low_latency_bandwidth;
   }
   cost->latency = fast;
+  if (!crosses || network.line128_bandwidth <= 0 || cost->line_hop.between <= 0) return;
+  // LL128: hops of the latency protocol's kind, with all channels in use, and nearly the bandwidth protocol's rates.
+  Protocol lines = cost->bandwidth;
+  const double all_channels = cost->hops * network.low_latency_channel.value * network.channels();
+  lines.line.latency =
+      latency(0, within * network.low_latency_inside_hop * cost->line_hop.inside +
+                     across * network.low_latency_hop * cost->line_hop.between + all_channels);
+  lines.line.per_byte = per_byte / network.line128_bandwidth + extra_per_byte;
+  lines.line.per_root_byte = 0;
+  lines.line.fill /= network.line128_bandwidth;
+  lines.line.chunks = cost->line_chunks;
+  lines.share.network *= network.line128_bandwidth;
+  lines.share.scale_up *= network.line128_bandwidth;
+  cost->line128 = lines;
 }
 
 }  // namespace orrery

@@ -10,6 +10,7 @@
 // nccl-tests prints: the whole buffer, for all-gather and reduce-scatter the gathered one. The
 // latency protocol has short hops and little bandwidth; the bandwidth protocol pays the classical
 // pipelining loss gamma = kappa sqrt(hop / b), of the slower kind of hop where a message takes two.
+// Between them lies NCCL's LL128, whose flags take 8 of 128 bytes; it has a price of its own between nodes.
 // A tree's chunks have the size that the library gives them (ChunkSizes), not the best one: the first
 // takes all steps up and down before the others follow at the rate of the slowest, S / b. Form and
 // constants: left-out error 4.2 % on sixteen sweeps from 8 B to GiB when fitted to a machine, tens of
@@ -17,6 +18,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,6 +26,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/base/check.h"
 #include "model/collectives/network.h"
 #include "model/hardware/traffic.h"
 
@@ -50,16 +53,33 @@ double WireFactor(Collective collective, int ranks);
 // Bus bandwidth that benchmarks print for a collective of S bytes that took t.
 BytesPerSecond BusBandwidth(Collective collective, int ranks, Bytes size, Seconds time);
 
-// Bytes of a chunk, of all channels together: `most` in messages of `many` chunks and more, then `middle`, and `least` in
-// messages that are smaller than a chunk of the middle size. A message below that is one chunk. Ordered: least <= middle <= most.
-struct ChunkSizes {
-  double least = 0, middle = 0, most = 0;
-  double many = 1;
+// Bytes of a chunk, of all channels together, by the size of the message: from the largest chunk to the smallest, each with
+// the message from which on it is used. A message that is smaller than its chunk is one chunk.
+class ChunkSizes {
+ public:
+  ChunkSizes() = default;  // no chunks
+  explicit ChunkSizes(double only) { Add(0, only); }
 
-  double Of(double bytes) const {
-    const double chunk = bytes >= many * most ? most : bytes >= middle ? middle : least;
-    return std::min(bytes, chunk);
+  // Messages from so many bytes on; each call below the one before.
+  void Add(double from, double chunk) {
+    ORRERY_CHECK(count_ < kMost, "more than {} sizes of chunks", kMost);
+    sizes_[count_++] = {from, chunk};
   }
+  bool none() const { return count_ == 0; }
+  double Of(double bytes) const {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (bytes >= sizes_[i].from) return std::min(bytes, sizes_[i].chunk);
+    }
+    return 0;
+  }
+
+ private:
+  struct Size {
+    double from = 0, chunk = 0;
+  };
+  static constexpr std::size_t kMost = 6;
+  std::array<Size, kMost> sizes_;
+  std::size_t count_ = 0;
 };
 
 // T(S) of one protocol of one algorithm.
@@ -113,10 +133,13 @@ struct AlgorithmCost {
       0;  // of the line between nodes, by the latency protocol before what flags cost; 0: as by the other
   double channel_bytes =
       0;  // of a message, before the latency protocol opens another channel; 0: it does not
-  bool by_switch = false;  // its start is the switch's round trip, not bandwidth_launch
-  ChunkSizes chunks;       // of a tree, where each takes all steps one after the other; 0: none
-  Protocol bandwidth;      // the bandwidth protocol
-  std::optional<Protocol> latency;  // the latency protocol, where there is one
+  bool by_switch = false;             // its start is the switch's round trip, not bandwidth_launch
+  ChunkSizes chunks;                  // of a tree, where each takes all steps one after the other
+  InsideAndBetween<double> line_hop;  // by LL128, over one by the latency protocol; 0: not by LL128
+  ChunkSizes line_chunks;             // the same as `chunks`, by LL128
+  Protocol bandwidth;                 // the bandwidth protocol
+  std::optional<Protocol> latency;    // the latency protocol, where there is one
+  std::optional<Protocol> line128;    // LL128, where network and algorithm have it
 };
 
 class Algorithm {

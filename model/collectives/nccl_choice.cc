@@ -42,13 +42,12 @@ NcclRange RangeAt(const nccl::Communicator& nccl, nccl::Operation operation, dou
   const std::optional<nccl::Choice> choice = nccl.Choose(operation, bytes);
   if (!choice) return range;
   range.algorithm = FindAlgorithm(NameOf(choice->algorithm));
-  range.latency = choice->protocol != nccl::Protocol::kSimple;
-  range.bandwidth = choice->protocol != nccl::Protocol::kLl;
+  range.protocol = choice->protocol;
   return range;
 }
 
 bool SameChoice(const NcclRange& a, const NcclRange& b) {
-  return a.algorithm == b.algorithm && a.latency == b.latency && a.bandwidth == b.bandwidth;
+  return a.algorithm == b.algorithm && a.protocol == b.protocol;
 }
 
 // Some sizes to each factor of two, and between two that differ the end by halving.
@@ -85,7 +84,7 @@ NcclRanges FindRanges(const nccl::Communicator& nccl, nccl::Operation operation)
 struct GroupKey {
   const NodeSpec* node;
   int gpus_per_node, capability;
-  bool gpu_direct, in_network;
+  bool gpu_direct, in_network, rails;
   BytesPerSecond driver_rate;
   int each, nodes;
   nccl::Release release;
@@ -114,9 +113,10 @@ std::shared_ptr<const NcclRanges> NcclRangesOf(const nccl::Setting& setting,
   if (setting.node == nullptr || !NcclOperation(collective)) return nullptr;
   static std::mutex mutex;
   static std::map<GroupKey, GroupRanges> known;
-  const GroupKey key{setting.node.get(),   setting.gpus_per_node, setting.capability,
-                     setting.gpu_direct,   setting.in_network,    setting.driver_rate,
-                     shape.ranks_per_node, shape.nodes(),         setting.release};
+  const GroupKey key{setting.node.get(),  setting.gpus_per_node, setting.capability,
+                     setting.gpu_direct,  setting.in_network,    setting.rails,
+                     setting.driver_rate, shape.ranks_per_node,  shape.nodes(),
+                     setting.release};
   const std::lock_guard lock(mutex);
   GroupRanges& group = known[key];
   if (group.node.expired()) {

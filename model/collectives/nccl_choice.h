@@ -32,11 +32,14 @@ std::optional<nccl::Operation> NcclOperation(Collective collective);
 // What NCCL takes for messages from so many bytes on.
 struct NcclRange {
   double from = 0;
-  const Algorithm* algorithm = nullptr;     // null: none that has a price here
-  bool latency = false, bandwidth = false;  // by which protocols; LL128: by the faster of both
+  const Algorithm* algorithm = nullptr;  // null: none that has a price here
+  nccl::Protocol protocol = nccl::Protocol::kSimple;
 
-  bool Allows(const Algorithm& one, bool latency_protocol) const {
-    return &one == algorithm && (latency_protocol ? latency : bandwidth);
+  // Where LL128 has no price of its own (`line128` false), a message by it costs what the faster of LL and Simple does.
+  bool Allows(const Algorithm& one, nccl::Protocol by, bool line128) const {
+    if (&one != algorithm) return false;
+    if (protocol == nccl::Protocol::kLl128 && !line128) return by != nccl::Protocol::kLl128;
+    return by == protocol;
   }
 };
 

@@ -180,10 +180,12 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.low_latency_inside_hop = hops[0];
   view.low_latency_hop = nodes > 1 ? hops[1] : hops[0];
   view.low_latency_channel = fabric.low_latency_channel;
+  if (nodes > 1) view.line128_bandwidth = fabric.ll128_bandwidth;
   if (nodes == 1 && !gpu.collectives.empty()) view.measured = &gpu;
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
   view.nics = cluster.domain_nics();
+  if (fabric.rails > 0) view.nics = std::min(view.nics, cluster.domain_gpus());
   view.switch_channels = nccl::SwitchChannels(nccl::Capability(gpu), nodes);
   if (view.sweeps != nullptr) view.swept = SweptGroups(cluster, gpu, fabric);
   if (nodes > 1) SetBetween(cluster, fabric, nodes, stretch, &view);

@@ -95,13 +95,14 @@ struct Network {
   double low_latency_hop = 1.0;         // between nodes where there are several
   double low_latency_inside_hop = 1.0;  // inside a node
   Seconds low_latency_channel;          // of a hop between nodes, for each channel in use
+  double line128_bandwidth = 0;  // of LL128 over the bandwidth protocol; 0: not between nodes
   double pipelining = 0.0;
   double chain_pipelining = 1.0;         // of chains, over that of an all-reduce
   const GpuProfile* measured = nullptr;  // it holds times of collectives in this group's place
   std::shared_ptr<const MeasuredCollectives> sweeps;  // of this machine; null: none
   // Whole groups of that machine that sweeps ran on, as class constants see them: by ranks, nodes.
   std::map<std::pair<int, int>, std::shared_ptr<const Network>> swept;
-  int nics = 1;              // of a node
+  int nics = 1;              // of a node, as devices of the library
   int switch_channels = 16;  // of the library, into the NVLink switch
   int rings = 1;             // that the links among the ranks of one node hold; 0: none
   BandwidthUse use;          // of the software

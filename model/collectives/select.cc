@@ -38,7 +38,9 @@ const PreparedCollective::Candidate& PreparedCollective::Taken(double bytes) con
   const auto consider = [&](const NcclRange* range) {
     for (int i = 0; i < count_; ++i) {
       const Candidate& one = candidates_[i];
-      if (range != nullptr && !range->Allows(*one.algorithm, one.latency_protocol)) continue;
+      if (range == nullptr ? one.protocol == nccl::Protocol::kLl128
+                           : !range->Allows(*one.algorithm, one.protocol, line128_))
+        continue;
       const double time = one.line.At(bytes, root);
       if (best != nullptr && time >= least) continue;
       least = time;
@@ -55,7 +57,10 @@ std::string PreparedCollective::Choice(double bytes) const {
   const Candidate& choice = Taken(bytes);
   const std::string& name = choice.algorithm->name();
   if (sweep_) return fmt::format("{} ({})", name, Words(sweep_->rule));
-  return choice.latency_protocol ? fmt::format("{} (latency protocol)", name) : name;
+  return choice.protocol == nccl::Protocol::kSimple
+             ? name
+             : fmt::format("{} ({})", name,
+                           choice.protocol == nccl::Protocol::kLl ? "LL" : "LL128");
 }
 
 PreparedCollective Prepare(Collective collective, const Network& network,
@@ -65,12 +70,14 @@ PreparedCollective Prepare(Collective collective, const Network& network,
   if (algorithm.empty()) prepared.measured_ = network.measured;
   prepared.collective_ = collective;
   prepared.ranks_ = network.shape.ranks;
+  prepared.line128_ = network.line128_bandwidth > 0;
   for (const Algorithm* candidate : Algorithms()) {
     if (!IsCandidate(*candidate, algorithm, network.use)) continue;
     const std::optional<AlgorithmCost> cost = candidate->Cost(collective, network);
     if (!cost) continue;
-    prepared.Add({cost->bandwidth.line, candidate, false});
-    if (cost->latency) prepared.Add({cost->latency->line, candidate, true});
+    prepared.Add({cost->bandwidth.line, candidate, nccl::Protocol::kSimple});
+    if (cost->latency) prepared.Add({cost->latency->line, candidate, nccl::Protocol::kLl});
+    if (cost->line128) prepared.Add({cost->line128->line, candidate, nccl::Protocol::kLl128});
   }
   if (prepared.count_ == 0) {
     throw InputError(fmt::format("algorithm '{}' cannot run {} on this group of {} ranks",
@@ -145,13 +152,15 @@ MessagePrice PriceMessage(Collective collective, const Network& network, double 
   const auto nccl =
       algorithm.empty() ? NcclRangesOf(network.nccl, network.shape, collective) : nullptr;
   const NcclRange* range = nccl == nullptr ? nullptr : &RangeOf(*nccl, bytes);
-  const auto consider = [&](const Algorithm& one, const Protocol& protocol, bool latency_protocol) {
-    if (range != nullptr && !range->Allows(one, latency_protocol)) return;
+  const auto consider = [&](const Algorithm& one, const Protocol& protocol, nccl::Protocol by) {
+    if (range == nullptr ? by == nccl::Protocol::kLl128
+                         : !range->Allows(one, by, network.line128_bandwidth > 0))
+      return;
     const double time = protocol.line.At(bytes, root);
     if (time >= least) return;
     least = time;
     best.algorithm = &one;
-    best.latency_protocol = latency_protocol;
+    best.protocol = by;
     best.latency = protocol.line.latency + protocol.line.Loss(bytes, root);
     best.share = protocol.share;
     best.seconds_per_byte = protocol.line.per_byte;
@@ -162,8 +171,9 @@ MessagePrice PriceMessage(Collective collective, const Network& network, double 
       if (!IsCandidate(*one, algorithm, network.use)) continue;
       const std::optional<AlgorithmCost> cost = one->Cost(collective, network);
       if (!cost) continue;
-      consider(*one, cost->bandwidth, false);
-      if (cost->latency) consider(*one, *cost->latency, true);
+      consider(*one, cost->bandwidth, nccl::Protocol::kSimple);
+      if (cost->latency) consider(*one, *cost->latency, nccl::Protocol::kLl);
+      if (cost->line128) consider(*one, *cost->line128, nccl::Protocol::kLl128);
     }
   };
   consider_all();

@@ -26,7 +26,7 @@ class PreparedCollective {
   double Time(double bytes) const;
   Seconds Time(Bytes bytes) const { return Seconds(Time(bytes.value)); }
 
-  // The algorithm and protocol that Time() uses for this size: "ring", "tree (latency protocol)".
+  // The algorithm and protocol that Time() uses for this size: "ring", "tree (LL)", "tree (LL128)".
   std::string Choice(double bytes) const;
 
  private:
@@ -34,19 +34,20 @@ class PreparedCollective {
   struct Candidate {
     TimeLine line;
     const Algorithm* algorithm = nullptr;
-    bool latency_protocol = false;
+    nccl::Protocol protocol = nccl::Protocol::kSimple;
   };
   void Add(const Candidate& candidate);
   // The fastest of those that NCCL takes for this size, or of all.
   const Candidate& Taken(double bytes) const;
 
-  static constexpr int kMost = 14;
+  static constexpr int kMost = 21;
   std::array<Candidate, kMost> candidates_;
   int count_ = 0;
   const GpuProfile* measured_ = nullptr;  // see Network; it must outlive this
   Collective collective_ = Collective::kAllReduce;
   int ranks_ = 1;
   std::shared_ptr<const NcclRanges> nccl_;     // null: the fastest is taken
+  bool line128_ = false;                       // LL128 has a price of its own
   std::shared_ptr<const MeasuredTime> sweep_;  // instead of all of these; null: none
 };
 
@@ -64,7 +65,7 @@ Seconds CopyTime(const Network& network, const GpuProfile& gpu, Bytes size);
 // takes that time.
 struct MessagePrice {
   const Algorithm* algorithm = nullptr;
-  bool latency_protocol = false;
+  nccl::Protocol protocol = nccl::Protocol::kSimple;
   double latency = 0;  // seconds before the traffic: launch, hops, pipelining loss
   LineShare share;     // of the rate of each class of links
   LineShare wire;      // the same of all messages together: the most that one alone reaches

@@ -59,7 +59,7 @@ int Likeness(const Observed& seen, const std::string& gpu, const TopologySpec& s
     if (seen.nic_rate->value.value != spec.node.nic_rate.value) return 0;
     points += 2;
   }
-  if (seen.network) points += seen.network->value == spec.fabric_profile ? 2 : -1;
+  if (seen.network) points += spec.fabric_profile.starts_with(seen.network->value) ? 2 : -1;
   if (spec.evidence == 'A') ++points;
   return points;
 }

@@ -165,6 +165,7 @@ struct FabricProfile {
   BytesPerSecond socket_stream;
   double socket_channels = 2;
   BytesPerSecond driver_rate;  // of a NIC, as its driver tells NCCL; 0: the NIC's own
+  double rails = 0;  // 1: the library's plugin makes one device of the NICs next to each GPU
   double large_ring_loss = 0;  // further loss of rings over many nodes (collisions): 1/(1+x(1-2/N))
   Seconds hop;                 // latency of one hop between nodes, bandwidth protocol
   Seconds launch;              // floor of a collective between nodes
@@ -172,7 +173,8 @@ struct FabricProfile {
   double low_latency_bandwidth = 0;  // between nodes: latency protocol over the other one
   double low_latency_hop = 0;
   Seconds low_latency_channel;  // latency of a hop for each channel that the latency protocol opens
-  double pipelining = 0;        // between nodes: loss = pipelining x sqrt(hop x S / B)
+  double ll128_bandwidth = 0;  // NCCL's LL128 over the bandwidth protocol; 0: it does not run there
+  double pipelining = 0;       // between nodes: loss = pipelining x sqrt(hop x S / B)
   double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
   double pcie_efficiency = 0;   // bus bandwidth over the PCIe rate when no scale-up link exists
   std::map<std::string, double> more_efficiencies;  // as in GpuProfile

@@ -156,7 +156,8 @@ TEST(DoubleBinaryTree, WaitsForAChunkOnEveryStep) {
   EXPECT_DOUBLE_EQ(line.Loss(1 * kMi, 0), 1 * kMi * per_byte);
   EXPECT_DOUBLE_EQ(line.Loss(64 * kMi, 0), 4 * kMi * per_byte);
   network.shape.sharing = 4;  // a quarter of the NICs
-  EXPECT_EQ(CostOf("tree", Collective::kAllReduce, network)->bandwidth.line.chunks.most, 1 * kMi);
+  EXPECT_EQ(CostOf("tree", Collective::kAllReduce, network)->bandwidth.line.chunks.Of(1e9),
+            1 * kMi);
 }
 
 // Another channel for each 4 KiB: a hop of a tree takes longer with each.
@@ -185,6 +186,41 @@ TEST(LowLatency, LeavesATreeTheRateOfARing) {
   EXPECT_DOUBLE_EQ(cost->bandwidth.line.per_byte, 2 / (0.4 * 50e9));
   EXPECT_DOUBLE_EQ(cost->latency->line.per_byte, 2 / (0.8 * 50e9) / 0.4);
   EXPECT_DOUBLE_EQ(cost->latency->share.network, 0.8 * 0.4);
+}
+
+// Between nodes LL128 has the bandwidth of lines of which 120 of 128 bytes are data, and hops a little longer than LL's.
+TEST(Line128, HasNearlyAllOfTheBandwidthAndShortHops) {
+  Network network = RoundNetwork(16, 8);
+  network.nics = 4;
+  network.low_latency_inside_hop = 0.3;
+  network.low_latency_channel = Seconds(0.25e-6);
+  EXPECT_FALSE(CostOf("tree", Collective::kAllReduce, network)->line128);
+  network.line128_bandwidth = 120.0 / 128;
+  const auto tree = CostOf("tree", Collective::kAllReduce, network);
+  const TimeLine& line = tree->line128->line;
+  EXPECT_DOUBLE_EQ(line.per_byte, tree->bandwidth.line.per_byte * 128 / 120);
+  EXPECT_NEAR(line.latency, 10e-6 + 14 * 0.6e-6 * 1.25 / 0.6 + 2 * 6e-6 * 8.5 / 5 + 2 * 8 * 0.25e-6,
+              1e-12);
+  EXPECT_DOUBLE_EQ(tree->line128->share.network, 120.0 / 128);
+  const auto ring = CostOf("ring", Collective::kAllGather, network);
+  EXPECT_NEAR(ring->line128->line.latency,
+              10e-6 + 14 * 0.6e-6 * 1.9 / 0.6 + 6e-6 * 4 / 2.7 + 8 * 0.25e-6, 1e-12);
+  EXPECT_FALSE(CostOf("nvls-tree", Collective::kAllReduce, network)->line128);
+  EXPECT_FALSE(CostOf("ring", Collective::kAllReduce, RoundNetwork(8, 8))->line128);
+}
+
+// NCCL halves the chunk of a channel, 576,000 bytes, while a message has few of them: of 16 channels here.
+TEST(Line128, HasSmallerChunksInSmallerMessages) {
+  constexpr double kMi = 1024.0 * 1024;
+  Network network = RoundNetwork(16, 8);
+  network.nics = 8;
+  network.line128_bandwidth = 120.0 / 128;
+  const ChunkSizes chunks = CostOf("tree", Collective::kAllReduce, network)->line128->line.chunks;
+  EXPECT_DOUBLE_EQ(chunks.Of(1 * kMi), 16 * 18000);
+  EXPECT_DOUBLE_EQ(chunks.Of(4 * kMi), 16 * 36000);
+  EXPECT_DOUBLE_EQ(chunks.Of(8 * kMi), 16 * 72000);
+  EXPECT_DOUBLE_EQ(chunks.Of(1024 * kMi), 16 * 576000);
+  EXPECT_DOUBLE_EQ(chunks.Of(1000), 1000);
 }
 
 // One process launches the kernels of its GPUs one after the other: calls are no shorter.
@@ -284,7 +320,7 @@ TEST(Selector, TakesTheLatencyProtocolForSmallAndBandwidthForLargeMessages) {
   Network network = RoundNetwork(8, 8);
   network.into_switch = BytesPerSecond(0);
   const PreparedCollective reduce = Prepare(Collective::kAllReduce, network);
-  EXPECT_EQ(reduce.Choice(64), "ring (latency protocol)");
+  EXPECT_EQ(reduce.Choice(64), "ring (LL)");
   EXPECT_EQ(reduce.Choice(1e9), "ring");
 }
 

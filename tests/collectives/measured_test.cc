@@ -35,6 +35,10 @@ constexpr Machine kMachines[] = {
     {"h100_ndr_4node_32gpu_allreduce_issue309", "dgx-h100", 4, 8, 0.25},
     {"h100_ndr_8node_64gpu_allreduce_issue309", "dgx-h100", 8, 8, 0.25},
     {"p4de_a100_2node_16gpu_allreduce_efa", "aws-p4de", 2, 8, 0.25},
+    {"ndv4_a100_2node_16gpu_allreduce_aks", "azure-nd-a100-40", 2, 8, 0.15},
+    {"nebius_h100_2node_16gpu_allreduce", "dgx-h100", 2, 8, 0.10},
+    {"p5_h100_2node_16gpu_allreduce_efa", "aws-p5", 2, 8, 0.15},
+    {"a4_b200_2node_16gpu_allreduce_roce", "gcp-a4-high", 2, 8, 0.10},
 };
 
 struct Point {
@@ -87,12 +91,27 @@ TEST(MeasuredCollectives, ClassConstantsHoldForLargeMessages) {
 }
 
 double ModelTime(const char* topology, int64_t nodes, int gpus_per_node, const char* algorithm,
-                 double bytes) {
+                 double bytes, const BandwidthUse& use = {}) {
   const ClusterSummary cluster = Summarise(LoadTopology(topology), nodes, gpus_per_node);
   const GroupShape shape{static_cast<int>(cluster.ranks()), gpus_per_node, 1};
   const Network network = ViewNetwork(cluster, LoadGpuProfile(cluster.gpu),
-                                      LoadFabricProfile(cluster.fabric_profile), shape);
+                                      LoadFabricProfile(cluster.fabric_profile), shape, use);
   return Prepare(Collective::kAllReduce, network, algorithm).Time(bytes);
+}
+
+// Trees by LL128 between two nodes of A100 (NCCL 2.17.1): bytes and microseconds of two jobs.
+TEST(MeasuredCollectives, TreesByLl128AreWithinASixthOnInfiniBand) {
+  BandwidthUse use;
+  use.nccl = nccl::ReadRelease("2.17.1");
+  const std::pair<double, double> points[] = {
+      {1 << 20, 96.5}, {4 << 20, 147.5}, {8 << 20, 211}, {16 << 20, 333}};
+  double last = 0;
+  for (const auto& [bytes, us] : points) {
+    const double time = 1e6 * ModelTime("azure-nd-a100-40", 2, 8, "", bytes, use);
+    EXPECT_NEAR(time / us, 1, 1.0 / 6) << bytes;
+    EXPECT_GT(time, last) << bytes;
+    last = time;
+  }
 }
 
 // Two A10G nodes over TCP sockets (AWS Batch job, NCCL 2.11.4): bytes and microseconds as printed.

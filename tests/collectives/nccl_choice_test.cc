@@ -126,10 +126,11 @@ Network Between(const std::string& machine, int nodes, int gpus, const Bandwidth
 // "tree" by LL, LL128 or Simple, as far as prices tell protocols apart.
 std::string PricedBy(const Network& network, double bytes) {
   const MessagePrice price = PriceMessage(Collective::kAllReduce, network, bytes);
-  return price.algorithm->name() + (price.latency_protocol ? " ll" : " simple");
+  return price.algorithm->name() + fmt::format(" {}", nccl::Name(price.protocol));
 }
 
-// Between nodes a price is that of the algorithm and protocol that NCCL takes; LL128 has no price of its own.
+// Between nodes a price is that of the algorithm and protocol that NCCL takes. Where the fabric has no LL128 (EFA, TCPXO), it
+// is the faster of LL and Simple.
 TEST(NcclChoice, IsWhatIsPricedBetweenNodes) {
   constexpr std::pair<const char*, int> kClusters[] = {
       {"dgx-h100", 4}, {"aws-p4de", 2}, {"gcp-a3-mega", 2}, {"aws-p3dn", 2}, {"dgx-a100-80", 64}};
@@ -144,18 +145,28 @@ TEST(NcclChoice, IsWhatIsPricedBetweenNodes) {
       std::ranges::replace(algorithm, '_', '-');
       const std::string priced = PricedBy(network, bytes);
       const std::string where = fmt::format("{} x {}, {} bytes", nodes, machine, bytes);
-      if (choice->protocol == nccl::Protocol::kLl128) {
-        EXPECT_TRUE(priced.starts_with(algorithm + " ")) << where << ": " << priced;
+      if (choice->protocol == nccl::Protocol::kLl128 && network.line128_bandwidth == 0) {
+        EXPECT_TRUE(priced == algorithm + " ll" || priced == algorithm + " simple")
+            << where << ": " << priced;
       } else {
-        const bool ll = choice->protocol == nccl::Protocol::kLl;
-        EXPECT_EQ(priced, algorithm + (ll ? " ll" : " simple")) << where;
+        EXPECT_EQ(priced, algorithm + fmt::format(" {}", nccl::Name(choice->protocol))) << where;
       }
-      const bool latency = priced.ends_with(" ll");
-      EXPECT_EQ(prepared.Choice(bytes),
-                priced.substr(0, priced.rfind(' ')) + (latency ? " (latency protocol)" : ""))
-          << where;
+      const std::string_view words = priced.ends_with(" ll")      ? " (LL)"
+                                     : priced.ends_with(" ll128") ? " (LL128)"
+                                                                  : "";
+      EXPECT_EQ(prepared.Choice(bytes), fmt::format("{}{}", algorithm, words)) << where;
     }
   }
+}
+
+// EFA's plugin makes one device of the four NICs of a GPU: p5 chooses as machines with one fast NIC per GPU do.
+TEST(NcclChoice, TakesTheRailsOfAGpuForOneDevice) {
+  const Network rails = Between("aws-p5", 2, 8);
+  EXPECT_EQ(rails.nics, 8);
+  EXPECT_EQ(NcclCommunicator(rails.nccl, rails.shape)->nvls_channels(),
+            On("dgx-h100", 8, 2)->nvls_channels());
+  EXPECT_EQ(PricedBy(rails, 8 << 20), PricedBy(Between("dgx-h100", 2, 8), 8 << 20));
+  EXPECT_EQ(PricedBy(rails, 1 << 30), "nvls-tree simple");
 }
 
 TEST(NcclChoice, IsNotPricedInsideANodeForSingleRanksNorOtherSoftware) {
@@ -170,13 +181,13 @@ TEST(NcclChoice, IsNotPricedInsideANodeForSingleRanksNorOtherSoftware) {
 TEST(NcclChoice, FollowsTheRelease) {
   constexpr double kMiB = 1 << 20;
   Network hopper = Between("dgx-h100", 4, 8), blackwell = Between("together-b200", 64, 8);
-  EXPECT_EQ(PricedBy(hopper, 2 * kMiB), "tree ll");
+  EXPECT_EQ(PricedBy(hopper, 2 * kMiB), "tree ll128");
   hopper.nccl.release = nccl::NearestRelease("2.26.2");
-  EXPECT_EQ(PricedBy(hopper, kMiB), "tree ll");
+  EXPECT_EQ(PricedBy(hopper, kMiB), "tree ll128");
   EXPECT_EQ(PricedBy(hopper, 2 * kMiB), "nvls-tree simple");
   EXPECT_EQ(PricedBy(blackwell, 16 * kMiB), "nvls-tree simple");
   blackwell.nccl.release = nccl::NearestRelease("2.29.7");
-  EXPECT_EQ(PricedBy(blackwell, 16 * kMiB), "tree simple");
+  EXPECT_EQ(PricedBy(blackwell, 16 * kMiB), "tree ll128");
   EXPECT_EQ(PricedBy(blackwell, 32 * kMiB), "nvls-tree simple");
 }
 

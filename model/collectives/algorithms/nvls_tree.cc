@@ -18,8 +18,12 @@ ChunkSizes Chunks(const Network& network) {
   constexpr double kKiB = 1024;
   const double each = kKiB * network.switch_channels * network.shape.ranks_per_node;
   const int nodes = network.shape.nodes();
-  return {
-      .least = 32 * each, .middle = 64 * each, .most = (nodes < 4 ? 128 : 64) * each, .many = 4};
+  const double most = (nodes < 4 ? 128 : 64) * each;
+  ChunkSizes sizes;
+  sizes.Add(4 * most, most);
+  sizes.Add(64 * each, 64 * each);
+  sizes.Add(0, 32 * each);
+  return sizes;
 }
 
 class NvlsTreeImpl : public Algorithm {

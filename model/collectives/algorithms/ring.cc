@@ -15,6 +15,9 @@
 namespace orrery {
 namespace {
 
+// NCCL (graph/tuning.cc): microseconds of a hop by LL128 and by LL, over NVLink and over a network.
+constexpr double kRingLineInside = 1.9 / 0.6, kRingLineBetween = 4.0 / 2.7;
+
 class RingImpl : public Algorithm {
  public:
   RingImpl() : Algorithm("ring") {}
@@ -66,6 +69,7 @@ class RingImpl : public Algorithm {
     if (nodes > 1) cost.inside_step = 1 / network.efficiency("ring_step_efficiency");
     cost.scaleup_load = network.shape.ranks_per_node > 1 ? WireFactor(collective, ranks) : 0.0;
     cost.nic_load = nodes > 1 ? WireFactor(collective, ranks) : 0.0;
+    cost.line_hop = {kRingLineInside, kRingLineBetween};
     const bool copies = collective == Collective::kAllReduce && network.local_copy.value > 0;
     FillTimeLines(*this, network, copies ? 1.0 / (ranks * network.local_copy.value) : 0.0, &cost);
     return cost;

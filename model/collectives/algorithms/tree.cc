@@ -20,6 +20,8 @@ constexpr double kChunkOfChannel = 512.0 * 1024;
 // NCCL 2.28.9 (enqueue.cc, topoGetAlgoInfo): LL opens another channel once each of 512 threads has 8 bytes. Rings do so for the
 // share of a rank, but runs on 32 and 64 nodes show no such time per hop.
 constexpr double kLowLatencyChannelBytes = 512 * 8;
+// NCCL (graph/tuning.cc): microseconds of a hop by LL128 and by LL, over NVLink and over a network.
+constexpr double kTreeLineInside = 1.25 / 0.6, kTreeLineBetween = 8.5 / 5.0;
 
 class DoubleBinaryTreeImpl : public Algorithm {
  public:
@@ -48,6 +50,25 @@ class DoubleBinaryTreeImpl : public Algorithm {
   }
 
  private:
+  // NCCL 2.28.9 (enqueue.cc): by LL128 a channel's chunk of 640 threads x 120 words, of which 15 of 16 are data, is halved while
+  // a message has fewer of them than keep the tree busy.
+  static ChunkSizes LineChunks(const Network& network) {
+    constexpr double kWhole = 640 * 120 * 8 * 15.0 / 16;
+    constexpr double kLarge = 131072, kSmall = 32768;
+    constexpr double kManyOfLarge = 64, kManyOfSmall = 16, kStepOfRank = 0.1;
+    const int nodes = network.shape.nodes(), each = network.shape.ranks_per_node;
+    const double steps = std::bit_width(static_cast<unsigned>(nodes)) +
+                         kStepOfRank * each;  // 1 + floor(log2 N) + ...
+    ChunkSizes sizes;
+    double chunk = kWhole;
+    for (; chunk > kSmall; chunk /= 2) {
+      const double many = (chunk > kLarge ? kManyOfLarge : kManyOfSmall) * steps / each;
+      sizes.Add(network.channels() * chunk * many, network.channels() * chunk);
+    }
+    sizes.Add(0, network.channels() * chunk);
+    return sizes;
+  }
+
   AlgorithmCost CostOf(Collective, const Network& network) const override {
     const int nodes = network.shape.nodes();
     const int depth = std::bit_width(static_cast<unsigned>(nodes - 1));  // ceil(log2 N)
@@ -58,7 +79,9 @@ class DoubleBinaryTreeImpl : public Algorithm {
     cost.nic_load = nodes == 2 ? 1.0 : 2.0;
     cost.between_step = 1 / network.efficiency("tree_step_efficiency");
     const double chunk = network.channels() * kChunkOfChannel;
-    cost.chunks = {.least = chunk, .middle = chunk, .most = chunk};
+    cost.chunks = ChunkSizes(chunk);
+    cost.line_hop = {kTreeLineInside, kTreeLineBetween};
+    cost.line_chunks = LineChunks(network);
     // Flags bound the latency protocol, whatever goes where: what a ring reaches with them a tree does, too (NCCL 2.28.9,
     // graph/tuning.cc, caps both at one bus bandwidth). Measured: 48 GB/s out of 64 nodes of B200, 42 of two of a3-mega.
     cost.latency_share = std::max(network.BetweenShare("nic_tree_efficiency"),

@@ -63,6 +63,7 @@ class Describer {
     made_.nic_rate = static_cast<float>((seen.value > 0 ? seen : node_.nic_rate).value / kGb);
     made_.gpu_direct = setting.gpu_direct;
     made_.in_network = setting.in_network;
+    rails_ = setting.rails;
   }
 
   // GPUs count through the machines of a scale-up domain.
@@ -110,10 +111,17 @@ class Describer {
       made_.switches.push_back({place.cpu});
     }
     places_[{machine, row}] = place;
-    for (const int nic : group.nics) {
+    const std::size_t each = rails_ ? NicsOfADevice(group) : 1;
+    for (std::size_t i = 0; i < group.nics.size(); i += each) {
       NodeDescription::Nic one{place.at_switch, place.cpu, host};
-      if (const auto slow = node_.degraded_nics.find(nic); slow != node_.degraded_nics.end())
-        one.rate = std::min(made_.nic_rate, static_cast<float>(slow->second.value / kGb));
+      float rate = 0;
+      for (std::size_t rail = i; rail < std::min(i + each, group.nics.size()); ++rail) {
+        const auto slow = node_.degraded_nics.find(group.nics[rail]);
+        rate += slow == node_.degraded_nics.end()
+                    ? made_.nic_rate
+                    : std::min(made_.nic_rate, static_cast<float>(slow->second.value / kGb));
+      }
+      if (rate != made_.nic_rate) one.rate = rate;
       made_.nics.push_back(one);
     }
   }
@@ -133,8 +141,15 @@ class Describer {
     }
   }
 
+  // The plugin shares the NICs of a switch out to its GPUs (aws-ofi-nccl, nccl_ofi_topo).
+  static std::size_t NicsOfADevice(const PcieGroup& group) {
+    return std::max<std::size_t>(1,
+                                 group.nics.size() / std::max<std::size_t>(1, group.gpus.size()));
+  }
+
   const NodeSpec& node_;
   NodeDescription made_;
+  bool rails_ = false;
   int each_ = 1;                                 // GPUs in use of one machine
   std::map<std::pair<int, int>, int> cpus_;      // by machine and its host
   std::map<std::pair<int, int>, Place> places_;  // by machine and row

@@ -19,6 +19,7 @@ struct Setting {
   bool gpu_direct = true;      // of NICs and their network
   BytesPerSecond driver_rate;  // of a NIC, where its driver tells another than its own
   bool in_network = false;
+  bool rails = false;  // the NICs next to each GPU are one device
   Release release = kOwnRelease;
 };
 
@@ -39,6 +40,7 @@ inline Setting SettingOf(const ClusterSummary& cluster, const GpuProfile& gpu,
   setting.gpu_direct = cluster.node->gpu_direct && fabric.gpu_direct > 0;
   setting.driver_rate = fabric.driver_rate;
   setting.in_network = cluster.network_reduces;
+  setting.rails = fabric.rails > 0;
   return setting;
 }
 

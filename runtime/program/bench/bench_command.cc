@@ -203,7 +203,7 @@ Answer Predict(const BenchFlags& flags) {
     });
     row.time = time.time;
     row.algorithm = time.algorithm;
-    row.latency_protocol = time.latency_protocol;
+    row.protocol = time.protocol;
     row.follows = time.measured;
   }
   Answer answer = Deliver(ExitCode::kOk, BenchText(simulation, result),

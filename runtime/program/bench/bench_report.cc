@@ -295,8 +295,7 @@ Json RowJson(const BenchSimulation& simulation, const BenchResult& result, const
     json["channels"] = row.nccl->channels;
     json["threads"] = row.nccl->threads;
   }
-  json["time_of"] = {{"algorithm", row.algorithm},
-                     {"protocol", row.latency_protocol ? "latency" : "bandwidth"}};
+  json["time_of"] = {{"algorithm", row.algorithm}, {"protocol", nccl::Name(row.protocol)}};
   if (row.follows)
     json["follows"] = {{"sweep", row.follows->origin}, {"rule", orrery::Words(row.follows->rule)}};
   if (row.measured_us) {

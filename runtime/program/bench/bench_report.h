@@ -18,8 +18,8 @@ namespace orrery::cli {
 struct BenchRow {
   FittedSize size;
   Seconds time;
-  std::string algorithm;             // whose time it is
-  bool latency_protocol = false;     // of that one
+  std::string algorithm;                              // whose time it is
+  nccl::Protocol protocol = nccl::Protocol::kSimple;  // of that one
   std::optional<nccl::Choice> nccl;  // what NCCL would choose; nullopt: it does not run this here
   std::shared_ptr<const MeasuredTime> follows;  // the sweep behind `time`; null: the profiles
   std::optional<double> measured_us;

@@ -49,7 +49,7 @@ BenchSimulation::Exchange BenchSimulation::Prepare(Collective collective,
   const MessagePrice time = prices_.Price(MessageRole::kControl, collective,
                                           ShapeOf(cluster_, members), size.value, only);
   result->algorithm = time.algorithm->name();
-  result->latency_protocol = time.latency_protocol;
+  result->protocol = time.protocol;
   result->measured = time.measured;
   const auto [at, added] = known_.try_emplace({time.algorithm, collective, members.front(),
                                                time.Bounding(time.share), time.seconds_per_byte});

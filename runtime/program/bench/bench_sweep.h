@@ -26,7 +26,7 @@ namespace orrery::cli {
 struct BenchTime {
   Seconds time;
   std::string algorithm;  // "copy" for one rank
-  bool latency_protocol = false;
+  nccl::Protocol protocol = nccl::Protocol::kSimple;
   std::shared_ptr<const MeasuredTime> measured;  // the sweep that it follows; null: the profiles
 };
 
