@@ -250,6 +250,16 @@ TEST(DirectAllToAll, SendsOnlyWhatIsMeantForOtherNodesOverTheNics) {
   EXPECT_DOUBLE_EQ(cost->nic_load, 8.0 * 8 / 16);
 }
 
+// Ranks of a node send through a NIC each: with its NICs a node is as fast for eight ranks as for one.
+TEST(DirectAllToAll, UsesTheNicsOfAllRanksOfANode) {
+  for (const int each : {1, 2, 4, 8}) {
+    Network network = RoundNetwork(2 * each, each);
+    network.node_nics = BytesPerSecond(400e9);
+    const auto cost = CostOf("direct", Collective::kAllToAll, network);
+    EXPECT_DOUBLE_EQ(cost->bandwidth.line.per_byte, 0.5 / 50e9) << each;
+  }
+}
+
 TEST(SendRecv, MovesTheMessageOnce) {
   const auto inside = CostOf("send-recv", Collective::kSendRecv, RoundNetwork(2, 2));
   EXPECT_DOUBLE_EQ(inside->bandwidth.line.per_byte, 1.0 / 100e9);

@@ -2,9 +2,11 @@
 // Direct all-to-all: every rank sends S/n to every other one, all at once.
 //
 // What stays in the node goes over scale-up links, the rest, (n-g)/n S of each of the g local
-// ranks, over the NICs. The floor is higher than that of a ring: n-1 sends to different peers.
+// ranks, over the NICs of all of them. The floor is higher than that of a ring: n-1 sends to different peers.
 // Invariant: no byte is passed on by a third rank, so that the wire volume is (n-1)/n S per rank.
 // Source: NCCL's grouped sends and receives, as nccl-tests' alltoall_perf issues them.
+#include <algorithm>
+
 #include "model/collectives/routing.h"
 
 namespace orrery {
@@ -23,7 +25,9 @@ class DirectImpl : public Algorithm {
             network.BetweenShare("point_to_point_efficiency")};
   }
   LineRates Lines(const Network& network) const override {
-    return {network.inside, network.between_ranks()};
+    const BytesPerSecond all = std::min(
+        network.between(), network.own_nics * static_cast<double>(network.shape.ranks_per_node));
+    return {network.inside, all * network.uplinks};
   }
 
   net::Traffic Route(Collective, net::GroupRoutes* routes) const override {
