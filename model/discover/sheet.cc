@@ -393,6 +393,9 @@ void Sheet::FindProfile() {
     profile_ = {nearest_->fabric_profile, AsNearest(), true};
   else
     profile_ = {"tcp", "no source names the network", true};
+  // Sources name the kind of network alone: EFA of p5 has a profile of its own.
+  if (nearest_ && nearest_->fabric_profile.starts_with(profile_.value + "-"))
+    profile_ = {nearest_->fabric_profile, profile_.from + ", " + AsNearest(), profile_.assumed};
 }
 
 }  // namespace orrery::discover

@@ -213,6 +213,7 @@ TEST(Discover, TakesNicsWithoutGpusFromTheNamedMachine) {
   cpu(1, 4, 4);
   const Discovered made = Discover({Made("p5.xml", text + "</system>")});
   EXPECT_EQ(made.nearest, "aws-p5");
+  EXPECT_EQ(made.spec.fabric_profile, "efa-rdma");
   EXPECT_EQ(made.spec.node.gpus, 8);
   EXPECT_EQ(made.spec.node.nics.size(), 32u);
   EXPECT_THAT(made.notes, Contains(HasSubstr("32 devices without a class: taken for the NICs")));

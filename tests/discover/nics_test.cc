@@ -289,7 +289,7 @@ TEST(DiscoverNics, ALogOfAmazonsPluginNamesTheMachine) {
                  "comm 0x5 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0\n")});
   EXPECT_EQ(made.spec.gpu, "h100-sxm5-80gb");
   EXPECT_EQ(made.spec.nodes, 2);
-  EXPECT_EQ(made.spec.fabric_profile, "efa");
+  EXPECT_EQ(made.spec.fabric_profile, "efa-rdma");
   EXPECT_EQ(made.spec.node.nics.size(), LoadTopology("aws-p5").node.nics.size());
 }
 
