@@ -113,7 +113,12 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
   if (tree) {
     wide.chunks = cost->chunks;
     // A chunk crosses one edge at a time: what edges in both directions cost the whole message does not slow it.
-    if (cost->hops > 0) wide.fill += cost->hops * share.between / fast_share / rates.between.value;
+    if (cost->hops > 0) {
+      double hop = share.between / fast_share / rates.between.value;
+      // What the switches of the nodes on its way add up it passes, too.
+      if (cost->by_switch) hop = std::max(hop, cost->scaleup_load / rates.inside.value);
+      wide.fill += cost->hops * hop;
+    }
     if (inside > 0) wide.fill += inside / rates.inside.value;
   } else {
     wide.per_root_byte = network.pipelining * std::sqrt(hop_per_byte);

@@ -135,6 +135,15 @@ TEST(NvlsTree, WaitsForAChunkOnEveryHop) {
   }
 }
 
+// Each node on its way adds a chunk up: where its switch is slower than its NICs, that is what a hop takes.
+TEST(NvlsTree, WaitsForTheSwitchOfEachNodeThatIsSlowerThanItsNics) {
+  constexpr double kMi = 1024.0 * 1024;
+  Network network = RoundNetwork(32, 8);
+  network.node_nics = BytesPerSecond(400e9);
+  const TimeLine line = CostOf("nvls-tree", Collective::kAllReduce, network)->bandwidth.line;
+  EXPECT_NEAR(line.Loss(64 * kMi, 0), 4 * 8 * kMi * (2 * 7 / 8.0) / 150e9, 1e-12);
+}
+
 TEST(NvlsTree, HasTwiceTheChannelsOnBlackwell) {
   constexpr double kGi = 1024.0 * 1024 * 1024;
   Network network = RoundNetwork(64, 8);
