@@ -44,8 +44,10 @@ std::string MeanOfTables(const std::vector<CollectiveErrors>& tables, bool unfit
 std::string CollectiveMeans(const std::vector<CollectiveErrors>& tables) {
   std::map<std::string, std::vector<std::string>> fitted;
   std::vector<std::string> rest;
-  for (const CollectiveErrors& one : tables)
+  for (const CollectiveErrors& one : tables) {
+    if (!one.left_out.empty()) continue;
     one.fitted.empty() ? rest.push_back(one.table) : fitted[one.fitted].push_back(one.table);
+  }
   std::string out = fmt::format(
       "\nMean over tables: {}. Without those that made constants: {} ({}).\n\n"
       "| fitted to these tables, or chosen with them in view | tables |\n|---|---|\n",
@@ -76,10 +78,12 @@ std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
       "| table | collective | cluster | GPUs | algorithm | {0} | {1} | {2} "
       "|\n|---|---|---|---|---|---|---|---|\n",
       SizeBandName(0), SizeBandName(1), SizeBandName(2));
-  for (const CollectiveErrors& one : tables)
+  for (const CollectiveErrors& one : tables) {
+    if (!one.left_out.empty()) continue;
     out += fmt::format("| {} | {} | {} | {} x {} | {} |{}\n", one.table, one.collective,
                        one.topology, one.nodes, one.gpus_per_node,
                        one.algorithm.empty() ? "chosen" : one.algorithm, BandCells(one.errors));
+  }
   out += CollectiveMeans(tables);
   out += fmt::format(
       "\nWith sweeps of the machine itself (`--collectives ID`), leave-one-size-out:\n\n"
@@ -88,6 +92,12 @@ std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
   for (const SweepErrors& one : sweeps)
     out +=
         fmt::format("| {} | {} | {} |{}\n", one.id, one.machine, one.sweeps, BandCells(one.errors));
+  out +=
+      "\nTables of `calib/data/collectives.csv` without a prediction:\n\n| table | why "
+      "|\n|---|---|\n";
+  for (const CollectiveErrors& one : tables) {
+    if (!one.left_out.empty()) out += fmt::format("| {} | {} |\n", one.table, one.left_out);
+  }
   return out + "\n";
 }
 
