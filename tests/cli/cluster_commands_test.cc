@@ -343,5 +343,19 @@ TEST_F(ClusterCommands, ANodeIsChecked) {
   EXPECT_THAT(slow.out, AllOf(HasSubstr("outside"), HasSubstr("bad: ")));
 }
 
+// NCCL_ALGO says Tree and NVLSTree; PAT and CollNet have no price.
+TEST_F(ClusterCommands, BenchTakesAlgorithmsAsNcclSpellsThem) {
+  const auto bench = [](const std::string& algorithm) {
+    return RunPlan({"bench", "--simulate", "all_reduce", "-b", "1M", "-e", "1M", "--topology",
+                    "dgx-h100", "--nodes", "2", "--algorithm", algorithm});
+  };
+  EXPECT_EQ(bench("NVLSTree").out, bench("nvls-tree").out);
+  EXPECT_EQ(bench("TREE").code, 0);
+  for (const char* none : {"PAT", "collnet", "CollNetDirect"}) {
+    const Outcome refused = bench(none);
+    EXPECT_EQ(refused.code, 2) << none;
+    EXPECT_THAT(refused.err, HasSubstr("has no price here")) << none;
+  }
+}
 }  // namespace
 }  // namespace orrery

@@ -227,10 +227,36 @@ void FillFromScenario(BenchFlags* flags) {
   diagnostics.ThrowIfAny();
 }
 
+// "nvlstree" of "NVLSTree" and "nvls-tree".
+std::string Letters(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    if (c != '-' && c != '_')
+      letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return letters;
+}
+
+// Algorithms may be spelled as NCCL_ALGO spells them.
+void TakeAlgorithm(Flag* algorithm) {
+  if (!algorithm->given) return;
+  const std::string letters = Letters(algorithm->text);
+  for (const std::string& name : AlgorithmNames()) {
+    if (Letters(name) == letters) algorithm->text = name;
+  }
+  if (letters == "pat" || letters.starts_with("collnet"))
+    AtFlag(*algorithm, [&] {
+      throw InputError(fmt::format("algorithm '{}' has no price here", algorithm->text),
+                       "leave it out: what NCCL gives to PAT or CollNet is priced as the fastest "
+                       "of the others");
+    });
+}
+
 }  // namespace
 
 void TakeBenchScenario(BenchFlags* flags) {
   if (flags->from.given) AtFile(flags->from, "a scenario", [&] { FillFromScenario(flags); });
+  TakeAlgorithm(&flags->algorithm);
 }
 
 Description DescribeBench() { return BenchFlags().set.Describe(); }

@@ -38,7 +38,7 @@ struct Sweep {
 };
 
 // Flags that the user left out, from the section `bench` of --from's scenario; where ranks here are measured, those of its
-// section `run` go before. Throws InputError.
+// section `run` go before. An algorithm that is spelled as NCCL_ALGO spells it gets its name here. Throws InputError.
 void TakeBenchScenario(BenchFlags* flags);
 
 // Throws InputError with all that is wrong.
