@@ -12,13 +12,8 @@
 
 namespace orrery {
 
-namespace {
-
-// Of a range's end: as far as messages are told apart.
-constexpr double kSameSize = 1.001;
-
 // "": not one that this twin prices.
-std::string_view NameOf(nccl::Algorithm algorithm) {
+std::string_view NameHere(nccl::Algorithm algorithm) {
   switch (algorithm) {
     case nccl::Algorithm::kTree:
       return "tree";
@@ -36,12 +31,17 @@ std::string_view NameOf(nccl::Algorithm algorithm) {
   return "";
 }
 
+namespace {
+
+// Of a range's end: as far as messages are told apart.
+constexpr double kSameSize = 1.001;
+
 NcclRange RangeAt(const nccl::Communicator& nccl, nccl::Operation operation, double bytes) {
   NcclRange range;
   range.from = bytes;
   const std::optional<nccl::Choice> choice = nccl.Choose(operation, bytes);
   if (!choice) return range;
-  range.algorithm = FindAlgorithm(NameOf(choice->algorithm));
+  range.algorithm = FindAlgorithm(NameHere(choice->algorithm));
   range.protocol = choice->protocol;
   return range;
 }

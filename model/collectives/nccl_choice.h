@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "model/collectives/algorithm.h"
@@ -28,6 +29,9 @@ inline std::shared_ptr<const nccl::Communicator> NcclCommunicator(
 
 // nullopt: NCCL has no algorithms for it, only messages between pairs of ranks.
 std::optional<nccl::Operation> NcclOperation(Collective collective);
+
+// Its name in algorithms.cc; "": it has no price there (PAT, CollNet).
+std::string_view NameHere(nccl::Algorithm algorithm);
 
 // What NCCL takes for messages from so many bytes on.
 struct NcclRange {

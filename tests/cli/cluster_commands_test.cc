@@ -356,6 +356,10 @@ TEST_F(ClusterCommands, BenchTakesAlgorithmsAsNcclSpellsThem) {
     EXPECT_EQ(refused.code, 2) << none;
     EXPECT_THAT(refused.err, HasSubstr("has no price here")) << none;
   }
+  const Outcome gather =
+      RunPlan({"bench", "--simulate", "reduce_scatter", "-b", "1M", "-e", "1M", "--topology",
+               "dgx-h100", "--nodes", "4", "--gpus-per-node", "1"});
+  EXPECT_THAT(gather.out, AllOf(HasSubstr("chooses: pat"), HasSubstr("have no price here")));
 }
 }  // namespace
 }  // namespace orrery

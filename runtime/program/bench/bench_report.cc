@@ -154,8 +154,17 @@ std::string NcclText(const BenchResult& result, const char* mark) {
                           : fmt::format(" ({} to {} channels)", least, most);
     i = end + 1;
   }
-  return fmt::format("{}NCCL {} chooses: {}\n", mark, nccl::ReleaseText(result.nccl->release()),
-                     text);
+  text =
+      fmt::format("{}NCCL {} chooses: {}\n", mark, nccl::ReleaseText(result.nccl->release()), text);
+  const auto priced = [](const BenchRow& row) {
+    return FindAlgorithm(NameHere(row.nccl->algorithm)) != nullptr;
+  };
+  if (!std::ranges::all_of(rows, priced))
+    text += fmt::format(
+        "{}PAT and CollNet have no price here: their times are those of the fastest "
+        "of the others\n",
+        mark);
+  return text;
 }
 
 std::string DeviceLines(const BenchSimulation& simulation) {
