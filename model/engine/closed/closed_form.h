@@ -27,8 +27,10 @@
 //              waits gets ahead while the head runs, and B of the last stage is shorter by that. Where the schedule is walked,
 //              stage by stage and chunk by chunk beside the last micro-batch's passes (of weight gradients, where those are
 //              put off). After the passes: r. Gather g of weights for the next step beside its forward pass F, without
-//              messages that take turns with it: x g + max(0, (1 - x) g - F). Where the schedule is walked, a chunk's first
-//              pass waits for its own layers from when it starts: the latest of all.
+//              messages that take turns with it, with the kernels that clear gradients in front and the casts of weights
+//              inside: x g + max(0, (1 - x) g - F), F without the last layer where no head is gathered behind it, and no less
+//              than its first layer waits. Weights in 8 bits come behind all others, in shorter buckets. Where the schedule is
+//              walked, a chunk's first pass waits for its own layers from when it starts: the latest of all.
 //   contention where tensor-parallel groups span nodes: how much longer the step is if their messages hold the NICs, so that
 //              gathers, scatters and reductions hide behind kernels alone
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards

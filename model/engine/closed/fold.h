@@ -354,26 +354,35 @@ class Fold : private LayerPrices {
     return outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   }
   // gathers.cc: of weights for the next step.
+  struct GatheredBytes {
+    double plain = 0, codes = 0;  // codes: weights in 8 bits, which come behind all others
+  };
   struct NextGathers {
-    double all = 0;  // seconds
+    double all = 0;    // seconds
+    double codes = 0;  // of them, the last ones
     double awaited =
         0;  // of them, behind the update; the others go beside the next step's forward passes,
     double late = 0;   // by so much too late
     double waits = 0;  // behind the update, for those of slower stages
-    double bytes = 0;
+    GatheredBytes bytes;
     double left() const { return all - awaited; }
+    double OfPlain(double bytes_of) const {
+      return (all - codes) * bytes_of / std::max(1.0, bytes.plain);
+    }
+    double OfCodes(double bytes_of) const { return codes * bytes_of / std::max(1.0, bytes.codes); }
   };
-  double BytesOn(int stage) const;
+  GatheredBytes BytesOn(int stage) const;
   NextGathers GathersAtEnd(double parameters, double layers) const;
-  NextGathers GathersOf(int stage, double bytes) const;
-  double LateInPass(double left) const;
+  NextGathers GathersOf(int stage, const GatheredBytes& bytes) const;
+  double LateInPass(const NextGathers& gathers) const;
   double LateInWalk(const NextGathers& own, int chunks) const;
-  double BytesGathered(double parameters, double layers) const;
+  GatheredBytes BytesGathered(double parameters, double layers) const;
   double BesideGathers(int kind = 0) const;
   double WaitedBeside(const NextGathers& gathers, StepTime* time) const;
   double KernelsOfUpdate(double parameters, double layers) const;
   double BookReduced(const Reduced& reduced, StepTime* time) const;
   void AddUpdate(StepTime* time) const;
+  double Cleared() const;
   void AddSmall(double parameters, StepTime* time) const;
   void AddCodes(double layers, StepTime* time) const;
 

@@ -31,8 +31,8 @@ Fold::Fullest Fold::FullestTrained() const {
 void Fold::AddCodes(double layers, StepTime* time) const {
   const double shard = table_.coded_parameters / outline_.shards;
   if (shard <= 0) return;
-  time->compute += layers * form_.code_cast.Of(shard * (kMasterBytes + kCodeBytes));
-  if (form_.scans_codes) time->compute += layers * form_.code_amax.Of(shard * kMasterBytes);
+  time->optimizer += layers * form_.code_cast.Of(shard * (kMasterBytes + kCodeBytes));
+  if (form_.scans_codes) time->optimizer += layers * form_.code_amax.Of(shard * kMasterBytes);
   if (outline_.shards > 1) time->data += data_->norm_of_shards;
 }
 
@@ -164,19 +164,25 @@ void Fold::AddUpdate(StepTime* time) const {
   AddCodes(fullest_layers, time);
 }
 
+// Seconds that kernels take to clear gradients, in front of all passes.
+double Fold::Cleared() const {
+  const double gradients = FullestTrained().parameters * outline_.gradient_bytes;
+  const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
+  const double cleared = outline_.gradients_on_host ? 1 - outline_.states_on_host : 1.0;
+  return cleared * form_.fill.Of(kept) + UnitsOf(stage_) * form_.fill.gap;  // the loss, too
+}
+
 // The norm of the gradient and the loss are known to all ranks before the update; gradients are cleared before the passes.
 void Fold::AddSmall(double parameters, StepTime* time) const {
-  const double gradients = parameters * outline_.gradient_bytes;
   const bool sharded = outline_.shards > 1;
   time->data += data_->loss;
   if (form_.clips) time->data += sharded ? data_->norm_of_shards : data_->norm;
   const double units = UnitsOf(stage_);  // the same with parts and without
   if (outline_.norm_messages) time->data += sharded ? data_->norm_of_tensors : data_->norm;
-  const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
-  const double cleared = outline_.gradients_on_host ? 1 - outline_.states_on_host : 1.0;
-  time->compute += cleared * form_.fill.Of(kept) + units * form_.fill.gap;  // the loss, too
+  time->compute += Cleared();
   if (form_.clips)
-    time->optimizer += form_.norm.Of(gradients / outline_.shards) + units * form_.norm.gap;
+    time->optimizer += form_.norm.Of(parameters * outline_.gradient_bytes / outline_.shards) +
+                       units * form_.norm.gap;
 }
 
 }  // namespace orrery::closed
