@@ -5,6 +5,8 @@
 // ranks, over the NICs. The floor is higher than that of a ring: n-1 sends to different peers.
 // Invariant: no byte is passed on by a third rank, so that the wire volume is (n-1)/n S per rank.
 // Source: NCCL's grouped sends and receives, as nccl-tests' alltoall_perf issues them.
+#include <algorithm>
+
 #include "model/collectives/routing.h"
 
 namespace orrery {
@@ -23,7 +25,9 @@ class DirectImpl : public Algorithm {
             network.BetweenShare("point_to_point_efficiency")};
   }
   LineRates Lines(const Network& network) const override {
-    return {network.inside, network.between_ranks()};
+    // All ranks of a node send at once, each through what it reaches of the NICs.
+    const BytesPerSecond all = network.own_nics * network.shape.ranks_per_node;
+    return {network.inside, std::min(network.between(), all) * network.uplinks};
   }
 
   net::Traffic Route(Collective, net::GroupRoutes* routes) const override {
