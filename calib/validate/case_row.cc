@@ -342,6 +342,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   row.measured_step_s = measured.value_or(0.0);
   row.measured_mem_gib = cells.Number("measured_mem_gib", 0, 1e6);
   row.measured_communication = cells.Number("measured_communication", 0, 1);
+  row.measured_kernels = cells.Number("measured_kernels", 0, 1);
   row.memory_kind = ReadMemoryKind(&cells);
   return row;
 }
@@ -392,6 +393,7 @@ const std::vector<std::string>& OptionalCaseColumns() {
                                                     "window",
                                                     "measured_mem_gib",
                                                     "measured_communication",
+                                                    "measured_kernels",
                                                     "assumed",
                                                     "memory_by",
                                                     "source",
@@ -407,7 +409,8 @@ const std::vector<std::string>& OptionalCaseColumns() {
                                                     "param_storage",
                                                     "grad_reduce_dtype",
                                                     "tp_overlap",
-                                                    "offload"};
+                                                    "offload",
+                                                    "facts"};
   return kColumns;
 }
 

@@ -117,6 +117,11 @@ std::vector<CollectiveErrors> PredictCollectives(const std::string& runs,
     one.algorithm = csv.Text(i, "algorithm");
     one.fitted = csv.Text(i, "fitted");
     one.nccl = csv.Text(i, "nccl");
+    one.left_out = csv.Text(i, "left_out");
+    if (!one.left_out.empty() && one.topology.empty()) {
+      all.push_back(std::move(one));
+      continue;
+    }
     one.nodes = csv.Integer(i, "nodes", 1, kMostNodes).value_or(0);
     one.gpus_per_node =
         static_cast<int>(csv.Integer(i, "gpus_per_node", 1, kMostPerNode).value_or(0));

@@ -328,17 +328,18 @@ std::string SeedSection(const std::vector<CasePrediction>& seeds) {
       "## Single figures of tutorials\n\n"
       "`calib/data/seed_systems.csv`, in no fit. Parts of their clusters are assumed (the GPU and "
       "network of S12, the sequence length of S2),\nso the errors measure the assumptions as much "
-      "as the model. Communication: exposed, share of the step.\n\n"
+      "as the model. Communication: exposed, share of the step; kernels: those of the passes and "
+      "of the update.\n\n"
       "| run | measured s | predicted s | error | interval s | measured communication | predicted "
-      "| "
+      "| measured kernels | predicted | "
       "measured GiB | predicted GiB: allocator, device |\n"
-      "|---|---|---|---|---|---|---|---|---|\n";
+      "|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const CasePrediction& one : seeds) {
     const auto gib = [](const std::optional<double>& value) {
       return value ? fmt::format("{:.3g}", *value) : "-";
     };
     out += fmt::format(
-        "| {} | {} | {} | {} | {} | {} | {} | {} | {}, {} |\n", one.row.name,
+        "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} |\n", one.row.name,
         one.row.measured_step_s > 0 ? fmt::format("{:.3g}", one.row.measured_step_s) : kNotPrinted,
         one.time ? fmt::format("{:.3g}", one.time->total) : *one.row.refused,
         one.compared()
@@ -346,8 +347,11 @@ std::string SeedSection(const std::vector<CasePrediction>& seeds) {
             : "-",
         one.time ? fmt::format("{:.3g} to {:.3g}", one.time->low, one.time->high) : "-",
         one.row.measured_communication ? Share(*one.row.measured_communication) : "-",
-        one.time ? Share(ExposedShare(*one.time)) : "-", gib(one.row.measured_mem_gib),
-        gib(one.predicted_allocator_gib), gib(one.predicted_mem_gib));
+        one.time ? Share(ExposedShare(*one.time)) : "-",
+        one.row.measured_kernels ? Share(*one.row.measured_kernels) : "-",
+        one.time ? Share((one.time->compute + one.time->optimizer) / one.time->total) : "-",
+        gib(one.row.measured_mem_gib), gib(one.predicted_allocator_gib),
+        gib(one.predicted_mem_gib));
   }
   return out + "\n";
 }
