@@ -349,7 +349,9 @@ std::string SeedSection(const std::vector<CasePrediction>& seeds) {
         one.row.measured_communication ? Share(*one.row.measured_communication) : "-",
         one.time ? Share(ExposedShare(*one.time)) : "-",
         one.row.measured_kernels ? Share(*one.row.measured_kernels) : "-",
-        one.time ? Share((one.time->compute + one.time->optimizer) / one.time->total) : "-",
+        one.time && one.row.measured_kernels
+            ? Share((one.time->compute + one.time->optimizer) / one.time->total)
+            : "-",
         gib(one.row.measured_mem_gib), gib(one.predicted_allocator_gib),
         gib(one.predicted_mem_gib));
   }
