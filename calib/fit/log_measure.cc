@@ -133,6 +133,15 @@ LogMeasurement MeasureLog(const TrainingLog& log, const LogWindow& window) {
     return FromRunningMean(*running, RunningBefore(log, window), window,
                            static_cast<int64_t>(seconds.size()));
   }
+  // Records of this program hold one step by design, and a trace is of steps that were chosen.
+  const bool text = log.format != measured::LogFormat::kRecord &&
+                    log.format != measured::LogFormat::kTrace &&
+                    log.format != measured::LogFormat::kRunText;
+  if (const std::vector<StepSample>& steps = log.steps;
+      text && !window.steps && !window.micro_step && steps.size() == 1 && steps[0].steps == 1 &&
+      (steps[0].step == 0 || steps[0].step == 1))
+    measured::RefuseLog(log.source, "its only step is the first, which warms up",
+                        "20 to 100 steps; `steps: 1..1` of a sheet takes it all the same");
   if (seconds.empty())
     measured::RefuseLog(log.source,
                         fmt::format("no time or rate of a {} in the steps that are asked for",

@@ -93,6 +93,10 @@ LogFormat FormatOf(const SourcePtr& source) {
   if (votes[most] > 0) return static_cast<LogFormat>(most);
   if (trainer) return LogFormat::kTrainer;
   if (StartsAsCsv(*source)) return LogFormat::kCsv;
+  if (Contains(source->text, "---- arguments ----"))
+    RefuseLog(source, "Megatron's arguments, and no line behind them is a measurement of a step",
+              "a run that got to its first 'elapsed time per iteration'; --log-interval says how "
+              "often that is printed");
   RefuseMachineFile(source, "a log of training");
   RefuseLog(source, "no line of this file is a measurement in a format that is known",
             "known are the logs of Megatron-LM, DeepSpeed, torchtitan, nanotron, HuggingFace's "

@@ -108,6 +108,8 @@ class LogReader {
     if (text.starts_with("Channel ") && Contains(text, "/") && Contains(text, " : "))
       return ReadRing(line, text);
     if (text.starts_with("comm ") && Contains(text, " nRanks ")) return ReadSize(text);
+    // "ncclCommInitRank comm 0x55 rank 0 nranks 16 cudaDev 0": before the nodes are known, and also without GRAPH.
+    if (text.starts_with("ncclCommInit") && Contains(text, " nranks ")) return ReadSize(text);
     if (Contains(text, " coll channels")) ReadChannels(text);
     if (IsSetting(text)) AddSetting(line, text);
   }
@@ -227,8 +229,8 @@ class LogReader {
           cursor.Behind(word) ? cursor.Whole() : std::optional<int64_t>();
       return value && *value > 0 && *value <= kMostRanks ? static_cast<int>(*value) : 0;
     };
-    const int ranks = behind(" nRanks "), nodes = behind(" nNodes ");
-    if (ranks <= log_.ranks || nodes == 0) return;
+    const int ranks = std::max(behind(" nRanks "), behind(" nranks ")), nodes = behind(" nNodes ");
+    if (ranks < log_.ranks || (ranks == log_.ranks && nodes == 0)) return;
     log_.ranks = ranks;
     log_.nodes = nodes;
   }

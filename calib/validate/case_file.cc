@@ -27,7 +27,7 @@ void CheckModels(const CsvTable& table, Diagnostics* diagnostics) {
 
 // A column that nobody reads and whose name is close to one that is missing is a slip, not another column.
 void CheckSpelling(const CsvTable& table, Diagnostics* diagnostics) {
-  constexpr std::size_t kLongEnough = 5;  // letters; "ep" is no slip of "cp"
+  constexpr std::size_t kLongEnough = 4;  // letters; "ep" is no slip of "cp"
   std::vector<std::string> missing;
   for (const std::string& name : OptionalCaseColumns()) {
     if (name.size() >= kLongEnough && !table.HasColumn(name)) missing.push_back(name);

@@ -210,6 +210,9 @@ Meaning<CsvFamily> FamilyOf(const std::string& text, bool gated) {
 Meaning<std::string> FrameworkOf(const std::string& text, const LayoutHint& hint) {
   const FrameworkMatch match = FrameworkThatBegins(text);
   if (match.preset && Folded(text) == Folded(match.preset->name)) return {match.preset->name, ""};
+  // A release that nobody knows is not the newest.
+  if (text.find('@') != std::string::npos)
+    return {std::nullopt, fmt::format("framework '{}': no such release", text)};
   std::string name, why;
   if (match.preset) {
     name = match.preset->name;

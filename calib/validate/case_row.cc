@@ -409,7 +409,8 @@ const std::vector<std::string>& OptionalCaseColumns() {
                                                     "param_storage",
                                                     "grad_reduce_dtype",
                                                     "tp_overlap",
-                                                    "offload"};
+                                                    "offload",
+                                                    "facts"};
   return kColumns;
 }
 

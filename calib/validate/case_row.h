@@ -39,7 +39,7 @@ struct CaseRow {
   double measured_step_s = 0;  // 0: the source prints none, and the cell says so (kNotPrinted)
   std::optional<double> measured_mem_gib;
   std::optional<double> measured_communication;  // share of the step that messages expose
-  std::optional<double> measured_kernels;        // share of the step in which kernels run
+  std::optional<double> measured_kernels;        // share of the step that kernels take
   MemoryKind memory_kind = MemoryKind::kNotSaid;
   bool flash_assumed =
       false;  // the source does not print the cell's attention: materialised, if it fits

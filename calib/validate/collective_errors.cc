@@ -117,20 +117,17 @@ std::vector<CollectiveErrors> PredictCollectives(const std::string& runs,
     one.algorithm = csv.Text(i, "algorithm");
     one.fitted = csv.Text(i, "fitted");
     one.nccl = csv.Text(i, "nccl");
-    if (!one.topology.empty()) one.nodes = csv.Integer(i, "nodes", 1, kMostNodes).value_or(0);
-    if (!one.topology.empty())
-      one.gpus_per_node =
-          static_cast<int>(csv.Integer(i, "gpus_per_node", 1, kMostPerNode).value_or(0));
-    if (!csv.Text(i, "gpus_per_process").empty())
-      one.gpus_per_process =
-          static_cast<int>(csv.Integer(i, "gpus_per_process", 1, kMostPerNode).value_or(1));
-    if (one.topology.empty()) {
-      one.left_out = csv.Text(i, "note");
-      if (one.left_out.empty())
-        diagnostics.Error(csv.where(i, "topology"), "neither a topology nor a note why not", "");
+    one.left_out = csv.Text(i, "left_out");
+    if (!one.left_out.empty() && one.topology.empty()) {
       all.push_back(std::move(one));
       continue;
     }
+    one.nodes = csv.Integer(i, "nodes", 1, kMostNodes).value_or(0);
+    one.gpus_per_node =
+        static_cast<int>(csv.Integer(i, "gpus_per_node", 1, kMostPerNode).value_or(0));
+    if (!csv.Text(i, "gpus_per_process").empty())
+      one.gpus_per_process =
+          static_cast<int>(csv.Integer(i, "gpus_per_process", 1, kMostPerNode).value_or(1));
     const auto table = tables.find(one.table);
     const auto collective =
         table == tables.end() ? std::nullopt : CollectiveOf(table->second.collective);

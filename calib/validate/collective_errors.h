@@ -29,14 +29,14 @@ struct CollectiveErrors {
   int gpus_per_process = 1;  // that one process drives, as nccl-tests -g N
   std::string
       fitted;  // constants that were fitted to this table, or chosen with it in view; "": none
-  std::string left_out;  // why it is not predicted; "": it is
+  std::string left_out;  // why it counts in no mean; "": it does
   BandMeans errors;
   BandMeans
       chosen;  // with the algorithm that the model takes by itself; the same where none is told
 };
 
-// The tables of `runs` (calib/data/collective_runs.csv), predicted from class constants where it gives a topology; else its note
-// says why not. `times`: files
+// The tables of `runs` (calib/data/collective_runs.csv), predicted from class constants where it gives a topology; others say
+// why they have none. `times`: files
 // of collective times. Throws InputError: files, topologies or tables that are not there.
 std::vector<CollectiveErrors> PredictCollectives(const std::string& runs,
                                                  const std::vector<std::string>& times);

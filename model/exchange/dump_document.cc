@@ -7,6 +7,7 @@
 
 #include "model/base/text.h"
 #include "model/exchange/document.h"
+#include "model/exchange/spellings.h"
 
 namespace orrery::exchange {
 namespace {
@@ -53,6 +54,14 @@ constexpr std::pair<const char*, const char*> kNegative[] = {
 // Of those that None or False turn off, what decides time and memory; validate_args turns none of them off by itself.
 constexpr std::string_view kDecides[] = {"fp8-format", "fp4-format", "recompute-granularity",
                                          "use-distributed-optimizer", "optimizer-cpu-offload"};
+
+// Arguments that Megatron-LM has since 2023-08-16 (2d5220a424), 2023-10-12 (292543d342) and 2024-12-07 (fa0dcc4872), and since
+// 2022-12 (d693034ecf, 3499542edd). A dump names all that its release has, whatever their values.
+constexpr std::string_view kSince2024[] = {"overlap-grad-reduce", "context-parallel-size",
+                                           "attention-backend"};
+constexpr std::string_view kSayAttention[] = {"attention-backend", "transformer-impl",
+                                              "use-flash-attn",    "use-flash-attn-v1",
+                                              "use-flash-attn-v2", "use-flash-attn-triton"};
 
 // What the line in front of the dump says, by the names of arguments. Some releases lack a comma in it.
 constexpr std::string_view kWorldLine = "using world size:";
@@ -171,8 +180,8 @@ Document ReadArgumentDump(const SourcePtr& source) {
   Document document{source, "the arguments that Megatron printed", kMegatron, {}, {}};
   std::string_view rest = source->text;
   Settings world;
-  bool inside = false, whole = false, plain = false;
-  int last = 1;
+  bool inside = false, whole = false, plain = false, recent = false, attention = false;
+  int first = 1, last = 1;
   for (int line = 1; !rest.empty(); ++line) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view text = rest.substr(0, end);
@@ -181,6 +190,7 @@ Document ReadArgumentDump(const SourcePtr& source) {
       inside = text.find(kBegin) != std::string_view::npos;
       if (text.find(kWorldLine) != text.npos) world = WorldOf(text, {source, line, 1});
       if (inside) document.settings = std::move(world);
+      first = line;
       continue;
     }
     last = line;
@@ -188,6 +198,8 @@ Document ReadArgumentDump(const SourcePtr& source) {
     if (whole) break;
     std::string_view name, value;
     if (!LineOf(text, &name, &value)) continue;
+    recent |= std::ranges::find(kSince2024, FlagOf(name)) != std::end(kSince2024);
+    attention |= std::ranges::find(kSayAttention, FlagOf(name)) != std::end(kSayAttention);
     if (value == "None" || value == "False") SayOff(name, value, {source, line, 1}, &document.off);
     if (value == "None") continue;
     // "num_layers ... 24......updated": by other names than Megatron's, too.
@@ -229,6 +241,9 @@ Document ReadArgumentDump(const SourcePtr& source) {
                                    "comes",
                                    source->name),
                        "the whole dump, or the launch script"}});
+  if (recent) document.settings.push_back({kRecentMegatron, "", {source, first, 1}, ""});
+  if (!recent && !attention)
+    document.settings.push_back({kBeforeFlash, "", {source, first, 1}, ""});
   if (plain)  // Megatron-DeepSpeed without DeepSpeed has its stage of ZeRO as a default alone
     std::erase_if(document.settings, [](const Setting& one) { return one.key == "zero-stage"; });
   DropFollowing(&document.settings);

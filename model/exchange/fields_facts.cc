@@ -140,6 +140,19 @@ Cell TrainerAutocast() {
       });
 }
 
+std::string DummiesText(const FrameworkPreset& preset, const Case&) {
+  return OwnFact(preset, "dummy_weight_gradients", preset.dummy_weight_gradients);
+}
+
+// They are TransformerEngine's: its own layers are without.
+Cell MegatronDummies() {
+  return Rule(AsRelease(DummiesText, InfoOf(kMegatron)),
+              [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+                if (settings.Peek("transformer-impl") != "local") return std::nullopt;
+                return From(settings.Find("transformer-impl"), "off");
+              });
+}
+
 std::string AutocastText(const FrameworkPreset& preset, const Case& c) {
   return Half(c) ? OnOff(preset.autocast) : "";
 }
@@ -225,10 +238,8 @@ std::vector<Field> Kernels() {
            [](const FrameworkPreset& preset, const Case&) {
              return OwnFact(preset, "scores_buffer", preset.scores_buffer);
            }),
-      Fact("dummy_weight_gradients", "fact dummy_weight_gradients",
-           [](const FrameworkPreset& preset, const Case&) {
-             return OwnFact(preset, "dummy_weight_gradients", preset.dummy_weight_gradients);
-           }),
+      Fact("dummy_weight_gradients", "fact dummy_weight_gradients", DummiesText,
+           {{kMegatron, MegatronDummies()}}),
       Fact("gathers_kept", "fact gathers_kept",
            [](const FrameworkPreset& preset, const Case& c) -> std::string {
              return Tensor(c) && c.strategy.sequence_parallel ? OnOff(preset.defaults.gathers_kept)

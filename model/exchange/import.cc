@@ -159,6 +159,7 @@ class Importer {
     for (std::string note : {UnitsNote(index, values), megatron ? MomentumNote(index, values) : "",
                              megatron ? StatesNote(target == kBridge, index, values, given_) : "",
                              megatron ? OtherModulesNote(index, target == kBridge) : "",
+                             megatron ? OwnLayersNote(index) : "",
                              target == kDeepSpeed ? ReductionNote(index, values) : ""}) {
       if (!note.empty()) out_.notes.push_back(std::move(note));
     }

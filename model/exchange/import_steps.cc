@@ -108,6 +108,18 @@ std::string FrameworkAlone(Target target, const Values& values) {
   }
 }
 
+namespace {
+
+// Facts of a release that the arguments show hold without fused attention, too.
+std::string MegatronReleaseOf(Target target, const SettingIndex& index, const Values& values) {
+  if (FrameworkAlone(target, values) != "megatron") return "";
+  const bool recent = index.Has(kRecentMegatron) || index.Has("overlap-grad-reduce") ||
+                      index.Has("context-parallel-size") || index.Has("attention-backend");
+  return target == kBridge || recent ? "@2024" : "";
+}
+
+}  // namespace
+
 std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets,
                         const SettingIndex& index, const Values& values) {
   const bool deepspeed = target == kMegatron && (index.Has("deepspeed") || index.Has("zero-stage"));
@@ -117,7 +129,7 @@ std::string FrameworkOf(Target target, const std::map<Target, Settings>& targets
   const std::string file = target == kAccelerate ? index.Peek("args.deepspeed") : "";
   if (!file.empty() && !Off(file)) return "huggingface";
   if (target != kMegatron || !index.Has("deterministic-mode"))
-    return FrameworkAlone(target, values);
+    return FrameworkAlone(target, values) + MegatronReleaseOf(target, index, values);
   (void)index.Find("no-gradient-accumulation-fusion");  // that framework is without it
   return "megatron@deterministic";
 }
@@ -233,6 +245,14 @@ std::string UnitsNote(const SettingIndex& index, const Values& values) {
           Place(index.Find(key)->where), *layers, *layers - 1, *layers == 2 ? "" : "s");
   }
   return "";
+}
+
+std::string OwnLayersNote(const SettingIndex& index) {
+  constexpr const char* kKey = "transformer-impl";
+  if (index.Peek(kKey) != "local") return "";
+  const Setting* own = index.Find(kKey);
+  return fmt::format("{}: not modelled: {}; the prediction is without", Place(own->where),
+                     NotModelled(kMegatron, *own));
 }
 
 std::string PrecisionNote(const std::map<Target, Settings>& targets, const Values& values,

@@ -62,6 +62,8 @@ std::string StatesNote(bool bridge, const SettingIndex& index, const Values& val
                        const Values& given);
 // Of Megatron's method uniform with several layers per unit; "": nothing to say.
 std::string UnitsNote(const SettingIndex& index, const Values& values);
+// Of Megatron's own layers (transformer-impl local), where attention alone is predicted as theirs; "": TransformerEngine's.
+std::string OwnLayersNote(const SettingIndex& index);
 // 1 and 1.0 are one value.
 bool SameValue(const std::string& a, const std::string& b);
 // A number of nodes that nobody can read, unless another line or file says it.

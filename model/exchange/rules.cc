@@ -8,6 +8,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/exchange/fields.h"
+#include "model/exchange/spellings.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
@@ -96,7 +97,13 @@ Cell MegatronAttention(const char* key) {
         // That it is fused, not by which kernel: TransformerEngine decides on those.
         const Setting* old = settings.Find("use-flash-attn");
         if (backend == nullptr && old != nullptr) return From(old, "on");
-        if (backend == nullptr || backend->value == "auto") return std::nullopt;
+        // Its own layers compute scores (core/transformer/dot_product_attention.py, legacy/model/transformer.py: CoreAttention).
+        const Setting* before = settings.Find(kBeforeFlash);
+        const bool automatic = backend == nullptr || backend->value == "auto";
+        if (automatic && settings.Peek("transformer-impl") == "local")
+          return From(settings.Find("transformer-impl"), "off");
+        if (backend == nullptr && before != nullptr) return From(before, "off");
+        if (automatic) return std::nullopt;
         if (backend->value == "flash" || backend->value == "fused") return From(backend, "on");
         if (backend->value == "unfused" || backend->value == "local") return From(backend, "off");
         throw InputError({{backend->where,

@@ -22,6 +22,10 @@ bool HasKey(const Settings& settings, std::string_view key);
 // What a value is that no file says: "auto" of DeepSpeed, which the Trainer fills in at run time.
 inline constexpr const char* kAuto = "auto";
 
+// What a dump of Megatron's arguments tells by those that it has: a release of 2024 or later, or one before flash attention.
+inline constexpr const char* kRecentMegatron = "MEGATRON_SINCE_2024";
+inline constexpr const char* kBeforeFlash = "MEGATRON_BEFORE_FLASH";
+
 // Whether settings say that a Trainer shards, by FSDP or by DeepSpeed, or that it does not.
 bool SaysSharding(const Settings& settings);
 

@@ -66,6 +66,8 @@ const FactRow kFacts[] = {
     {"offers", "fp8", &Preset::fp8},
     {"offers", "fp8_weights_zero", &Preset::fp8_weights_zero, 0, 3},
     {"facts", "nccl", &Preset::nccl},
+    {"facts", "bucket", &Preset::bucket, 0, 1e12},
+    {"facts", "gather_messages", &Preset::gather_messages, 1, 64},
     {"facts", "attention", &Preset::attention},
     {"facts", "fp8_fused_casts", &Preset::fused_casts},
     {"facts", "fp8_weights", &Preset::fp8_weights},
@@ -413,7 +415,12 @@ void SetFacts(std::string_view assignments, FrameworkPreset* preset) {
                        "KEY=VALUE, such as tp_overlap=off");
     }
   }
-  for (const auto& [key, value] : facts) SetFact(key, value, preset);
+  for (auto fact = facts.begin(); fact != facts.end(); ++fact) {
+    if (std::ranges::find(facts.begin(), fact, fact->first,
+                          &std::pair<std::string, std::string>::first) != fact)
+      throw InputError(fmt::format("{} is given twice", fact->first), "leave one of them out");
+    SetFact(fact->first, fact->second, preset);
+  }
   preset->overridden = assignments;
 }
 

@@ -293,6 +293,10 @@ FrameworkReference SplitReference(std::string_view text) {
   return {std::string(text.substr(0, at)), std::string(text.substr(at + 1))};
 }
 
+bool NamesRelease(std::string_view name) {
+  return !IsYamlPath(std::string(name)) && name.find('@') != name.npos;
+}
+
 std::string WithFacts(const std::string& name, std::string_view facts) {
   return facts.empty() ? name : fmt::format("{}+{}", name, facts);
 }

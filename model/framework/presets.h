@@ -92,6 +92,8 @@ struct FrameworkPreset {
   Fp32Grads fp32_grads = Fp32Grads::kNever;
   // Facts of the release: what its source does, never fitted.
   nccl::Release nccl = nccl::kOwnRelease;  // by whose rules collectives between nodes are chosen
+  double bucket = 0;        // parameters that are reduced together; 0: as the constants say
+  int gather_messages = 1;  // in which the weights of a layer are gathered (ZeRO 3)
   std::vector<AttentionKernel> attention;  // fused kernels, the first that the chip has is taken
   bool tp_overlap =
       false;  // gathers and scatters of sequence parallelism beside pieces of products
@@ -187,6 +189,8 @@ struct FrameworkReference {
   std::string name, facts;
 };
 FrameworkReference SplitReference(std::string_view text);
+// "megatron@2024": whoever writes a release gets its facts, whatever attention runs.
+bool NamesRelease(std::string_view name);
 // `name` with `facts` in place of its own; "" changes nothing.
 std::string WithFacts(const std::string& name, std::string_view facts);
 // The same for people: "megatron with attention fa2, tp_overlap off".

@@ -166,7 +166,7 @@ FrameworkProfile SelectFrameworkProfile(const std::string& framework, const std:
   const std::string site = name + "@" + topology;
   if (HasProfile(kFrameworkFolder, site)) return LoadFrameworkProfile(WithFacts(site, facts));
   const auto profile = ShareFrameworkProfile(framework);
-  if (flash_attention || profile->without_flash.empty()) return *profile;
+  if (flash_attention || profile->without_flash.empty() || NamesRelease(name)) return *profile;
   return LoadFrameworkProfile(WithFacts(profile->without_flash, facts));
 }
 

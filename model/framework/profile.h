@@ -20,7 +20,8 @@ struct FrameworkProfile {
   ProfileHeader header;
   // What the framework offers and sets; of a site and of an older generation: their framework's.
   std::shared_ptr<const FrameworkPreset> preset = std::make_shared<FrameworkPreset>();
-  std::string without_flash;  // profile to take when attention is materialised; "" = this one
+  std::string without_flash;  // profile to take when attention is materialised and nobody states a
+                              // release; "" = this one
   std::string algorithm;      // of its collectives inside a step: "ring"; "" = the fastest (NCCL)
   std::string attention;  // "standard": it has no fused attention, so that jobs do not assume one
   bool static_layout =
@@ -111,6 +112,7 @@ struct FrameworkProfile {
 
 // Of how many parameters a bucket of a group is; 0: Framework::bucket says how many bytes.
 inline double BucketParameters(const FrameworkProfile& framework, int64_t ranks) {
+  if (framework.preset->bucket > 0) return framework.preset->bucket;
   return std::max(framework.bucket_parameters,
                   framework.bucket_parameters_per_rank * static_cast<double>(ranks));
 }
@@ -141,7 +143,8 @@ std::shared_ptr<const FrameworkProfile> ShareFrameworkProfile(const std::string&
 FrameworkProfile ReadFrameworkProfile(const std::string& id, ProfileSource load);
 
 // The profile of a framework at a site: `<framework>@<topology>` when that site has been
-// calibrated, else `<framework>`; without flash attention the profile that it names for that case.
+// calibrated, else `<framework>`; without flash attention the profile that it names for that case, unless `framework`
+// states its release: NamesRelease().
 FrameworkProfile SelectFrameworkProfile(const std::string& framework, const std::string& topology,
                                         bool flash_attention);
 

@@ -80,6 +80,7 @@ struct GpuProfile {
   double wave_quantisation = 0;  // 0: tiles are divisible, 1: whole waves only [q]
   double multiprocessors = 1;    // that hold one tile each [U]
   Bytes memory;                  // as it is sold
+  Bytes memory_growth;           // by which what a step needs is known to grow in a run
   Bytes memory_usable;           // what a program can reach of it; 0: nobody printed it
   Bytes memory_context;  // taken by the driver and its kernels as soon as a program uses the chip
   Bytes

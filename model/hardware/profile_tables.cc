@@ -33,6 +33,7 @@ const ConstantRow<Gpu> kGpu[] = {
     {"multiprocessors", &Gpu::multiprocessors, 1, 1e4},
     {"memory", &Gpu::memory, 1e6, 1e13},
     {"memory_usable", &Gpu::memory_usable, 1e6, 1e13, kOptional},
+    {"memory_growth", &Gpu::memory_growth, 0, 1e11, kOptional},
     {"memory_context", &Gpu::memory_context, 0, 1e11, kOptional},
     {"memory_workspace", &Gpu::memory_workspace, 0, 1e10, kOptional},
     {"memory_bandwidth", &Gpu::memory_bandwidth, 1e9, 1e14},

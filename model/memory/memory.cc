@@ -208,7 +208,7 @@ MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) 
   limits.fragmentation = framework.memory_fragmentation;
   limits.communicator = framework.memory_communicator;
   limits.allocation = AllocationOf(framework);
-  limits.nearly_full = framework.memory_nearly_full;
+  limits.nearly_full = FullShare(gpu, framework);
   limits.not_modelled = gpu.memory_note;
   return limits;
 }

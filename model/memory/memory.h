@@ -7,6 +7,7 @@
 // the software's buffers and its communicators.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -124,6 +125,11 @@ struct MemoryLimits {
 GpuMemory MemoryOf(const GpuProfile& gpu);
 GpuMemory WithBuffers(GpuMemory memory, const FrameworkProfile& framework);
 MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework);
+
+// Share of the memory above which a plan is nearly full: published runs did not fill more, or what grows needs the rest.
+inline double FullShare(const GpuProfile& gpu, const FrameworkProfile& framework) {
+  return std::min(framework.memory_nearly_full, 1 - gpu.memory_growth / gpu.Capacity());
+}
 
 // Every stage in full; `communicators`: Communicators(strategy).
 MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators);

@@ -79,6 +79,7 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
                          framework.algorithm};
       terms.latency = framework.gather_latency.value *
                       (1.0 + framework.gather_latency_growth * std::log2(shape.nodes()));
+      if (collective == Collective::kAllGather) terms.pieces = framework.preset->gather_messages;
       terms.slowdown = setting_.gpu->overlap_slowdown;
       terms.slower_per_byte = SlowerPerByte(*setting_.cluster, *setting_.gpu, *setting_.fabric,
                                             shape, terms.bandwidth, setting_.stretch);
@@ -129,8 +130,8 @@ AwaitedShares MessagePrices::Awaited(bool whole_replicas) const {
 MessagePrice MessagePrices::Price(MessageRole role, Collective collective, const GroupShape& shape,
                                   double bytes, std::string_view only) const {
   const MessageTerms terms = TermsOf(role, collective, shape);
-  MessagePrice price = PriceMessage(collective, View(shape, terms), bytes, only);
-  price.latency += terms.latency + terms.copy * bytes;
+  MessagePrice price = PriceMessage(collective, View(shape, terms), bytes / terms.pieces, only);
+  price.latency = terms.pieces * (price.latency + terms.latency) + terms.copy * bytes;
   return price;
 }
 

@@ -42,7 +42,8 @@ struct MessageTerms {
     return slowdown * std::max(0.0, seconds - bytes * slower_per_byte);
   }
   double hidden =
-      0;  // share of the message that nobody waits for: fused with the kernels around it
+      0;           // share of the message that nobody waits for: fused with the kernels around it
+  int pieces = 1;  // messages that it is sent as, one behind the other
   double bucket = 0;             // bytes that are sent together; 0: each message alone
   double bucket_parameters = 0;  // or, where that is not 0, the parameters
   // Bytes of a bucket whose elements have so many.
@@ -58,7 +59,9 @@ struct PreparedMessage {
   double of_bucket[2] = {0, 0};  // seconds of a whole bucket, with elements of 2 and of 4 bytes
 
   double Time(double bytes) const {
-    return bytes > 0 ? terms.latency + terms.copy * bytes + collective.Time(bytes) : 0.0;
+    if (bytes <= 0) return 0;
+    return terms.copy * bytes +
+           terms.pieces * (terms.latency + collective.Time(bytes / terms.pieces));
   }
   // Of so many bytes in all, sent in buckets: each of them pays the latency. `element`: bytes of a gradient or weight.
   double InBuckets(double bytes, double element) const {

@@ -119,7 +119,8 @@ std::vector<NearRun> NearestRuns(const Job& job, const Strategy& layout, std::si
   std::vector<NearRun> nearest;
   std::set<std::tuple<std::string, double, double>> seen;  // a model on a cluster
   for (const auto& [distance, run] : order) {
-    if (nearest.size() == count) break;
+    // A model without some of what runs are compared by, such as one of no hidden size, is near to none.
+    if (nearest.size() == count || !std::isfinite(distance)) break;
     if (!seen.emplace(run->topology, run->at[kAtHidden], run->at[kAtLayers]).second) continue;
     nearest.push_back(*run);
     nearest.back().distance = distance;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -200,6 +201,32 @@ TEST(CollectiveErrors, ATableWithoutTimesIsNamed) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("no collective times of 'nowhere'"));
   }
+}
+
+// A published table without a row went missing without a reason.
+TEST(CollectiveErrors, EveryPublishedTableIsComparedOrSaysWhyNot) {
+  const auto cells = [](const std::string& file) {
+    std::set<std::string> names;
+    std::ifstream in(kData + file);
+    std::string line;
+    std::getline(in, line);
+    while (std::getline(in, line)) names.insert(line.substr(0, line.find(',')));
+    return names;
+  };
+  const std::set<std::string> runs = cells("collective_runs.csv");
+  for (const std::string& table : cells("collectives.csv"))
+    EXPECT_TRUE(runs.contains(table)) << table;
+}
+
+TEST(CollectiveErrors, TablesLeftOutCountInNoMeanAndSayWhy) {
+  CollectiveErrors kept, left;
+  kept.table = "kept", left.table = "left";
+  left.left_out = "sums in the switches";
+  kept.errors.Add(1e9, 0.03), kept.chosen.Add(1e9, 0.03);
+  left.errors.Add(1e9, 0.5), left.chosen.Add(1e9, 0.5);
+  const std::string text = CollectiveSection({kept, left}, {});
+  EXPECT_THAT(text, HasSubstr("Mean over tables: - / - / 3.0."));
+  EXPECT_THAT(text, HasSubstr("| left | - | - | - | 50.0 | sums in the switches |"));
 }
 
 TEST(CollectiveErrors, RowsThatMadeConstantsAreApart) {

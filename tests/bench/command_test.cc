@@ -170,6 +170,19 @@ TEST(BenchCommand, ComparesWithWhatNcclWrote) {
                               {"bench", "--simulate", "all_reduce", "--topology", "dgx-h100"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("16 ranks on 2 nodes"));
+  // Where INIT alone was logged.
+  const std::string path = ScratchFolder() + "/init.txt";
+  WriteText(
+      path,
+      "node0:1:2 [0] NCCL INFO ncclCommInitRank comm 0x55 rank 0 nranks 16 cudaDev 0 nvmlDev 0 "
+      "busId 7000 commId 0xabc - Init START\n"
+      "node0:1:2 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL128 "
+      "channel{Lo..Hi}={0..7}\n");
+  const Outcome other = Bench({"--nccl", path, "--nodes", "4"},
+                              {"bench", "--simulate", "all_reduce", "--topology", "dgx-h100"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("is of 16 ranks, the flags are of 32 on 4"));
+  EXPECT_EQ(Bench({"--nccl", path}, words).code, 0);
 }
 
 TEST(BenchCommand, BusBandwidthFollowsTheRule) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers beyond what is taken: the range is said, and nothing else happens.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/run_plan.h"
+#include "tests/cli/json_of.h"
 
 namespace orrery {
 namespace {
@@ -217,6 +219,47 @@ TEST(Quiet, IsTheAnswerAndNoHeading) {
         {"list", "gpus", "--json"},
         {"discover"}})
     EXPECT_EQ(quiet(file), RunPlan(file).out) << file[0];
+}
+
+TEST(Limits, ThatAPlanIsNearlyFullIsSaidInOneLine) {
+  const std::vector<std::string> words = {"predict",
+                                          "--model",
+                                          "gpt2-xl",
+                                          "--topology",
+                                          "aws-p4d",
+                                          "--nodes",
+                                          "1",
+                                          "--dp",
+                                          "8",
+                                          "--zero",
+                                          "1",
+                                          "--json",
+                                          "--seq-len",
+                                          "1024",
+                                          "--micro-batch",
+                                          "4",
+                                          "--global-batch",
+                                          "32",
+                                          "--framework",
+                                          "megatron"};
+  const double needs = JsonOf(words)["prediction"]["memory"]["total_bytes"];
+  std::vector<std::string> quiet = words;
+  std::ranges::replace(quiet, std::string("--json"), std::string("--quiet"));
+  const auto limited = [&](double room) {
+    return RunPlan(With(quiet, {"--memory-limit", fmt::format("{:.4f}GB", (needs + room) / 1e9)}))
+        .out;
+  };
+  EXPECT_THAT(limited(1e7), HasSubstr(", nearly full"));
+  EXPECT_THAT(limited(20e9), Not(HasSubstr("nearly full")));
+}
+
+// A model of 21 parameters has no hidden size: no published run lies at a distance from it.
+TEST(Nearest, NoRunIsNearToAModelWithoutLayersOfTheirKind) {
+  const std::string text = Folded(
+      RunPlan({"predict", "--from", std::string(ORRERY_SOURCE_DIR) + "/scenarios/seeds/s8.yaml"})
+          .out);
+  EXPECT_THAT(text, HasSubstr("Nearest published runs: none can be compared"));
+  EXPECT_THAT(text, Not(HasSubstr("inf")));
 }
 
 }  // namespace

@@ -257,6 +257,11 @@ TEST(DirectAllToAll, SendsOnlyWhatIsMeantForOtherNodesOverTheNics) {
   const auto cost = CostOf("direct", Collective::kAllToAll, RoundNetwork(16, 8));
   EXPECT_EQ(cost->steps, 15);
   EXPECT_DOUBLE_EQ(cost->nic_load, 8.0 * 8 / 16);
+  // Each GPU sends through a NIC of its own, all of them at once.
+  Network own = RoundNetwork(16, 8);
+  own.node_nics = BytesPerSecond(400e9), own.own_nics = BytesPerSecond(50e9);
+  EXPECT_DOUBLE_EQ(CostOf("direct", Collective::kAllToAll, own)->bandwidth.line.per_byte,
+                   4 / 400e9);
 }
 
 // Ranks of a node send through a NIC each: with its NICs a node is as fast for eight ranks as for one.

@@ -165,6 +165,14 @@ TEST(CaseNames, AnUnknownFrameworkIsToldByItsLayout) {
   EXPECT_THAT(Read(Printed({{"framework", "xyz"}})).notes, Contains(HasSubstr("such layouts")));
 }
 
+TEST(CaseNames, AReleaseThatNobodyKnowsIsNotTheNewest) {
+  EXPECT_EQ(Read(Printed({{"framework", "megatron@2024"}})).framework, "megatron@2024");
+  EXPECT_THAT(*Read(Printed({{"framework", "megatron@1999"}})).refused,
+              HasSubstr("framework 'megatron@1999': no such release"));
+  EXPECT_THAT(*Read(Printed({{"facts", "tp_overlap=off,tp_overlap=on"}})).refused,
+              HasSubstr("tp_overlap is given twice"));
+}
+
 TEST(CaseNames, WhatIsNoDenseTransformerIsRefusedByName) {
   EXPECT_THAT(*Read(Printed({{"family", "Mixtral"}})).refused, HasSubstr("experts"));
   EXPECT_THAT(*Read(Printed({{"ep", "8"}})).refused, HasSubstr("expert parallelism"));

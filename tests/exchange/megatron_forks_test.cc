@@ -55,6 +55,33 @@ TEST(MegatronDumps, NamesOfValuesAreTakenForTheirFlags) {
               Contains(HasSubstr("not modelled: buffers registered with NCCL")));
 }
 
+// A dump names all arguments of its release: which ones are there tells what it had.
+TEST(MegatronDumps, ThatAttentionIsNotFusedIsRead) {
+  const auto attention = [](const std::vector<std::pair<const char*, const char*>>& more) {
+    return Text(OfDump(more), "flash_attention");
+  };
+  const auto local = std::pair{"transformer_impl", "local"};
+  const auto engine = std::pair{"transformer_impl", "transformer_engine"};
+  EXPECT_EQ(attention({local, {"use_flash_attn", "False"}}), "off");
+  EXPECT_EQ(attention({local, {"use_flash_attn", "True"}}), "on");
+  EXPECT_EQ(attention({local, {"attention_backend", "AttnBackend.auto"}}), "off");
+  EXPECT_EQ(attention({engine, {"attention_backend", "AttnBackend.auto"}}), "");
+  EXPECT_EQ(attention({engine, {"use_flash_attn", "False"}}), "");
+  EXPECT_EQ(attention({engine, {"attention_backend", "AttnBackend.unfused"}}), "off");
+  EXPECT_EQ(attention({{"checkpoint_activations", "False"}}), "off");  // of 2021
+  EXPECT_EQ(Text(OfScript("--transformer-impl local"), "flash_attention"), "off");
+  EXPECT_EQ(Text(OfScript("--transformer-impl local"), "dummy_weight_gradients"), "off");
+  EXPECT_EQ(Text(OfScript(""), "flash_attention"), "");
+}
+
+TEST(MegatronDumps, ArgumentsOfLaterReleasesTellTheRelease) {
+  EXPECT_EQ(OfDump({{"overlap_grad_reduce", "False"}}).framework, "megatron@2024");
+  EXPECT_EQ(OfDump({{"attention_backend", "AttnBackend.unfused"}}).framework, "megatron@2024");
+  EXPECT_EQ(OfDump({{"checkpoint_activations", "False"}}).framework, "megatron");
+  EXPECT_EQ(OfScript("--overlap-grad-reduce").framework, "megatron@2024");
+  EXPECT_EQ(OfScript("").framework, "megatron");
+}
+
 TEST(MegatronDumps, ThoseOfGptNeoxAreRefusedByName) {
   EXPECT_THAT(Error({{"n.log", Dump({{"num_layers", "24.......updated"}})}}),
               AllOf(HasSubstr("n.log:2"), HasSubstr("arguments of GPT-NeoX")));

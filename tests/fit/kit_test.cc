@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calibration kit: logs that describe themselves, checks, a site's factor, updates and drift.
+#include "tests/fit/kit.h"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,84 +28,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-namespace fs = std::filesystem;
-
-struct Dump {
-  std::string layers = "24", hidden = "2048", heads = "16", micro = "4", tp = "2", world = "8",
-              dp = "4", global = "64", more;
-};
-
-// Megatron's dump as its arguments.py prints it, behind the rank that Slurm puts before each line.
-std::string DumpText(const Dump& d) {
-  std::string text = fmt::format(
-      "0: using world size: {}, data-parallel-size: {}\n"
-      "0: ------------------------ arguments ------------------------\n",
-      d.world, d.dp);
-  const std::pair<const char*, std::string> arguments[] = {
-      {"bf16", "True"},
-      {"data_parallel_size", d.dp},
-      {"ffn_hidden_size", std::to_string(4 * std::stoi(d.hidden))},
-      {"global_batch_size", d.global},
-      {"hidden_size", d.hidden},
-      {"kv_channels", "128"},
-      {"micro_batch_size", d.micro},
-      {"num_attention_heads", d.heads},
-      {"num_layers", d.layers},
-      {"optimizer", "adam"},
-      {"pipeline_model_parallel_size", "1"},
-      {"padded_vocab_size", "50304"},
-      {"seq_length", "2048"},
-      {"tensor_model_parallel_size", d.tp},
-      {"transformer_impl", "transformer_engine"},
-      {"virtual_pipeline_model_parallel_size", "None"},
-      {"use_distributed_optimizer", "True"}};
-  for (const auto& [key, value] : arguments)
-    text +=
-        fmt::format("0:   {} {} {}\n", key, std::string(48 - std::string(key).size(), '.'), value);
-  return text + d.more + "0: -------------------- end of arguments ---------------------\n";
-}
-
-std::string Steps(double seconds) {
-  std::string text;
-  for (int step = 10; step <= 50; step += 10) {
-    text += fmt::format(
-        "0: [2025-11-0{} 10:00:05] iteration {:8}/     100 | consumed samples: {:12} | elapsed "
-        "time "
-        "per iteration (ms): {:.1f} | global batch size:    64 | lm loss: 1.0E+01 |\n",
-        step / 10, step, 64 * step, 1e3 * seconds * (step == 10 ? 3 : 1));
-  }
-  return text;
-}
-
-class Kit : public testing::Test {
- protected:
-  Kit() {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  std::string Write(const std::string& name, const std::string& text) const {
-    const std::string path = (folder_ / name).string();
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-  }
-  // What is predicted of the dump's run, times `factor`, as its log.
-  std::string WriteRun(const std::string& name, const Dump& dump, double factor,
-                       const std::string& said = "") const {
-    const std::string path = Write(name, DumpText(dump) + said + Steps(1));
-    const FitInputs inputs = LoadInputs({path}, place_);
-    const double predicted = PredictCases(inputs.rows)[0].time->total;
-    return Write(name, DumpText(dump) + said + Steps(factor * predicted));
-  }
-  std::string Why(const std::string& text) const {
-    const FitInputs inputs =
-        LoadInputs({Write("why.log", text), WriteRun("good.log", {}, 1)}, place_);
-    return RenderChecks({inputs.checks[0]});
-  }
-
-  const fs::path folder_ = fs::path(testing::TempDir()) / "orrery_kit";
-  const RunPlace place_{"dgx-h100", "megatron"};
-};
 
 TEST_F(Kit, ALogDescribesItsRunByItsArguments) {
   const std::string log = Write("train.log", DumpText({}) + Steps(0.5));
@@ -208,6 +132,15 @@ TEST_F(Kit, ASheetThatContradictsDeepSpeedsConfigurationIsAMismatch) {
   EXPECT_THAT(
       said("64", "2", "3", "fp16"),
       HasSubstr("line 3: its arguments say bfloat16_enabled True, the run's description fp16"));
+  for (const auto& [line, words] :
+       {std::pair{"  world_size .......... 16", "world_size 16, the run's description 8 ranks"},
+        {"  gradient_accumulation_steps .......... 2",
+         "gradient_accumulation_steps 2, the run's description 4 micro-batches"}}) {
+    const std::string before = ReadSource(log)->text;
+    Write("ds.log", "[INFO] [config.py:996:print] " + std::string(line) + "\n" + before);
+    EXPECT_THAT(said("64", "2", "3", "bf16"), AllOf(HasSubstr("mismatched"), HasSubstr(words)));
+    Write("ds.log", before);
+  }
   EXPECT_THAT(
       said("64", "2", "2", "bf16"),
       HasSubstr("line 4: its arguments say zero_optimization_stage 3, the run's description "
@@ -408,6 +341,30 @@ TEST_F(Update, AContradictionIsDriftAndChangesNothing) {
   EXPECT_THAT(testing::internal::GetCapturedStdout(),
               AllOf(HasSubstr("drift, outside"), HasSubstr("worse")));
   EXPECT_EQ(ReadSource(profile)->text, before);
+}
+
+TEST_F(Update, ACopyOfAnEarlierLogIsNoNewRun) {
+  const std::string profile = Calibrated(), before = ReadSource(profile)->text;
+  const std::string copy = Write("copy.log", ReadSource((folder_ / "first.log").string())->text);
+  try {
+    (void)Said(profile, copy);
+    ADD_FAILURE() << "taken as a run";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("the same run as"), HasSubstr("first.log")));
+  }
+  EXPECT_EQ(ReadSource(profile)->text, before);
+}
+
+TEST_F(Update, AnEarlierLogThatHasChangedIsNamed) {
+  const std::string profile = Calibrated();
+  (void)Said(profile, WriteRun("second.log", other_, 1.1));
+  WriteRun("second.log", other_, 1.3);
+  try {
+    (void)Said(profile, WriteRun("third.log", {.micro = "2"}, 1.1));
+    ADD_FAILURE() << "the log that changed went unnoticed";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("second.log has changed"), HasSubstr(" when ")));
+  }
 }
 
 TEST_F(Update, AProfileWithoutItsLogsCannotBeUpdated) {

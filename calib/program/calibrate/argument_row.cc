@@ -104,6 +104,17 @@ std::string FrameworkText(const LogFacts& facts) {
   return facts.Flag("deepspeed") || ZeroStage(facts) > 0 ? "megatron-deepspeed" : "megatron";
 }
 
+// As model/exchange reads the same arguments.
+std::string FlashText(const LogFacts& facts) {
+  const std::string backend = facts.Argument("attention_backend");
+  const std::string said = backend.substr(backend.rfind('.') + 1);
+  if (said == "unfused" || said == "local") return "0";
+  const bool engine = facts.Argument("transformer_impl") == "transformer_engine";
+  const bool own = facts.Argument("transformer_impl") == "local";
+  const bool named = said == "flash" || said == "fused" || facts.Flag("use_flash_attn");
+  return named || engine || (said == "auto" && !own) ? "1" : "0";
+}
+
 std::string ZeroText(const LogFacts& facts) {
   if (!ZeroKey(facts).empty()) return fmt::format("{:g}", ZeroStage(facts));
   return facts.Flag("use_distributed_optimizer") ? "1" : "0";
@@ -169,6 +180,21 @@ void SayZero(const LogFacts& facts, int zero, std::vector<Statement>* all) {
       {kSharded, facts.Argument(kSharded), ours, zero == (facts.Flag(kSharded) ? 1 : 0)});
 }
 
+// DeepSpeed's configuration: replicas, where its engine knows of other degrees (runtime/config.py), and micro-batches of a
+// step. Megatron's dump says these otherwise.
+void SayEngine(const LogFacts& facts, const CaseRow& row, std::vector<Statement>* all) {
+  if (facts.has_dump) return;
+  const int64_t replicas = row.strategy.data_parallel(), ranks = row.nodes * row.gpus_per_node;
+  if (const auto world = facts.Whole("world_size"))
+    all->push_back({"world_size", std::to_string(*world), fmt::format("{} ranks", ranks),
+                    *world == ranks || *world == replicas});
+  const auto steps = facts.Whole("gradient_accumulation_steps");
+  if (!steps || row.strategy.micro_batch < 1 || replicas < 1) return;
+  const int64_t ours = row.work.global_batch / (row.strategy.micro_batch * replicas);
+  all->push_back({"gradient_accumulation_steps", std::to_string(*steps),
+                  fmt::format("{} micro-batches", ours), *steps == ours});
+}
+
 void SayPrecision(const LogFacts& facts, const Workload& work, std::vector<Statement>* all) {
   const std::string ours = NameIn(kPrecisionNames, work.precision);
   if (facts.arguments.contains("fp8") && facts.Argument("fp4").empty()) {
@@ -220,6 +246,7 @@ std::vector<Statement> StatementsOf(const LogFacts& facts, const CaseRow& row) {
     if (const auto value = facts.Whole(key))
       all.push_back({key, std::to_string(*value), std::to_string(ours), *value == ours});
   }
+  SayEngine(facts, row, &all);
   SayZero(facts, s.zero, &all);
   SayPrecision(facts, row.work, &all);
   SayRecompute(facts, s.recompute, &all);
@@ -233,10 +260,22 @@ std::string OtherBatch(const LogFacts& facts, const measured::TrainingLog& log, 
                        batch, ours);
   };
   const auto described = static_cast<double>(ours);
-  if (facts.global_batch)
-    return *facts.global_batch == described ? "" : differs(facts.batch_line, *facts.global_batch);
+  if (facts.global_batch && *facts.global_batch != described)
+    return differs(facts.batch_line, *facts.global_batch);
+  // One batch from the first step to the last.
+  for (const measured::StepSample& step : log.steps) {
+    if (facts.global_batch && step.samples && *step.samples != described)
+      return differs(step.line, *step.samples);
+  }
   const measured::StepSample* other = nullptr;
   for (const measured::StepSample& step : log.steps) {
+    // The Trainer prints two rates of the run, with three digits behind the point.
+    if (log.format == measured::LogFormat::kTrainer && step.seconds && step.samples_per_s) {
+      constexpr double kDigit = 5e-4, kSame = 0.01;
+      const double batch = *step.samples_per_s * *step.seconds;
+      const double error = kSame + kDigit * *step.seconds + kDigit / *step.samples_per_s;
+      if (std::abs(batch / described - 1) > error) return differs(step.line, std::round(batch));
+    }
     if (step.samples && *step.samples == described) return "";
     if (step.samples && other == nullptr) other = &step;
   }
@@ -253,6 +292,12 @@ std::string OtherRanks(const LogFacts& facts) {
     if ((!degree && !may_lack) || degree.value_or(1) < 1 || degree.value_or(1) > kMostRanks)
       return "";
     product *= degree.value_or(1);
+  }
+  if (const auto printed = facts.Whole("world_size");
+      facts.has_dump && printed && *printed != product) {
+    const auto line = facts.lines.find("world_size");
+    return fmt::format("line {}: world_size {}, and its other arguments make {} ranks",
+                       line == facts.lines.end() ? 0 : line->second, *printed, product);
   }
   if (!facts.world_size || *facts.world_size == product) return "";
   return fmt::format("line {}: it ran on {} ranks, its arguments make {}", facts.world_line,
@@ -283,10 +328,7 @@ CaseRow RowOfArguments(const LogFacts& facts, const RunPlace& place, const std::
       {"precision", PrecisionText(facts)},
       {"recompute", RecomputeText(facts)},
       {"zero", ZeroText(facts)},
-      {"flash",
-       facts.Flag("use_flash_attn") || facts.Argument("transformer_impl") == "transformer_engine"
-           ? "1"
-           : "0"},
+      {"flash", FlashText(facts)},
       {"seq_parallel", facts.Flag("sequence_parallel") ? "1" : "0"},
       {"kv_heads", facts.Flag("group_query_attention") ? facts.Argument("num_query_groups") : ""},
       {"measured_step_s", "1"},  // the log's time follows

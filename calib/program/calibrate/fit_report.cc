@@ -142,6 +142,21 @@ std::string RenderSites(const FitResult& result) {
   return out;
 }
 
+std::string RenderUnexplained(const Evidence& evidence, const FitResult& result) {
+  constexpr double kFar = 0.34;  // of the logarithm: a factor of 1.4, as of sites
+  std::string out;
+  for (std::size_t i = 0; i < result.error.size(); ++i) {
+    const Observation& seen = *evidence.observations()[i];
+    if (!seen.step_time || std::abs(result.error[i]) < kFar) continue;
+    out += fmt::format(
+        "{}: measured {}, predicted {} with the factor: it does not explain this run; more likely "
+        "the topology, the layout or the window of the log is not as described\n",
+        seen.name, Format(Seconds(seen.measured)),
+        Format(Seconds(seen.measured * std::exp(result.error[i]))));
+  }
+  return out;
+}
+
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
                          const Unseen& left_out, const std::vector<KinError>& by_kinship) {
   const std::vector<double>& unseen = left_out.error;

@@ -16,6 +16,9 @@ std::string RenderConstants(const FitResult& result);
 // What was learnt of sites: each site's factor with its 80 % interval. Empty: no site was fitted.
 std::string RenderSites(const FitResult& result);
 
+// Training runs that a site's factor leaves far from what is predicted. Empty: none.
+std::string RenderUnexplained(const Evidence& evidence, const FitResult& result);
+
 // `unseen`: errors with the group left out, `by_kinship`: those behind the intervals; empty: not computed.
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
                          const Unseen& unseen, const std::vector<KinError>& by_kinship);

@@ -15,12 +15,14 @@
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster_file.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr double kTimer = 1.05;          // of the peak: what a timer and a boosted clock explain
 constexpr std::size_t kMostGarbled = 3;  // lines named per log
 
 const char* NameOf(Fate fate) {
@@ -54,8 +56,24 @@ FileCheck CheckOf(const LoggedRun& run) {
   return check;
 }
 
+// The log of a run that is there already, also under another name; "": it is the first. One log may hold several runs, by
+// its steps or windows.
+std::string TwinOf(const LoggedRun& run, const std::vector<LoggedRun>& others) {
+  const auto twin = std::ranges::find_if(others, [&](const LoggedRun& other) {
+    return other.steps == run.steps && other.row.window == run.row.window && other.read.source &&
+           run.read.source && other.read.source->text == run.read.source->text;
+  });
+  return twin == others.end() ? "" : twin->log;
+}
+
 void TakeRun(LoggedRun run, FitInputs* inputs) {
   inputs->checks.push_back(CheckOf(run));
+  if (const std::string twin = TwinOf(run, inputs->runs);
+      !twin.empty() && inputs->checks.back().fate == Fate::kUsed) {
+    inputs->checks.back().fate = Fate::kNotUsed;
+    inputs->checks.back().why = fmt::format("the same run as {}", twin);
+    inputs->checks.back().rows.clear();
+  }
   if (inputs->checks.back().fate != Fate::kUsed) return;
   (run.predict ? inputs->predicted : inputs->rows).push_back(run.row);
   inputs->runs.push_back(std::move(run));
@@ -91,6 +109,19 @@ void TakeLog(const std::string& file, const RunPlace& place, FitInputs* inputs) 
   TakeRun(std::move(run), inputs);
 }
 
+// Of a product or an attention: its rate over the chip's highest in its type; 0: not known.
+double AbovePeak(const measured::KernelSample& kernel, const GpuProfile& gpu) {
+  const auto* precision = std::ranges::find(kPrecisionNames, kernel.dtype,
+                                            [](const auto& one) { return std::string(one.first); });
+  const bool counted =
+      kernel.kind == measured::KernelKind::kGemm || kernel.kind == measured::KernelKind::kGrouped;
+  if (!counted || precision == std::end(kPrecisionNames) || kernel.seconds <= 0) return 0;
+  const double peak = gpu.Peak(precision->second).value;
+  const double flops = 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n) *
+                       static_cast<double>(kernel.k) * static_cast<double>(kernel.batch);
+  return peak > 0 ? flops / kernel.seconds / peak : 0;
+}
+
 // By the header alone.
 bool HoldsKernels(const std::string& file) {
   const std::string text = ReadSource(file)->text;
@@ -98,6 +129,26 @@ bool HoldsKernels(const std::string& file) {
 }
 
 }  // namespace
+
+void DropRepeated(const FitInputs& earlier, FitInputs* fresh) {
+  for (auto run = fresh->runs.begin(); run != fresh->runs.end();) {
+    const std::string twin = TwinOf(*run, earlier.runs);
+    if (twin.empty()) {
+      ++run;
+      continue;
+    }
+    const std::string name = run->row.name;
+    for (FileCheck& check : fresh->checks) {
+      if (check.file != run->log || std::ranges::find(check.rows, name) == check.rows.end())
+        continue;
+      check = {check.file, Fate::kNotUsed, fmt::format("the same run as {}", twin), {}};
+    }
+    std::erase_if(run->predict ? fresh->predicted : fresh->rows,
+                  [&](const CaseRow& row) { return row.name == name; });
+    run = fresh->runs.erase(run);
+  }
+  RefuseUnused(fresh->checks);
+}
 
 FitInputs LoadInputs(const std::vector<std::string>& files, const RunPlace& place) {
   FitInputs inputs;
@@ -144,6 +195,16 @@ std::string SiteOf(const FitInputs& inputs, const std::string& topology,
   return fmt::format("{}@{}", name_of(framework.empty() ? first.framework : framework), spec.name);
 }
 
+std::set<std::string> SitesOf(const FitInputs& inputs) {
+  std::set<std::string> sites;
+  for (const LoggedRun& run : inputs.runs) {
+    if (!run.predict)
+      sites.insert(fmt::format("{}@{}", SplitReference(run.row.framework).name,
+                               LoadTopology(run.row.topology).name));
+  }
+  return sites;
+}
+
 std::string ReasonOf(const InputError& error) {
   const Diagnostic& first = error.diagnostics().front();
   return first.hint.empty() ? first.message : first.message + ": " + first.hint;
@@ -178,10 +239,20 @@ void CheckKernels(const std::string& gpu, FitInputs* inputs) {
       if (!why.empty()) other = fmt::format("{}, not on {}", why, gpu);
       return !why.empty();
     });
+    if (!named) {  // its rates may tell all the same
+      const auto fast = std::ranges::find_if(inputs->kernels, [&](const auto& kernel) {
+        return is_file(kernel) && AbovePeak(kernel, profile) > kTimer;
+      });
+      if (fast != inputs->kernels.end()) {
+        other = fmt::format("line {} takes {:.2f} of the time that {} needs at its peak",
+                            fast->where.line, 1 / AbovePeak(*fast, profile), gpu);
+        std::erase_if(inputs->kernels, is_file);
+      }
+    }
     const auto left = std::ranges::count_if(inputs->kernels, is_file);
     if (left == 0) check.fate = Fate::kMismatched;
     if (left < all) check.why = fmt::format("{} of {} timed kernels: {}", all - left, all, other);
-    if (!named) check.why += "; the file does not name its GPU";
+    if (!named && left > 0) check.why += "; the file does not name its GPU";
   }
   RefuseUnused(inputs->checks);
 }

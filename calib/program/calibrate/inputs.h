@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,12 @@ struct FitInputs {
 // arguments, which ran at `place`. Throws InputError: a sheet or CSV with mistakes; no file can be used.
 FitInputs LoadInputs(const std::vector<std::string>& files, const RunPlace& place = {});
 
-// Takes timed kernels of another GPU than `gpu` out of the inputs, by the device that their rows name. "": any.
+// Takes runs out of the fresh ones that are among the earlier ones, whatever their logs are called. Throws InputError: no
+// other is left.
+void DropRepeated(const FitInputs& earlier, FitInputs* fresh);
+
+// Takes timed kernels of another GPU than `gpu` out of the inputs, by the device that their rows name or by rates above its peak. "":
+// any.
 // Throws InputError: nothing is left of all files.
 void CheckKernels(const std::string& gpu, FitInputs* inputs);
 
@@ -43,6 +49,9 @@ void CheckKernels(const std::string& gpu, FitInputs* inputs);
 // given, else ("") of those that all logged runs name. "": they name several, or some rows are of no log.
 std::string SiteOf(const FitInputs& inputs, const std::string& topology,
                    const std::string& framework);
+
+// Those that logged runs name.
+std::set<std::string> SitesOf(const FitInputs& inputs);
 
 // Files of which no row is left, and why: `reasons` by name of the row.
 void TakeReasons(const std::map<std::string, std::string>& reasons, FitInputs* inputs);

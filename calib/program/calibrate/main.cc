@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program behind `plan calibrate`.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <thread>
 
 #include "calib/fit/calibration_record.h"
@@ -150,6 +152,10 @@ void NameSite(const FitInputs& inputs, Arguments* arguments) {
   if (frameworks.empty()) {
     const std::string site = SiteOf(inputs, arguments->place.topology, "");
     if (!site.empty()) frameworks = {site};
+    if (const std::set<std::string> sites = SitesOf(inputs); site.empty() && sites.size() > 1)
+      throw InputError(fmt::format("{}the runs are of {} sites: {}", RenderChecks(inputs.checks),
+                                   sites.size(), fmt::join(sites, ", ")),
+                       fmt::format("--framework {} takes those of one", *sites.begin()));
   } else if (!arguments->place.topology.empty() && !IsSite(frameworks[0])) {
     frameworks = {SiteOf(inputs, arguments->place.topology, frameworks[0])};
   }
@@ -271,6 +277,7 @@ void Run(Arguments arguments) {
   Fitter fitter(evidence, std::move(parameters), options);
   const FitResult result = fitter.Fit();
   fmt::print("\n{}\n{}", RenderConstants(result), RenderSites(result));
+  if (!job.sites.empty()) fmt::print("{}", RenderUnexplained(evidence, result));
   SayUndetermined(evidence, result, job);
   const LeftOut left = LeaveOut(evidence, job.holdout, &fitter);
   const Unseen& unseen = left.by_group;
@@ -359,7 +366,7 @@ Arguments ArgumentsOf(const cli::CalibrateFlags& flags) {
 void CheckReadable(const std::vector<cli::Flag>& files) {
   for (const cli::Flag& file : files) {
     cli::AtFlag(file, [&] {
-      if (measured::ReadLogSource(file.text)->text.empty())
+      if (measured::ReadLogSource(file.text)->text.empty() && files.size() == 1)
         throw InputError(fmt::format("'{}' is empty: no measurement in it", file.text));
     });
   }

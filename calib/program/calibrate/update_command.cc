@@ -18,6 +18,7 @@
 #include "calib/program/calibrate/fit_report.h"
 #include "calib/program/calibrate/inputs.h"
 #include "model/arch/data_root.h"
+#include "model/base/csv.h"
 #include "model/base/node.h"
 #include "model/base/text.h"
 
@@ -144,6 +145,30 @@ bool IsOfCatalogue(const std::string& profile) {
                                      CatalogueFolder("calib/profiles/framework"), error);
 }
 
+// The earlier logs are read again: they have to say what the profile was fitted to.
+void CheckUnchanged(const std::string& profile, const CalibrationRecord& record,
+                    const FitInputs& earlier) {
+  if (record.runs.empty()) return;
+  constexpr double kPrinted = 0.002;  // digits of the record
+  std::string text;
+  for (const std::string& line : record.runs) text += line + "\n";
+  Diagnostics diagnostics;
+  const CsvTable table = CsvTable::Parse(std::make_shared<Source>(Source{profile, text}),
+                                         {"case", "measured_s"}, &diagnostics);
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    const auto run = std::ranges::find_if(
+        earlier.runs, [&](const LoggedRun& one) { return one.row.name == table.Text(i, "case"); });
+    const auto then = table.Number(i, "measured_s", 0, 1e9);
+    if (run == earlier.runs.end() || !then || *then <= 0) continue;
+    if (std::abs(run->row.measured_step_s / *then - 1) <= kPrinted) continue;
+    throw InputError(
+        fmt::format("{} has changed: {} now, {} when {} was calibrated", run->log,
+                    Format(Seconds(run->row.measured_step_s)), Format(Seconds(*then)), profile),
+        "put the earlier log back, or calibrate from the logs that are there: `plan "
+        "calibrate LOG... -o FILE` without --update");
+  }
+}
+
 std::vector<double> LeaveEachOut(SiteFit* fit) {
   std::vector<double> errors;
   for (int i = 0; i < static_cast<int>(fit->evidence->observations().size()); ++i)
@@ -192,6 +217,8 @@ void UpdateCalibration(const std::string& profile, const std::vector<std::string
   const std::string base = record.site.substr(0, record.site.rfind('@'));
   const RunPlace place{record.topology, base};
   FitInputs earlier = LoadInputs(record.logs, place), fresh = LoadInputs(files, place);
+  CheckUnchanged(profile, record, earlier);
+  DropRepeated(earlier, &fresh);
   ProfileStore store;
   store.AddSite(record.site, base);
   RowFilter filter;

@@ -318,8 +318,6 @@ std::string MemorySection(const Groups& closed, const LeftOutRows& left_out) {
 
 std::string Share(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
-double KernelShare(const StepTime& time) { return (time.compute + time.optimizer) / time.total; }
-
 // Of the step, all axes.
 double ExposedShare(const StepTime& time) {
   return (time.tensor + time.data + time.pipeline) / time.total;
@@ -330,10 +328,11 @@ std::string SeedSection(const std::vector<CasePrediction>& seeds) {
       "## Single figures of tutorials\n\n"
       "`calib/data/seed_systems.csv`, in no fit. Parts of their clusters are assumed (the GPU and "
       "network of S12, the sequence length of S2),\nso the errors measure the assumptions as much "
-      "as the model. Communication: exposed, share of the step; kernels: those of "
-      "products, attention and optimizer, likewise.\n\n"
+      "as the model. Communication: exposed, share of the step; kernels: those of the passes and "
+      "of the update.\n\n"
       "| run | measured s | predicted s | error | interval s | measured communication | predicted "
-      "| measured kernels | predicted | measured GiB | predicted GiB: allocator, device |\n"
+      "| measured kernels | predicted | "
+      "measured GiB | predicted GiB: allocator, device |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const CasePrediction& one : seeds) {
     const auto gib = [](const std::optional<double>& value) {
@@ -350,8 +349,11 @@ std::string SeedSection(const std::vector<CasePrediction>& seeds) {
         one.row.measured_communication ? Share(*one.row.measured_communication) : "-",
         one.time ? Share(ExposedShare(*one.time)) : "-",
         one.row.measured_kernels ? Share(*one.row.measured_kernels) : "-",
-        one.time ? Share(KernelShare(*one.time)) : "-", gib(one.row.measured_mem_gib),
-        gib(one.predicted_allocator_gib), gib(one.predicted_mem_gib));
+        one.time && one.row.measured_kernels
+            ? Share((one.time->compute + one.time->optimizer) / one.time->total)
+            : "-",
+        gib(one.row.measured_mem_gib), gib(one.predicted_allocator_gib),
+        gib(one.predicted_mem_gib));
   }
   return out + "\n";
 }

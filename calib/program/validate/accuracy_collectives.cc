@@ -44,10 +44,8 @@ std::string MeanOfTables(const std::vector<CollectiveErrors>& tables, bool unfit
 std::string CollectiveMeans(const std::vector<CollectiveErrors>& tables) {
   std::map<std::string, std::vector<std::string>> fitted;
   std::vector<std::string> rest;
-  for (const CollectiveErrors& one : tables) {
-    if (!one.left_out.empty()) continue;
+  for (const CollectiveErrors& one : tables)
     one.fitted.empty() ? rest.push_back(one.table) : fitted[one.fitted].push_back(one.table);
-  }
   std::string out = fmt::format(
       "\nMean over tables: {}. Without those that made constants: {} ({}).\n\n"
       "| fitted to these tables, or chosen with them in view | tables |\n|---|---|\n",
@@ -65,10 +63,28 @@ std::string CollectiveMeans(const std::vector<CollectiveErrors>& tables) {
   return out;
 }
 
+// Published tables that count in no mean, with the error where a topology of the catalogue comes near.
+std::string LeftOutTables(const std::vector<CollectiveErrors>& tables) {
+  std::string out = fmt::format(
+      "\nIn no mean:\n\n| table | cluster | {} | {} | {} | why |\n|---|---|---|---|---|---|\n",
+      SizeBandName(0), SizeBandName(1), SizeBandName(2));
+  for (const CollectiveErrors& one : tables) {
+    if (one.left_out.empty()) continue;
+    out += fmt::format("| {} | {} |{} {} |\n", one.table,
+                       one.topology.empty()
+                           ? "-"
+                           : fmt::format("{}, {} x {}", one.topology, one.nodes, one.gpus_per_node),
+                       BandCells(one.errors), one.left_out);
+  }
+  return out;
+}
+
 }  // namespace
 
-std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
+std::string CollectiveSection(const std::vector<CollectiveErrors>& every,
                               const std::vector<SweepErrors>& sweeps) {
+  std::vector<CollectiveErrors> tables = every;
+  std::erase_if(tables, [](const CollectiveErrors& one) { return !one.left_out.empty(); });
   std::string out = fmt::format(
       "## Collectives\n\n"
       "Mean error of the closed form against published tables of nccl-tests, by message size, with "
@@ -78,13 +94,12 @@ std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
       "| table | collective | cluster | GPUs | algorithm | {0} | {1} | {2} "
       "|\n|---|---|---|---|---|---|---|---|\n",
       SizeBandName(0), SizeBandName(1), SizeBandName(2));
-  for (const CollectiveErrors& one : tables) {
-    if (!one.left_out.empty()) continue;
+  for (const CollectiveErrors& one : tables)
     out += fmt::format("| {} | {} | {} | {} x {} | {} |{}\n", one.table, one.collective,
                        one.topology, one.nodes, one.gpus_per_node,
                        one.algorithm.empty() ? "chosen" : one.algorithm, BandCells(one.errors));
-  }
   out += CollectiveMeans(tables);
+  out += LeftOutTables(every);
   out += fmt::format(
       "\nWith sweeps of the machine itself (`--collectives ID`), leave-one-size-out:\n\n"
       "| ID | machine | sweeps | {0} | {1} | {2} |\n|---|---|---|---|---|---|\n",
@@ -92,12 +107,6 @@ std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
   for (const SweepErrors& one : sweeps)
     out +=
         fmt::format("| {} | {} | {} |{}\n", one.id, one.machine, one.sweeps, BandCells(one.errors));
-  out +=
-      "\nTables of `calib/data/collectives.csv` without a prediction:\n\n| table | why "
-      "|\n|---|---|\n";
-  for (const CollectiveErrors& one : tables) {
-    if (!one.left_out.empty()) out += fmt::format("| {} | {} |\n", one.table, one.left_out);
-  }
   return out + "\n";
 }
 

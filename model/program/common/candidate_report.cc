@@ -13,6 +13,7 @@
 #include "model/arch/parameters.h"
 #include "model/base/text.h"
 #include "model/collectives/group_shapes.h"
+#include "model/memory/memory.h"
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/check_low_precision.h"
 #include "model/program/common/memory_report.h"
@@ -137,7 +138,9 @@ std::string Brief(const std::string& layout, const Prediction& prediction) {
   if (prediction.memory)
     text += fmt::format(", {} of {}{}", Format(prediction.memory->total),
                         Format(prediction.memory->capacity),
-                        prediction.memory->fits ? "" : ": does not fit");
+                        !prediction.memory->fits         ? ": does not fit"
+                        : prediction.memory->nearly_full ? fmt::format(", {}", kNearlyFull)
+                                                         : "");
   return text;
 }
 
@@ -251,7 +254,11 @@ std::string PeakSource(const Job& job) {
 }
 
 std::string NearestText(const Prediction& candidate) {
-  if (candidate.nearest.empty()) return "";
+  if (candidate.nearest.empty())
+    return fmt::format(
+        "\n{}\n", Fold("Nearest published runs: none can be compared, as no run trains a model "
+                       "of such layers",
+                       0));
   Table table({{"run"},
                {"on"},
                {"nodes", true},
@@ -305,7 +312,7 @@ std::string PredictionText(const Job& job, const PredictReport& prediction) {
     }
     text += fmt::format("  {}\n",
                         Fold(FitBasis(*candidate.memory, FrameworkWords(job.request.framework),
-                                      job.profiles.framework.memory_nearly_full),
+                                      FullShare(job.profiles.gpu, job.profiles.framework)),
                              2));
     text += MemoryText(*candidate.memory);
   }

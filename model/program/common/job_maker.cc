@@ -351,6 +351,13 @@ void JobMaker::SetFramework() {
     why += fmt::format("{}its release {} where attention is standard", why.empty() ? "" : "; ",
                        release);
   if (!recorded_.empty()) why += (why.empty() ? "" : "; ") + recorded_;
+  // Whoever names a release gets it, so this is of a framework by its name alone.
+  if (const std::string release = report::ReleaseOf(job_);
+      flags_.framework.given && release != name && FindFramework(release).name == release)
+    job_.notes.push_back(
+        fmt::format("{} with standard attention is read as its release {}: --framework "
+                    "NAME@RELEASE states another (plan list frameworks)",
+                    name, release));
   if (!flags_.framework.given) Own(fmt::format("framework {}", name), "--framework", why);
 }
 

@@ -322,10 +322,19 @@ void CheckLayersHeld(const LayoutFlags& flags, const FixedAxes& axes, const Mode
 }
 
 void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job) {
-  const bool overlap = std::any_of(job.facts.begin(), job.facts.end(), [](const auto& fact) {
-    return fact.stated && fact.key == "tp_overlap" && fact.what == "tp_overlap on";
-  });
-  if (!overlap) return;
+  const auto stated = [&](const std::string& key, const char* value) {
+    return std::any_of(job.facts.begin(), job.facts.end(), [&](const auto& fact) {
+      return fact.stated && fact.key == key && fact.what == key + " " + value;
+    });
+  };
+  const std::string sequence = flags.sequence_parallel.given ? "sequence_parallel" : "";
+  if (const bool on = axes.sequence_parallel.value_or(false);
+      !sequence.empty() && stated(sequence, on ? "off" : "on"))
+    throw InputError({{flags.sequence_parallel.where,
+                       fmt::format("--sequence-parallel {} contradicts --fact sequence_parallel={}",
+                                   on ? "on" : "off", on ? "off" : "on"),
+                       "leave one of them out"}});
+  if (!stated("tp_overlap", "on")) return;
   if (axes.tp && *axes.tp == 1) {
     throw InputError({{flags.tp.where, "tp_overlap=on overlaps tensor parallelism, and tp is 1",
                        "omit it in --fact, or --tp 2 or more"}});

@@ -35,8 +35,10 @@ std::string ReductionWords(const FrameworkProfile& framework) {
 // What is reduced together; "": nothing, or all of it.
 std::string BucketWords(const FrameworkProfile& framework) {
   constexpr double kMillion = 1e6;
+  if (const double own = framework.preset->bucket; own > 0)
+    return fmt::format("in buckets of {:g} million parameters", own / kMillion);
   if (framework.bucket_parameters > 0) {
-    std::string words = fmt::format("in buckets of {:.0f} million parameters",
+    std::string words = fmt::format("in buckets of {:g} million parameters",
                                     framework.bucket_parameters / kMillion);
     if (framework.bucket_parameters_per_rank > 0)
       words += fmt::format(", or {:.0f} million per rank if that is more",
@@ -144,8 +146,13 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
     const bool when = preset.facts.at("defaults.reduce_in_backward").file == kOwnFact;
     add("defaults", when ? "reduce_in_backward" : "overlap_grad_reduce", ReductionWords(framework));
     if (const std::string words = BucketWords(framework); !words.empty())
-      all.push_back({"", words, false});
+      add("facts", "bucket", words);
   }
+  if (preset.gather_messages > 1 && !preset.zero.empty() && preset.zero.back() == 3)
+    add("facts", "gather_messages",
+        fmt::format("with ZeRO 3 weights of a layer gathered in {} messages{}",
+                    preset.gather_messages,
+                    preset.defaults.prefetch == 0 ? ", when they are used" : ""));
   // Whatever else the user set changes the plan as well.
   for (const auto& [name, fact] : preset.facts) {
     const std::string key = name.substr(name.find('.') + 1);

@@ -10,6 +10,7 @@
 
 #include "model/base/text.h"
 #include "model/exchange/rules.h"
+#include "model/memory/memory.h"
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/check_low_precision.h"
 #include "model/program/common/candidate_report.h"
@@ -69,7 +70,7 @@ std::string RateBeside(const SearchResult& result, const Candidate& other) {
 }  // namespace
 
 std::string NearlyFull(const Job& job, const SearchResult& result) {
-  const double limit = job.profiles.framework.memory_nearly_full;
+  const double limit = FullShare(job.profiles.gpu, job.profiles.framework);
   std::string rows;
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const auto& memory = result.ranked[i].memory;

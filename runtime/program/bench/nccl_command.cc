@@ -186,11 +186,13 @@ std::size_t RingsAlike(const NcclDebug& log, const nccl::Graph& ring, int each) 
 Answer CompareLog(const BenchFlags& flags, const SourcePtr& source, const Twin& twin,
                   nccl::Operation operation, const NcclDebug& log) {
   const nccl::Communicator& nccl = *twin.nccl;
-  if (log.ranks > 0 && (log.ranks != nccl.ranks() || log.nodes != nccl.nodes())) {
+  const bool other_nodes = log.nodes > 0 && log.nodes != nccl.nodes();
+  if (log.ranks > 0 && (log.ranks != nccl.ranks() || other_nodes)) {
+    const std::string on = log.nodes > 0 ? fmt::format(" on {} nodes", log.nodes) : "";
     throw InputError(std::vector<Diagnostic>{
         {flags.nccl.where,
-         fmt::format("{} is of {} ranks on {} nodes, the flags are of {} on {}", source->name,
-                     log.ranks, log.nodes, nccl.ranks(), nccl.nodes()),
+         fmt::format("{} is of {} ranks{}, the flags are of {} on {}", source->name, log.ranks, on,
+                     nccl.ranks(), nccl.nodes()),
          "set --nodes and --gpus-per-node to match"}});
   }
   const std::vector<Compared> all = CompareChoices(log, operation, nccl);
