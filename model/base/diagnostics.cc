@@ -36,6 +36,13 @@ InputError::InputError(std::string message, std::string hint)
 void Diagnostics::Error(Location where, std::string message, std::string hint) {
   if (list_.size() >= kMostKept) return;
   list_.push_back({std::move(where), std::move(message), std::move(hint)});
+  // Both parts of one flag may have the same fault.
+  if (!list_.empty()) {
+    const Diagnostic& last = list_.back();
+    if (last.where.source == where.source && last.where.line == where.line &&
+        last.where.column == where.column && last.message == message && last.hint == hint)
+      return;
+  }
 }
 
 void Diagnostics::ThrowIfAny() {
