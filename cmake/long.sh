@@ -33,8 +33,22 @@ long_round() {
   long_log=$long_folder/$1-$5.log
   long_begun=$(date +%s)
   result=ok
-  env "$4" ORRERY_MUTATION_SEED="$5" timeout 3600 "$build/$2" --gtest_filter="$3" \
-    >"$long_log" 2>&1 || result=FAILED
+  long_status=0
+  # In a folder of its own: a damaged command line may name a file to write.
+  mkdir -p "$long_folder/work"
+  (cd "$long_folder/work" &&
+    exec env "$4" ORRERY_MUTATION_SEED="$5" timeout 3600 "$build/$2" --gtest_filter="$3") \
+    >"$long_log" 2>&1 || long_status=$?
+  rm -rf "$long_folder/work"
+  case $long_status in
+    0) ;;
+    129 | 130 | 143)  # SIGHUP, SIGINT, SIGTERM: somebody has stopped it, and a later call tries the seed again
+      rm -f "$long_log"
+      long_end=0
+      return 0
+      ;;
+    *) result=FAILED ;;
+  esac
   grep -q '^\[  PASSED  \] 0 tests' "$long_log" && result=FAILED  # a filter that selects nothing
   echo "$1 $5 ${4#*=} $(($(date +%s) - long_begun)) $result" >>"$long_folder/rounds"
   if [ $result = ok ]; then

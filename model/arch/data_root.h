@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "model/base/diagnostics.h"
+
 namespace orrery {
 
 // The folder that holds `scenarios/models`: $ORRERY_ROOT when set; else the nearest folder above
@@ -31,6 +33,18 @@ std::string CatalogueFolder(const std::string& kind);
 // `kind`: a folder of the catalogue, such as "topologies" or "calib/profiles/gpu". Names are those of its YAML files,
 // sorted.
 std::vector<std::string> NamesOfKind(const std::string& kind);
+// What load() makes of each name; without the files that it refuses, which are left to whoever names them.
+template <class Load>
+auto AllReadable(const std::vector<std::string>& names, Load&& load) {
+  std::vector<decltype(load(names.front()))> all;
+  for (const std::string& name : names) {
+    try {
+      all.push_back(load(name));
+    } catch (const InputError&) {
+    }
+  }
+  return all;
+}
 // The file of a name; "": there is none, or it is no name ("../x", "a/b", ".x"). Throws InputError where a file of a user
 // is a link that leaves the user's folder: of a project that somebody sent, an error would print another file.
 std::string FileOfName(const std::string& kind, const std::string& name);

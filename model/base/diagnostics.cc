@@ -13,6 +13,7 @@
 
 #include "model/base/any_file.h"
 #include "model/base/input_files.h"
+#include "model/base/record_named.h"
 
 namespace orrery {
 namespace {
@@ -35,6 +36,13 @@ InputError::InputError(std::string message, std::string hint)
 
 void Diagnostics::Error(Location where, std::string message, std::string hint) {
   if (list_.size() >= kMostKept) return;
+  // Both parts of one flag may have the same fault.
+  if (!list_.empty()) {
+    const Diagnostic& last = list_.back();
+    if (last.where.source == where.source && last.where.line == where.line &&
+        last.where.column == where.column && last.message == message && last.hint == hint)
+      return;
+  }
   list_.push_back({std::move(where), std::move(message), std::move(hint)});
 }
 
@@ -78,6 +86,10 @@ SourcePtr ReadSource(const std::string& path, std::size_t max_bytes) {
 }
 
 void RecordSources() { recorder.on = true; }
+
+void RecordNamed(const std::string& path) {
+  if (recorder.on) ReadSource(path);
+}
 
 std::vector<SourcePtr> RecordedSources() {
   const std::lock_guard lock(recorder.mutex);

@@ -46,7 +46,7 @@ class InputError : public std::exception {
   std::string what_;
 };
 
-// Collects diagnostics while reading one input; keeps the first thousand.
+// Collects diagnostics while reading one input; keeps the first thousand. One that repeats the last is left out.
 class Diagnostics {
  public:
   void Error(Location where, std::string message, std::string hint = "");

@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ namespace orrery {
 namespace {
 
 constexpr const char* kAtMost = "at most ";
+constexpr const char* kAtLeast = "at least ";
 
 struct Unit {
   const char* name;
@@ -50,6 +52,8 @@ struct QuantityKind {
   const char* example;  // the unit to append to a bare number
   double most;          // in base units; more is a slip of the pen, and its products are no numbers
   const char* limit;    // the same, as said to the user
+  double least;         // but for 0; quotients by less are no numbers
+  const char* lower;    // the same, as said to the user
 };
 
 template <class Q>
@@ -61,11 +65,14 @@ QuantityKind KindOf<Bytes>() {
           "B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB",
           "GiB",
           1e9 * kPi,
-          "1e9PiB"};
+          "1e9PiB",
+          1e-9,
+          "1e-9B"};
 }
 template <>
 QuantityKind KindOf<Seconds>() {
-  return {"a time", kTimeUnits, "ns, us, ms, s, min, h, d", "us", 1e9 * 86400, "1e9d"};
+  return {"a time", kTimeUnits, "ns, us, ms, s, min, h, d", "us", 1e9 * 86400, "1e9d",
+          1e-18,    "1e-9ns"};
 }
 template <>
 QuantityKind KindOf<BytesPerSecond>() {
@@ -74,21 +81,36 @@ QuantityKind KindOf<BytesPerSecond>() {
           "kB/s, MB/s, GB/s, TB/s, GiB/s, GBps (bytes), Mbps, Gbps, Tbps, Gbit/s (bits)",
           "GB/s",
           1e21,
-          "1e9TB/s"};
+          "1e9TB/s",
+          1e-9,
+          "1e-9B/s"};
 }
 template <>
 QuantityKind KindOf<FlopsPerSecond>() {
-  return {"a compute rate", kComputeUnits, "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s",
-          "TFLOP/s",        1e27,          "1e9EFLOP/s"};
+  return {"a compute rate",
+          kComputeUnits,
+          "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s",
+          "TFLOP/s",
+          1e27,
+          "1e9EFLOP/s",
+          1e-9,
+          "1e-9FLOP/s"};
 }
 template <>
 QuantityKind KindOf<DollarsPerHour>() {
-  return {"a price", kPriceUnits, "USD/h, $/h", "USD/h", 1e9, "1e9USD/h"};
+  return {"a price", kPriceUnits, "USD/h, $/h", "USD/h", 1e9, "1e9USD/h", 1e-9, "1e-9USD/h"};
 }
 
 template <>
 QuantityKind KindOf<Dollars>() {
-  return {"an amount of money", kMoneyUnits, "USD, kUSD, MUSD", "USD", 1e15, "1e9MUSD"};
+  return {"an amount of money",
+          kMoneyUnits,
+          "USD, kUSD, MUSD",
+          "USD",
+          1e15,
+          "1e9MUSD",
+          1e-9,
+          "1e-9USD"};
 }
 
 std::string NearestUnit(std::string_view wrong, std::span<const Unit> units) {
@@ -160,7 +182,13 @@ std::optional<double> Parse(std::string_view text, const QuantityKind& kind, Tex
     out_of_range(fmt::format("nothing below 0, such as 25{}", kind.example));
     return std::nullopt;
   }
+  const auto too_small = [&] {
+    out_of_range(fmt::format("{}{}, up to {}", kAtLeast, kind.lower, kind.limit));
+    return std::nullopt;
+  };
   if (status == std::errc::result_out_of_range) {
+    // Which end it is beyond, from_chars does not say.
+    if (std::strtod(std::string(digits).c_str(), nullptr) < 1) return too_small();
     out_of_range(kAtMost + std::string(kind.limit));
     return std::nullopt;
   }
@@ -171,6 +199,7 @@ std::optional<double> Parse(std::string_view text, const QuantityKind& kind, Tex
   }
   for (const Unit& unit : kind.units) {
     if (name != unit.name) continue;
+    if (number > 0 && number * unit.factor < kind.least) return too_small();
     if (number * unit.factor <= kind.most) return number * unit.factor;
     out_of_range(kAtMost + std::string(kind.limit));
     return std::nullopt;
@@ -197,6 +226,7 @@ std::string_view Trim(std::string_view text) {
 }
 
 bool IsTooLarge(const TextError& error) { return error.hint.starts_with(kAtMost); }
+bool IsTooSmall(const TextError& error) { return error.hint.starts_with(kAtLeast); }
 
 template <class Q>
 std::optional<Q> ParseQuantity(std::string_view text, TextError* error) {

@@ -242,6 +242,8 @@ std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnos
                                         : std::nullopt;
     if (unbalanced) {
       diagnostics->Error(PlaceOf(source, mark + unbalanced->offset), unbalanced->message);
+    } else if (json && open_flow) {  // all are closed
+      diagnostics->Error(fault->where, "JSON syntax: a ':' or a ',' is missing in front of this");
     } else {
       diagnostics->Error(fault->where, fault->message, fault->hint);
     }

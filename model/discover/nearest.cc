@@ -2,6 +2,7 @@
 // Finds the topology of the catalogue that is like what was observed.
 #include <algorithm>
 
+#include "model/arch/data_root.h"
 #include "model/discover/topology_text.h"
 #include "model/hardware/catalog.h"
 
@@ -38,11 +39,8 @@ const std::vector<Series>& AzureSeries() {
 
 // Read once: a topology is some milliseconds.
 const std::vector<TopologySpec>& Catalogue() {
-  static const std::vector<TopologySpec> specs = [] {
-    std::vector<TopologySpec> all;
-    for (const std::string& name : TopologyNames()) all.push_back(LoadTopology(name));
-    return all;
-  }();
+  static const std::vector<TopologySpec> specs =
+      AllReadable(TopologyNames(), [](const std::string& name) { return LoadTopology(name); });
   return specs;
 }
 

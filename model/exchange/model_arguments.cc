@@ -9,6 +9,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "model/arch/data_root.h"
 #include "model/arch/enum_names.h"
 #include "model/base/plain_text.h"
 #include "model/exchange/bundle.h"
@@ -65,11 +66,8 @@ bool Same(const ModelSpec& a, const ModelSpec& b) {
 
 // The first of its names that has these dimensions.
 std::optional<LoadedModel> OfCatalogue(const ModelSpec& spec) {
-  static const std::vector<LoadedModel> models = [] {
-    std::vector<LoadedModel> all;
-    for (const std::string& name : ModelNames()) all.push_back(LoadModel(name));
-    return all;
-  }();
+  static const std::vector<LoadedModel> models =
+      AllReadable(ModelNames(), [](const std::string& name) { return LoadModel(name); });
   for (const LoadedModel& model : models) {
     if (Same(model.spec, spec)) return model;
   }

@@ -53,7 +53,13 @@ void AddSpelling(Spelling spelling, std::vector<Spelling>* spellings) {
 // Files that say what their framework is; the others are of a site, or a base. By a line of their text, as parsing all of
 // them takes 15 ms, which a user feels who completes a name.
 bool IsDescribed(const std::string& id) {
-  const std::string& text = LoadProfileFile(kFrameworkFolder, id)->text;
+  SourcePtr source;
+  try {
+    source = LoadProfileFile(kFrameworkFolder, id);
+  } catch (const InputError&) {
+    return true;  // kept among the broken ones
+  }
+  const std::string& text = source->text;
   return text.starts_with("description:") || text.find("\ndescription:") != text.npos;
 }
 

@@ -10,6 +10,7 @@
 #include "model/arch/data_root.h"
 #include "model/base/node.h"
 #include "model/base/plain_text.h"
+#include "model/base/record_named.h"
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/host_order.h"
@@ -45,6 +46,8 @@ std::string ReadPath(const Node& node, const std::string& key, const std::string
     if (!fs::is_regular_file(path, error))
       node.ErrorAt(key, "no profile '" + path.string() + "'",
                    "paths start from the topology's folder");
+    else
+      RecordNamed(path.string());
     return fs::absolute(path, error).lexically_normal().string();
   } catch (const InputError& outside) {
     const Diagnostic& why = outside.diagnostics().front();
@@ -60,8 +63,10 @@ std::string ReadProfileId(const Node& node, const std::string& key, const char* 
   const std::string id = ReadId(node, key);
   if (!node.diagnostics()->ok() || id == kUnknownGpu) return id;
   const std::string kind = std::string("calib/profiles/") + folder;
-  if (FileOfName(kind, id).empty())
+  if (const std::string file = FileOfName(kind, id); file.empty())
     node.ErrorAt(key, "no profile '" + id + "' in " + kind, SuggestName(id, NamesOfKind(kind)));
+  else
+    RecordNamed(file);  // --gpu may put another one in its place
   return id;
 }
 

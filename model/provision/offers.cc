@@ -256,9 +256,15 @@ Offer LoadOfferOf(const std::string& name) {
   return offer;
 }
 
-std::vector<Offer> OfferCatalogue() {
+std::vector<Offer> OfferCatalogue(std::vector<NoOffer>* broken) {
   std::vector<Offer> offers;
-  for (const std::string& name : OfferNames()) offers.push_back(LoadOfferOf(name));
+  for (const std::string& name : OfferNames()) {
+    try {
+      offers.push_back(LoadOfferOf(name));
+    } catch (const InputError& error) {
+      broken->push_back({name, error});
+    }
+  }
   return offers;
 }
 

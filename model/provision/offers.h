@@ -69,7 +69,13 @@ Offer LoadOffer(const std::string& path);
 std::vector<std::string> OfferNames();
 // By its file's name, whatever the file calls it: a copy of another offer is not that one.
 Offer LoadOfferOf(const std::string& name);
-std::vector<Offer> OfferCatalogue();
+// The name of a file that is no offer, and why.
+struct NoOffer {
+  std::string name;
+  InputError why;
+};
+// Those that can be read; the others are left to whoever names them.
+std::vector<Offer> OfferCatalogue(std::vector<NoOffer>* broken);
 
 // A price of an offer that a question considers.
 struct Quote {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "model/base/quantity.h"
 #include "model/base/text.h"
@@ -27,7 +28,8 @@ std::string Count(double number) {
 
 std::string GivenDigits(double number) {
   const std::string three = ThreeDigits(number), all = fmt::format("{:.6g}", number);
-  return std::stod(three) == std::stod(all) ? three : all;
+  // std::stod throws at the least of numbers.
+  return std::strtod(three.c_str(), nullptr) == std::strtod(all.c_str(), nullptr) ? three : all;
 }
 
 std::string Scaled(double number) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -19,7 +20,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kSchema = "orrery.trust/3";
 
 // Three significant digits.
-double Short(double value) { return std::stod(fmt::format("{:.3g}", value)); }
+double Short(double value) { return std::strtod(fmt::format("{:.3g}", value).c_str(), nullptr); }
 
 Json KinJson(Kin kin, const KinErrors& errors) {
   return {{"kin", NameOf(kin)},

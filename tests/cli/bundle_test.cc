@@ -155,6 +155,24 @@ TEST_F(Bundles, AreOpenedWithTheirFilesNotWithTheCatalogues) {
                       .get<double>());
 }
 
+// That of the topology was not packed, and the topology refused without it.
+TEST_F(Bundles, OpenWhereAnotherGpuStandsInForTheTopologys) {
+  std::filesystem::create_directories(folder_ + "/own/.orrery/profiles/gpu");
+  std::string gpu =
+      ReadText(std::string(ORRERY_SOURCE_DIR) + "/calib/profiles/gpu/h100-sxm5-80gb.yaml");
+  WriteText(folder_ + "/own/.orrery/profiles/gpu/mygpu.yaml", gpu);
+  const std::string here = "cd " + folder_ + "/own && \"$PLAN\" ";
+  for (const char* own : {"mygpu", "h200-sxm-141gb"}) {
+    const Outcome made = RunShell(here +
+                                  "predict --model gpt2-xl --topology dgx-h100 --nodes 1 --dp "
+                                  "8 --bundle own.b --gpu " +
+                                  own);
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_EQ(RunShell("\"$PLAN\" open " + folder_ + "/own/own.b").code, 0) << own;
+    EXPECT_EQ(RunShell(here + "diff own.b own.b").code, 0) << own;
+  }
+}
+
 TEST_F(Bundles, AnswerSearchesAndSimulatedSteps) {
   std::vector<std::string> simulated = kQuestion;
   simulated[0] = "simulate";

@@ -40,7 +40,7 @@ TEST(Limits, ANodeCostsSoMuchAtMost) {
 
 // "No layout is possible: global batch does not divide", with the caret at --nodes.
 TEST(Limits, ARunThatNeverEndsSaysWhy) {
-  for (const char* rate : {"1B/s", "1e-9GB/s", "1e-300GB/s"}) {
+  for (const char* rate : {"1B/s", "1e-9GB/s", "1e-18GB/s"}) {
     const std::string error =
         Refused(With(kSearch, {"--refine", "0", "--tokens", "2T", "--storage", rate}));
     EXPECT_THAT(error,
@@ -77,6 +77,41 @@ TEST(Limits, SeedsBeyondTheRangeAreRefused) {
 }
 
 TEST(Limits, EveryRangeIsSaid) {
+// "A fault of this program": the number of a text has a lower end, too.
+TEST(Limits, ALittleOfAnythingIsRefusedWithItsRange) {
+  for (const char* little : {"1e-308", "5e-324", "1e-320", "1e-400", "1e-300"}) {
+    const std::string text = little;
+    EXPECT_THAT(Refused(With(kSearch, {"--tokens", "2T", "--budget", text + "USD"})),
+                HasSubstr("--budget takes 0.01USD to 1,000,000 MUSD"));
+    EXPECT_THAT(Refused({"provision", "--model", "gpt2-xl", "--tokens", "2T", "--offers", "aws",
+                         "--budget", text + "USD"}),
+                HasSubstr("--budget takes 0.01USD to 1,000,000 MUSD"));
+    EXPECT_THAT(Refused(With(kSearch, {"--tokens", "2T", "--node-price", text + "USD/h"})),
+                HasSubstr("--node-price takes 0 to 100000USD/h"));
+    EXPECT_THAT(Refused(With(kSearch, {"--tokens", "2T", "--storage", text + "GB/s"})),
+                HasSubstr("at least 1e-9B/s, up to 1e9TB/s"));
+    EXPECT_THAT(Refused(With(kSearch, {"--memory-limit", text + "GiB"})),
+                HasSubstr("at least 1e-9B, up to 1e9PiB"));
+    EXPECT_THAT(Refused({"check", "--compute", text + "GFLOP/s"}),
+                HasSubstr("at least 1e-9FLOP/s, up to 1e9EFLOP/s"));
+    EXPECT_THAT(Refused(With(kRun, {"--timeout", text + "s"})),
+                HasSubstr("--timeout takes up to 366d"));
+    for (const char* flag : {"--deadline", "--setup"})
+      EXPECT_THAT(Refused(With(kSearch, {"--tokens", "2T", flag, text + "d"})),
+                  HasSubstr("0, or 1e-9ns to "));
+  }
+  EXPECT_EQ(RunPlan(With(kSearch, {"--refine", "0", "--tokens", "2T", "--budget", "0.01USD"})).code,
+            0);
+}
+
+// Detection and restart of "1e300min+1e300min" were refused in the same words, twice.
+TEST(Limits, AFaultOfTwoPartsIsSaidOnce) {
+  const std::string error = Refused(With(kSearch, {"--tokens", "2T", "--recovery", "40d+40d"}));
+  EXPECT_EQ(error.find("error:"), error.rfind("error:")) << error;
+  EXPECT_THAT(Refused(With(kSearch, {"--tokens", "2T", "--recovery", "40d+50d"})),
+              testing::AllOf(HasSubstr(" 40d is not "), HasSubstr(" 50d is not ")));
+}
+
   const std::pair<std::vector<std::string>, const char*> kCases[] = {
       {With(kSearch, {"--global-batch", "9223372036854775807"}),
        "--global-batch takes a whole number from 1 to 1099511627776"},

@@ -168,6 +168,18 @@ TEST_F(UserFiles, ThatAreBrokenDoNotHideTheOthers) {
   }
   const json all = json::parse(In("project", "list --json").out, nullptr, false);
   EXPECT_EQ(all["not_read"].size(), 4U) << all["not_read"].dump(1);
+  // What nobody asked for is left out with the reason; who names it hears it.
+  Put("project/.orrery/profiles/framework/bad.yaml", "title: [\n");
+  fs::create_symlink("/etc/hostname", Path("project/.orrery/profiles/framework/far.yaml"));
+  for (const char* offers : {"--offers aws", "--offers aws-p5", ""}) {
+    const Outcome sold =
+        In("project", std::string("provision --model small --tokens 1B --nodes 1 ") + offers);
+    EXPECT_EQ(sold.code, 0) << offers << sold.out;
+    EXPECT_THAT(Folded(sold.out), HasSubstr("bad: not read (.orrery/offers/bad.yaml:")) << offers;
+  }
+  EXPECT_EQ(In("project", "provision --model small --tokens 1B --offers bad").code, 2);
+  EXPECT_EQ(In("project", "export --to megatron --model small --topology pair --nodes 1").code, 0);
+  EXPECT_EQ(In("project", "discover").code, In("data", "discover").code);
 }
 
 // Files are named as they are: the name within was that of another one, which it replaced.

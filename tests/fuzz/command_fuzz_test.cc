@@ -178,6 +178,8 @@ TEST(CommandFuzz, DamagedFilesAndWordsEndWithAnAnswerOrAMessage) {
   const uint64_t only = FromEnvironment("ORRERY_MUTATION_ONLY", cases);
   const fs::path folder = fs::temp_directory_path() / ("fuzz-" + std::to_string(getpid()));
   fs::create_directories(folder);
+  const fs::path before = fs::current_path();
+  fs::current_path(folder);  // a damaged word may name a file to write: "--json 0"
   uint64_t answered = 0, refused = 0;
   for (uint64_t i = only < cases ? only : 0; i < cases; ++i) {
     std::mt19937_64 random(seed * 1000003 + i);
@@ -203,6 +205,7 @@ TEST(CommandFuzz, DamagedFilesAndWordsEndWithAnAnswerOrAMessage) {
     refused += output.code == 2;
     if (only < cases) break;
   }
+  fs::current_path(before);
   fs::remove_all(folder);
   if (only >= cases) {
     EXPECT_GT(answered, cases / 30);

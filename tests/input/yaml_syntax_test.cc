@@ -139,6 +139,8 @@ TEST(Yaml, SaysWhatToWriteInItsOwnWords) {
       {"a: \"\\xzz\"\n", "\\x, \\u and \\U take 2, 4 and 8 hexadecimal digits"},
       {"a: \"\\q\"\n", "this escape is not known"},
       {"a: \"\\ud800\"\n", "this escape names no character"},
+      {"{\"a\" 1}", "JSON syntax: a ':' or a ',' is missing in front of this"},
+      {"[1 \"b\"]", "JSON syntax: a ':' or a ',' is missing in front of this"},
       {"{\"a\": \"\\ud800\"}", "JSON syntax: this escape names no character"},
       {"a: |x\n  y\n", "behind | or > stands nothing but"},
       {"%YAML 9.9\n---\na: 1\n", "directives (%) are not accepted"},

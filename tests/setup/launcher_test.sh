@@ -312,6 +312,11 @@ echo "plan-texts 9 20000 60 ok" >>"$repo/build/long/rounds"
 "$repo/check" --long --hours 0.0005 >/dev/null 2>&1
 expect_text "the next call begins behind the campaign of the last round" "memory-bound 1 600" \
   "$(sed -n '/^plan-texts 9/{n;p;}' "$repo/build/long/rounds")"
+printf '#!/bin/sh\n: >0\nkill -TERM $$\n' >"$repo/build/tests/memory/memory_test"
+echo "plan-texts 10 20000 60 ok" >>"$repo/build/long/rounds"
+(cd "$repo" && ./check --long --hours 0.0005 >/dev/null 2>&1)
+expect_text "a round that is stopped is none" "plan-texts 10" "$(tail -n 1 "$repo/build/long/rounds")"
+expect "files that a round writes stay out of the tree" "" "$(ls "$repo/0" 2>/dev/null)"
 "$repo/check" --unit >/dev/null 2>&1
 expect_text "quick tests only" "-L unit" "$(tail -n 1 "$work/calls.ctest")"
 touch "$work/red"

@@ -117,6 +117,21 @@ TEST(ParseQuantity, RefusesNegativeAndInfinite) {
   EXPECT_FALSE(IsTooLarge(error));
 }
 
+TEST(ParseQuantity, RefusesLessThanAnyOfItsKindButZero) {
+  TextError error;
+  for (const char* text : {"1e-400GiB", "1e-308B", "5e-324PiB", "1e-10B"}) {
+    EXPECT_FALSE(ParseQuantity<Bytes>(text, &error));
+    EXPECT_EQ(error.hint, "at least 1e-9B, up to 1e9PiB") << text;
+    EXPECT_TRUE(IsTooSmall(error));
+    EXPECT_FALSE(IsTooLarge(error));
+  }
+  EXPECT_FALSE(ParseQuantity<Seconds>("1e-308d", &error));
+  EXPECT_EQ(error.hint, "at least 1e-9ns, up to 1e9d");
+  EXPECT_TRUE(ParseQuantity<Bytes>("0GiB", &error));
+  EXPECT_TRUE(ParseQuantity<Bytes>("1e-9B", &error));
+  EXPECT_TRUE(ParseQuantity<Seconds>("1e-9ns", &error));
+}
+
 // A step of 1e308 s in a record printed 300 digits.
 TEST(Format, NeedsFewLettersForAnyNumber) {
   for (const double number : {1e15, 1e20, 1e100, 1e308}) {

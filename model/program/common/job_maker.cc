@@ -72,7 +72,7 @@ std::optional<DollarsPerHour> ReadNodePrice(const Flag& flag, Diagnostics* diagn
   if (!flag.given) return std::nullopt;
   TextError error;
   const auto price = ParseQuantity<DollarsPerHour>(flag.text, &error);
-  if (!price && !IsTooLarge(error)) {
+  if (!price && !IsTooLarge(error) && !IsTooSmall(error)) {
     RecordBadValue(flag, error, diagnostics);
   } else if (!price || price->value > kMostNodePrice) {
     diagnostics->Error(flag.where, fmt::format("--node-price: {} is no price of a node", flag.text),

@@ -14,9 +14,9 @@ std::optional<double> ReadWait(const Flag& flag, Diagnostics* diagnostics, bool 
   TextError error;
   const std::optional<Seconds> time = ParseQuantity<Seconds>(flag.text, &error);
   const bool long_one = time ? time->value > kLongest : IsTooLarge(error);
-  if (!time && !long_one) {
+  if (!time && !long_one && !IsTooSmall(error)) {
     RecordBadValue(flag, error, diagnostics);
-  } else if (long_one || (time->value <= 0 && !or_none)) {
+  } else if (long_one || !time || (time->value <= 0 && !or_none)) {
     diagnostics->Error(flag.where,
                        fmt::format("{} is {}", flag.name, long_one ? "too long" : "no time"),
                        fmt::format("{} takes up to 366d, such as 3h or 90s", flag.name));

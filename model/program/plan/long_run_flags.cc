@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kTokensPerParameter = 20;
 constexpr double kMostRunTokens = 1e18;
-constexpr double kMostDollars = 1e12;
+constexpr double kLeastDollars = 0.01, kMostDollars = 1e12;
 constexpr double kDay = 86400;
 // More is a slip of the pen.
 struct Longest {
@@ -38,6 +38,7 @@ std::optional<Seconds> ReadTime(const Flag& flag, Longest longest, Diagnostics* 
   const std::optional<Seconds> time = ParseQuantity<Seconds>(flag.text, &error);
   if (error.hint.starts_with("write ") || error.hint.starts_with("nothing "))
     error.hint = "such as 30d, 12h or 10min";
+  if (IsTooSmall(error)) error.hint = fmt::format("0, or 1e-9ns to {}", longest.words);
   if (!time && !IsTooLarge(error)) {
     RecordBadValue(flag, error, diagnostics);
   } else if (!time || time->value > longest.days * kDay) {
@@ -53,7 +54,12 @@ std::optional<Dollars> ReadBudget(const Flag& flag, Diagnostics* diagnostics) {
   if (!flag.given) return std::nullopt;
   TextError error;
   const std::optional<Dollars> budget = ParseQuantity<Dollars>(flag.text, &error);
-  if (!budget && !IsTooLarge(error)) {
+  const bool small =
+      budget ? budget->value > 0 && budget->value < kLeastDollars : IsTooSmall(error);
+  if (small) {
+    diagnostics->Error(flag.where, fmt::format("--budget: {} is less than a cent", flag.text),
+                       "--budget takes 0.01USD to 1,000,000 MUSD, such as 500kUSD");
+  } else if (!budget && !IsTooLarge(error)) {
     RecordBadValue(flag, error, diagnostics);
   } else if (!budget || budget->value > kMostDollars) {
     diagnostics->Error(flag.where,
@@ -140,7 +146,11 @@ void ReadFailures(const Flag& flag, Conditions* conditions, Diagnostics* diagnos
   double rate = 0;
   const char* hint =
       "job stops per 1000 node-days, such as 3.8; or a name of calib/profiles/failures";
-  if (ParseNumber(flag.text, &rate) != NumberFault::kNone || rate < 0) {
+  const NumberFault fault = ParseNumber(flag.text, &rate);
+  if (fault == NumberFault::kOutOfRange) {
+    diagnostics->Error(flag.where, fmt::format("--failures: {} is not from 0 to 100", flag.text),
+                       hint);
+  } else if (fault != NumberFault::kNone || rate < 0) {
     diagnostics->Error(flag.where, fmt::format("--failures: '{}' is no rate", flag.text),
                        SuggestName(flag.text, names) + "; " + hint);
   } else if (rate > 100) {
@@ -193,6 +203,8 @@ void ReadStorage(const Flag& flag, Conditions* conditions) {
     conditions->storage = {"given", "as given", *rate, *rate, {}, {}, Seconds(0)};
     return;
   }
+  if (IsTooSmall(error) || IsTooLarge(error))
+    throw InputError({{flag.where, fmt::format("--storage: {}", error.message), error.hint}});
   LoadFact(flag, "name, nor a rate above 0", "such as 20GB/s",
            [&] { conditions->storage = LoadStorage(flag.text); });
 }

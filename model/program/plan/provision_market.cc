@@ -33,10 +33,20 @@ std::string Canonical(const std::string& path) {
   return error ? path : found.string();
 }
 
+// "not read (.orrery/offers/bad.yaml:1): ...".
+std::string NotReadWords(const InputError& error) {
+  const Diagnostic& why = error.diagnostics().front();
+  std::string place;
+  if (why.where.source) place = ShownPath(why.where.source->name);
+  if (why.where.source && why.where.line > 0) place += fmt::format(":{}", why.where.line);
+  return fmt::format("not read{}: {}", place.empty() ? "" : " (" + place + ")", why.message);
+}
+
 // The offers that the flags name: files, then names and vendors of these files and of the catalogue (that of the project's and
 // the user's folders too), each offer once.
 std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags,
-                                    const std::vector<orrery::Offer>& catalogue) {
+                                    const std::vector<orrery::Offer>& catalogue,
+                                    const std::vector<NoOffer>& broken) {
   if (flags.empty()) return catalogue;
   std::vector<orrery::Offer> offers;
   std::vector<const Flag*> given;  // files, by their place in `offers`
@@ -58,6 +68,9 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags,
       if (taken.insert(Canonical(offer.file)).second) offers.push_back(offer);
     }
     if (known.contains(flag.text)) continue;
+    if (const auto named = std::ranges::find(broken, flag.text, &NoOffer::name);
+        named != broken.end())
+      AtFlag(flag, [&] { throw InputError(named->why); });
     AtFlag(flag, [&] { RefuseMachineFile(flag.text, "an offer"); });
     const std::string near = SuggestName(flag.text, names);
     diagnostics.Error(
@@ -126,9 +139,14 @@ std::vector<PriceKind> ReadKinds(const Flag& flag, Diagnostics* diagnostics) {
 Market::Market(const JobFlags& job, const OfferFlags& flags, const std::vector<PriceKind>& kinds,
                double margin)
     : job_(job), flags_(flags), margin_(margin) {
-  const std::vector<orrery::Offer> catalogue = OfferCatalogue();
-  const std::vector<orrery::Offer> offers = OffersOf(flags.offers, catalogue);
+  std::vector<NoOffer> broken;
+  const std::vector<orrery::Offer> catalogue = OfferCatalogue(&broken);
+  const std::vector<orrery::Offer> offers = OffersOf(flags.offers, catalogue, broken);
   Add(offers, kinds);
+  if (std::ranges::any_of(flags.offers, [](const Flag& flag) { return !IsFile(flag.text); }) ||
+      flags.offers.empty()) {
+    for (const NoOffer& one : broken) left_out.emplace_back(one.name, NotReadWords(one.why));
+  }
   if (quotes.empty()) ThrowNoneLeft(offers);
   ComparePrices(catalogue);
 }
