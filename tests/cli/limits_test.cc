@@ -76,7 +76,6 @@ TEST(Limits, SeedsBeyondTheRangeAreRefused) {
   EXPECT_EQ(RunPlan(With(kRun, {"--seed", "4611686018427387904"})).code, 0);
 }
 
-TEST(Limits, EveryRangeIsSaid) {
 // "A fault of this program": the number of a text has a lower end, too.
 TEST(Limits, ALittleOfAnythingIsRefusedWithItsRange) {
   for (const char* little : {"1e-308", "5e-324", "1e-320", "1e-400", "1e-300"}) {
@@ -112,6 +111,7 @@ TEST(Limits, AFaultOfTwoPartsIsSaidOnce) {
               testing::AllOf(HasSubstr(" 40d is not "), HasSubstr(" 50d is not ")));
 }
 
+TEST(Limits, EveryRangeIsSaid) {
   const std::pair<std::vector<std::string>, const char*> kCases[] = {
       {With(kSearch, {"--global-batch", "9223372036854775807"}),
        "--global-batch takes a whole number from 1 to 1099511627776"},
