@@ -12,6 +12,7 @@
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
 #include "model/provision/points.h"
+#include "tests/provision/whole_catalogue.h"
 
 namespace orrery {
 namespace {
@@ -50,7 +51,7 @@ Asked SetupOf(const std::string& model, int64_t seq_len, double tokens,
   setup.question.range = BatchRangeFor(LoadBatch(), tokens);
   setup.question.simulation_effort = 0;
   std::vector<Offer> offers;
-  for (Offer& offer : OfferCatalogue()) {
+  for (Offer& offer : WholeCatalogue()) {
     if (std::ranges::find(names, offer.name) != names.end()) offers.push_back(offer);
   }
   EXPECT_EQ(offers.size(), names.size());
@@ -397,7 +398,7 @@ TEST(Frontier, ThreadsDoNotChangeTheAnswer) {
 // 8B, 2 T tokens, the whole catalogue x 20 node counts: what bounds rule out decides how long the answer takes.
 TEST(Frontier, ALargeQuestionLooksAtAPartOfIt) {
   std::vector<std::string> names;
-  for (const Offer& offer : OfferCatalogue()) {
+  for (const Offer& offer : WholeCatalogue()) {
     if (!offer.topology.empty()) names.push_back(offer.name);
   }
   Asked setup =

@@ -11,6 +11,7 @@
 
 #include "model/hardware/catalog.h"
 #include "model/provision/price_check.h"
+#include "tests/provision/whole_catalogue.h"
 
 namespace orrery {
 namespace {
@@ -39,7 +40,7 @@ std::string Price(const std::string& kind, const std::string& price, const std::
 }
 
 TEST(Offers, TheCatalogueReadsAndNamesTopologiesThatExist) {
-  const std::vector<Offer> offers = OfferCatalogue();
+  const std::vector<Offer> offers = WholeCatalogue();
   EXPECT_GE(offers.size(), 60u);
   const std::vector<std::string> topologies = TopologyNames();
   std::set<std::string> names;
@@ -69,7 +70,7 @@ TEST(Offers, APriceFarBelowThoseOfOtherFilesIsNamedWithTheNext) {
   std::vector<PriceKind> kinds;
   for (const auto& [name, kind] : kPriceKindNames) kinds.push_back(kind);
   std::vector<NodePrice> all;
-  for (const Quote& quote : QuotesOf(OfferCatalogue(), kinds, "")) {
+  for (const Quote& quote : QuotesOf(WholeCatalogue(), kinds, "")) {
     if (!quote.offer.topology.empty()) all.push_back(PriceOfNode(quote));
   }
   EXPECT_GT(all.size(), 80u);
