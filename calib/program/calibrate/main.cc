@@ -377,6 +377,12 @@ void KeepInputs(const cli::CalibrateFlags& flags) {
 
 cli::Answer CalibrateCommand(const cli::CommandLine& line) {
   constexpr std::size_t kBehindCalibrate = 2;  // plan calibrate
+  for (std::size_t i = kBehindCalibrate; i < line.words().size() && line.words()[i] != "--"; ++i) {
+    if (line.words()[i] == "--json" || line.words()[i].starts_with("--json="))
+      throw InputError({{line.where(i), "--json does not go with plan calibrate",
+                         "its answer is the profile in the file of -o; `plan validate FILE.csv "
+                         "--json` holds the errors"}});
+  }
   cli::CalibrateFlags flags;
   if (flags.set.Parse(line, kBehindCalibrate))
     return {cli::ExitCode::kOk, cli::DescribeCalibrate().help};
