@@ -3,8 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <thread>
 
 namespace orrery {
+
+// A thread that runs this. std::system_error where the machine allows none, or has no memory for its first steps.
+std::thread StartThread(std::function<void()> run);
 
 // Calls work(0) on this thread and work(1) ... work(threads - 1) on others, which share the work by what they capture.
 // Where the machine allows no further thread, fewer are called: work(0) alone must be able to do all. Returns when all

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 
@@ -77,8 +78,17 @@ constexpr mode_t kMode = 0666;  // less the umask
 
 std::string WriteInPlace(const std::string& path, std::string_view text) {
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (IsDevice(path) ? 0 : O_NOFOLLOW);
-  const int file = open(path.c_str(), flags, kMode);
+  // A pipe that nobody reads from would be waited for without a word.
+  struct stat there {};
+  const bool pipe = stat(path.c_str(), &there) == 0 && S_ISFIFO(there.st_mode);
+  int file = open(path.c_str(), flags | (pipe ? O_NONBLOCK : 0), kMode);
+  if (file < 0 && pipe && errno == ENXIO) {
+    std::fprintf(stderr, "waiting for '%s': it is a pipe, and nobody reads from it yet\n",
+                 path.c_str());
+    file = open(path.c_str(), flags, kMode);
+  }
   if (file < 0) return Why(path);
+  if (pipe) (void)fcntl(file, F_SETFL, flags & ~O_CREAT & ~O_TRUNC);
   std::string why = WriteAll(file, text);
   if (close(file) != 0 && why.empty()) why = std::strerror(errno);
   return why;
@@ -156,7 +166,9 @@ std::string WhyNotReplaced(const std::string& path, std::string_view holds) {
 
 std::string WhyNoFolder(const std::string& path) {
   std::string folder = path;
+  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();  // "link/": what is behind
   struct stat found {};
+  if (lstat(folder.c_str(), &found) == 0 && S_ISLNK(found.st_mode)) return kIsLink;
   while (stat(folder.c_str(), &found) != 0) {
     if (errno != ENOENT || FolderOf(folder) == folder) return std::strerror(errno);
     folder = FolderOf(folder);

@@ -19,7 +19,8 @@ std::string WhyNotWritable(const std::string& path);
 // "" or why a file that is there already is kept: another program's, or a text by hand. `holds`: what those that may be written
 // again have within their first KiB, or "": any file may.
 std::string WhyNotReplaced(const std::string& path, std::string_view holds);
-// "" or why a folder could not be made there with those around it, or not be written into; nothing is changed.
+// "" or why a folder could not be made there with those around it, or not be written into; nothing is changed. A
+// link to a folder is none.
 std::string WhyNoFolder(const std::string& path);
 
 }  // namespace orrery

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 
+#include "model/base/write_file.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::machine {
@@ -64,10 +64,8 @@ std::string LeftOutText(const std::vector<LeftOut>& models) {
 }
 
 void Write(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
+  if (const std::string why = WriteTextFile(path.string(), text); !why.empty())
+    throw std::runtime_error(fmt::format("cannot write '{}': {}", path.string(), why));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/cli/json_of.h"
 
@@ -218,6 +219,10 @@ TEST(Json, IsAnsweredByHelpCompletionAndLab) {
       {{"--help", "--json"}, "orrery.help/1"},
       {{"completion", "bash", "--json"}, "orrery.completion/1"},
       {{"lab", "status", "--json"}, "orrery.lab/1"},
+      {{"launch", "--show", "--json"}, "orrery.launch-place/1"},
+      {{"list", "models", "--template", "--json"}, "orrery.template/1"},
+      {{"sweep", "--template", "--json"}, "orrery.template/1"},
+      {{"provision", "--offer-template", "--json"}, "orrery.template/1"},
   };
   for (const auto& [words, schema] : kCases) {
     const Outcome outcome = RunPlan(words);
@@ -225,6 +230,13 @@ TEST(Json, IsAnsweredByHelpCompletionAndLab) {
     EXPECT_EQ(nlohmann::json::parse(outcome.out, nullptr, false).value("schema", ""), schema)
         << words[0];
   }
+}
+
+TEST(Json, DoesNotGoWithCalibrateWhichSaysSo) {
+  const Outcome outcome = RunPlan({"calibrate", "runs.csv", "--json"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(Folded(outcome.err), HasSubstr("error: --json does not go with plan calibrate "));
+  ErrorIn(outcome.out);
 }
 
 // The first line is a heading in these, or half of a file.
@@ -245,11 +257,25 @@ TEST(Quiet, IsTheAnswerAndNoHeading) {
   EXPECT_THAT(quiet({"bench", "all_reduce", "--ranks", "1", "-b", "1K", "-e", "1K"}),
               testing::MatchesRegex("all_reduce on 1 rank: 1.00 KiB in .* results right\n"));
   EXPECT_EQ(quiet({"check"}), "all inside: 1 rank\n");
+  std::istringstream published(
+      ReadText(std::string(ORRERY_SOURCE_DIR) + "/calib/data/published_runs.csv"));
+  std::string runs;
+  for (std::string line; runs.size() < 8000 && std::getline(published, line);) runs += line + "\n";
+  WriteText(folder + "/runs.csv", runs);
+  EXPECT_THAT(quiet({"validate", folder + "/runs.csv"}),
+              testing::MatchesRegex("[0-9]+ rows?.*: step time off by [^\n]*interval\n"));
+  EXPECT_THAT(quiet({"provision", "--published"}),
+              testing::MatchesRegex("[0-9]+ published goodputs: [^\n]*\n"));
+  EXPECT_THAT(quiet(With({"export", "--to", "megatron", "--out", folder + "/job"}, kSearch)),
+              testing::MatchesRegex("tp [^\n]* files in [^\n]*\n"));
+  EXPECT_THAT(quiet({"launch", "--show"}), testing::MatchesRegex("[^\n]*: node [^\n]*, port .*\n"));
   EXPECT_THAT(quiet({"check", "--compute", "1e6EFLOP/s"}), HasSubstr("bad: "));
   EXPECT_THAT(quiet({"list", "models"}), testing::MatchesRegex("[^\n]*, gpt2-xl, [^\n]*\n"));
   EXPECT_THAT(quiet({"list"}), testing::MatchesRegex("[0-9]+ models, [^\n]*\n"));
   for (const std::vector<std::string>& file :
        {std::vector<std::string>{"list", "models", "--template"},
+        {"sweep", "--template"},
+        {"provision", "--offer-template"},
         {"completion", "bash"},
         {"list", "gpus", "--json"},
         {"discover"}})

@@ -45,6 +45,10 @@ TEST(WithinColumns, BreaksTextsAndLastColumns) {
             "  hint: write a number\n  with a unit\n");
   EXPECT_EQ(cli::WithinColumns("  fact  what it is called here\n  b     short\n", 28),
             "  fact  what it is called\n        here\n  b     short\n");
+  EXPECT_EQ(cli::WithinColumns("# No sweep of this group is known.\n", 20),
+            "# No sweep of this\n# group is known.\n");
+  EXPECT_EQ(cli::WithinColumns("  compute  1.2 ms  34 %  peak_bf16, memory\n", 30),
+            "  compute  1.2 ms  34 %\n      peak_bf16, memory\n");
 }
 
 // A first block of nothing but names stood above the table.
@@ -55,6 +59,18 @@ TEST(Table, HasAColumnBesideTheNamesOnANarrowPage) {
   const std::string text = table.Text();
   SetPageWidth(0);
   EXPECT_EQ(text, "  fact       what it is\n  attention  the kernel of attention, and much more\n");
+}
+
+// Names and bars stood below names and numbers, wider than the page.
+TEST(Table, LeavesBarsAwayThatDoNotFitBesideTheirNumbers) {
+  Table table({{""}, {"", true}, {""}});
+  table.Row({"compute of all", "2.2 s", "##########"});
+  table.Row({"the rest", "0.1 s", "#"});
+  SetPageWidth(26);
+  const std::string narrow = table.Text(2, false);
+  SetPageWidth(0);
+  EXPECT_EQ(narrow, "  compute of all  2.2 s\n  the rest        0.1 s\n");
+  EXPECT_NE(table.Text(2, false).find("##########"), std::string::npos);
 }
 
 TEST(WithinColumns, KeepsCommandsSourcesAndRowsOfNumbers) {

@@ -112,8 +112,16 @@ TEST(Diagnostics, ThrowsWhatItCollected) {
 
 TEST(Diagnostics, KeepsABoundedNumber) {
   Diagnostics diagnostics;
-  for (int i = 0; i < 5000; ++i) diagnostics.Error({}, "wrong");
+  for (int i = 0; i < 5000; ++i) diagnostics.Error({}, "wrong " + std::to_string(i));
   EXPECT_THAT(testing_input::Rendered(diagnostics), HasSubstr("... and 990 more"));
+}
+
+TEST(Diagnostics, LeavesOutWhatRepeatsTheLast) {
+  Diagnostics diagnostics;
+  for (const char* message : {"wrong", "wrong", "worse", "wrong"}) diagnostics.Error({}, message);
+  const std::string text = testing_input::Rendered(diagnostics);
+  EXPECT_THAT(text, HasSubstr("wrong\nerror: worse\nerror: wrong\n"));
+  EXPECT_EQ(text.find("wrong\nerror: wrong"), std::string::npos);
 }
 
 class ReadSourceTest : public ::testing::Test {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <thread>
@@ -27,6 +26,7 @@
 #include "calib/program/calibrate/update_command.h"
 #include "calib/validate/left_out.h"
 #include "model/base/input_files.h"
+#include "model/base/write_file.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster_file.h"
 #include "model/program/common/program.h"
@@ -205,16 +205,15 @@ void Save(const Arguments& arguments, const Sources& sources, const FitResult& r
 
 void WriteResiduals(const std::string& path, const Evidence& evidence, const FitResult& result,
                     const std::vector<double>& unseen) {
-  std::ofstream file(path);
-  file << "case,group,model,measured,fitted_ratio,unseen_ratio\n";
+  std::string text = "case,group,model,measured,fitted_ratio,unseen_ratio\n";
   for (std::size_t i = 0; i < result.error.size(); ++i) {
     const Observation& seen = *evidence.observations()[i];
-    file << fmt::format("{},{},\"{}\",{:.6g},{:.5f},{}\n", seen.name, seen.group, seen.model,
+    text += fmt::format("{},{},\"{}\",{:.6g},{:.5f},{}\n", seen.name, seen.group, seen.model,
                         seen.measured, std::exp(result.error[i]),
                         unseen.empty() ? "" : fmt::format("{:.5f}", std::exp(unseen[i])));
   }
-  file.close();
-  if (!file) throw InputError(fmt::format("cannot write {}", path));
+  if (const std::string why = WriteTextFile(path, text); !why.empty())
+    throw InputError(fmt::format("cannot write '{}': {}", path, why));
 }
 
 void PrintLeftOut(const std::map<std::string, int>& rows) {
@@ -385,6 +384,12 @@ void KeepInputs(const cli::CalibrateFlags& flags) {
 
 cli::Answer CalibrateCommand(const cli::CommandLine& line) {
   constexpr std::size_t kBehindCalibrate = 2;  // plan calibrate
+  for (std::size_t i = kBehindCalibrate; i < line.words().size() && line.words()[i] != "--"; ++i) {
+    if (line.words()[i] == "--json" || line.words()[i].starts_with("--json="))
+      throw InputError({{line.where(i), "--json does not go with plan calibrate",
+                         "its answer is the profile in the file of -o; `plan validate FILE.csv "
+                         "--json` holds the errors"}});
+  }
   cli::CalibrateFlags flags;
   if (flags.set.Parse(line, kBehindCalibrate))
     return {cli::ExitCode::kOk, cli::DescribeCalibrate().help};

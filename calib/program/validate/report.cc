@@ -16,20 +16,15 @@
 #include "calib/validate/memory_errors.h"
 #include "calib/validate/ranking.h"
 #include "model/base/text.h"
+#include "model/program/common/table.h"
 
 namespace orrery {
 namespace {
 
+using report::Table;
+
 double ErrorOf(const CasePrediction& prediction) {
   return prediction.time->total / prediction.row.measured_step_s - 1.0;
-}
-
-std::string Line(const std::string& name, const ErrorSummary& s) {
-  const std::string refused = s.refused > 0 ? std::to_string(s.refused) : "-";
-  if (s.predicted == 0) return fmt::format("{:<30}{:>6}{:>9}\n", name, s.rows, refused);
-  return fmt::format("{:<30}{:>6}{:>9}{:>8.1f}{:>8.1f}{:>+8.1f}{:>+8.0f}  {:>5.0f}  {}\n", name,
-                     s.rows, refused, 100 * s.mean, 100 * s.median, 100 * s.bias, 100 * s.worst,
-                     100 * s.inside, s.worst_case);
 }
 
 using Groups = std::map<std::string, std::vector<const CasePrediction*>>;
@@ -41,55 +36,86 @@ Groups GroupBy(const std::vector<CasePrediction>& cases,
   return groups;
 }
 
+std::string TenthOfPercent(double share) { return fmt::format("{:.1f}", 100 * share); }
+std::string SignedPercent(double share) { return fmt::format("{:+.1f}", 100 * share); }
+std::string SignedWholePercent(double share) { return fmt::format("{:+.0f}", 100 * share); }
+
 std::string Section(const char* title, const Groups& groups) {
-  std::string out = fmt::format("{:<30}{:>6}{:>9}{:>8}{:>8}{:>8}{:>8}  {:>5}  worst case\n", title,
-                                "rows", "refused", "mean", "median", "bias", "worst", "in80");
-  for (const auto& [name, members] : groups) out += Line(name, Summarise(members));
-  return out + "\n";
+  Table table({{title},
+               {"rows", true},
+               {"refused", true},
+               {"mean", true},
+               {"median", true},
+               {"bias", true},
+               {"worst", true},
+               {"in80", true},
+               {"worst case"}});
+  for (const auto& [name, members] : groups) {
+    const ErrorSummary s = Summarise(members);
+    std::vector<std::string> row = {name, std::to_string(s.rows),
+                                    s.refused > 0 ? std::to_string(s.refused) : "-"};
+    if (s.predicted > 0)
+      row.insert(row.end(), {TenthOfPercent(s.mean), TenthOfPercent(s.median),
+                             SignedPercent(s.bias), SignedWholePercent(s.worst),
+                             fmt::format("{:.0f}", 100 * s.inside), s.worst_case});
+    table.Row(std::move(row));
+  }
+  return table.Text(0) + "\n";
 }
 
 std::string RankingSection(const Groups& groups) {
-  std::string rows;
+  Table table({{"source"},
+               {"sweeps", true},
+               {"rows", true},
+               {"tau", true},
+               {"regret", true},
+               {"worst", true},
+               {"best", true},
+               {"worst choice"}});
   for (const auto& [name, members] : groups) {
     const RankingSummary r = SummariseRanking(FindSweeps(members));
     if (r.sweeps == 0) continue;
-    rows += fmt::format("{:<30}{:>7}{:>6}{:>8.3f}{:>8.1f}{:>8.1f}{:>8.0f}  {}\n", name, r.sweeps,
-                        r.rows, r.tau, 100 * r.regret, 100 * r.worst_regret,
-                        100.0 * r.best_found / r.sweeps, r.worst_case);
+    table.Row({name, std::to_string(r.sweeps), std::to_string(r.rows), fmt::format("{:.3f}", r.tau),
+               TenthOfPercent(r.regret), TenthOfPercent(r.worst_regret),
+               fmt::format("{:.0f}", 100.0 * r.best_found / r.sweeps), r.worst_case});
   }
-  if (rows.empty()) return "";
-  return fmt::format(
-             "Order within sweeps (same model, cluster and batch, {} layouts or more): mean of "
-             "Kendall's tau;\nregret: slowdown of the chosen layout against the best measured one, "
-             "in %; best: % of sweeps where\nit is the best.\n\n",
-             kLeastSwept) +
-         fmt::format("{:<30}{:>7}{:>6}{:>8}{:>8}{:>8}{:>8}  worst choice\n", "source", "sweeps",
-                     "rows", "tau", "regret", "worst", "best") +
-         rows + "\n";
-}
-
-std::string MemoryCells(const MemoryErrors& e) {
-  if (e.rows == 0) return fmt::format("{:>6}{:>8}{:>8}{:>8}", "-", "", "", "");
-  return fmt::format("{:>6}{:>8.1f}{:>+8.1f}{:>+8.0f}", e.rows, 100 * e.mean, 100 * e.bias,
-                     100 * e.worst);
+  if (table.rows() == 0) return "";
+  return report::Fold(
+             fmt::format("Order within sweeps (same model, cluster and batch, {} layouts or more): "
+                         "mean of Kendall's tau; regret: slowdown of the chosen layout against the "
+                         "best measured one, in %; best: % of sweeps where it is the best.",
+                         kLeastSwept),
+             0) +
+         "\n\n" + table.Text(0) + "\n";
 }
 
 std::string MemorySection(const Groups& groups) {
-  std::string rows;
+  Table table({{"source"},
+               {"allocator's\nrows", true},
+               {"peak\nmean", true},
+               {"\nbias", true},
+               {"\nworst", true},
+               {"nvidia-smi's\nrows", true},
+               {"\nmean", true},
+               {"\nbias", true},
+               {"\nworst", true}});
   for (const auto& [name, members] : groups) {
-    const MemoryErrors allocator = SummariseMemory(members, MemoryKind::kAllocator),
-                       device = SummariseMemory(members, MemoryKind::kDevice);
-    if (allocator.rows + device.rows == 0) continue;
-    rows += fmt::format("{:<30}{}  {}\n", name, MemoryCells(allocator), MemoryCells(device));
+    std::vector<std::string> row = {name};
+    int rows = 0;
+    for (const MemoryKind kind : {MemoryKind::kAllocator, MemoryKind::kDevice}) {
+      const MemoryErrors e = SummariseMemory(members, kind);
+      rows += e.rows;
+      if (e.rows == 0)
+        row.insert(row.end(), {"-", "", "", ""});
+      else
+        row.insert(row.end(), {std::to_string(e.rows), TenthOfPercent(e.mean),
+                               SignedPercent(e.bias), SignedWholePercent(e.worst)});
+    }
+    if (rows > 0) table.Row(std::move(row));
   }
-  if (rows.empty()) return "";
-  return fmt::format(
-             "Memory, errors in %. Rows without column memory_by count in both "
-             "halves.\n\n{:<30}{:>30}  {:>30}\n",
-             "", "allocator's peak", "device, as nvidia-smi") +
-         fmt::format("{0:<30}{1:>6}{2:>8}{3:>8}{4:>8}  {1:>6}{2:>8}{3:>8}{4:>8}\n", "source",
-                     "rows", "mean", "bias", "worst") +
-         rows + "\n";
+  if (table.rows() == 0) return "";
+  return "Memory, errors in %. Rows without column memory_by count in both halves.\n\n" +
+         table.Text(0) + "\n";
 }
 
 using Counts = std::map<std::string, int>;
@@ -107,19 +133,16 @@ constexpr std::size_t kMostNamed = 5;
 std::string RunsSection(const std::vector<CasePrediction>& cases) {
   constexpr std::size_t kMostShown = 30;
   if (cases.size() > kMostShown) return "";
-  std::string out;
+  Table table(
+      {{"run"}, {"measured", true}, {"predicted", true}, {"error", true}, {"80 % interval"}});
   for (const CasePrediction& c : cases) {
     if (!c.compared()) continue;
-    const std::string interval =
-        fmt::format("{} to {}", Format(Seconds(c.time->low)), Format(Seconds(c.time->high)));
-    out += fmt::format("{:<30}{:>11}{:>11}{:>+8.1f}  {}\n", c.row.name,
-                       Format(Seconds(c.row.measured_step_s)), Format(Seconds(c.time->total)),
-                       100 * ErrorOf(c), interval);
+    table.Row(
+        {c.row.name, Format(Seconds(c.row.measured_step_s)), Format(Seconds(c.time->total)),
+         SignedPercent(ErrorOf(c)),
+         fmt::format("{} to {}", Format(Seconds(c.time->low)), Format(Seconds(c.time->high)))});
   }
-  if (out.empty()) return "";
-  return fmt::format("{:<30}{:>11}{:>11}{:>8}  80 % interval\n", "run", "measured", "predicted",
-                     "error") +
-         out + "\n";
+  return table.rows() == 0 ? "" : table.Text(0) + "\n";
 }
 
 // Rows without a measured time.
@@ -286,6 +309,20 @@ ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases) {
   const std::size_t half = sizes.size() / 2;
   summary.median = sizes.size() % 2 == 1 ? sizes[half] : 0.5 * (sizes[half - 1] + sizes[half]);
   return summary;
+}
+
+std::string ValidationBrief(const std::vector<CasePrediction>& cases) {
+  std::vector<const CasePrediction*> all;
+  for (const CasePrediction& c : cases) all.push_back(&c);
+  const ErrorSummary s = Summarise(all);
+  std::string text = fmt::format("{} row{}", s.rows, s.rows == 1 ? "" : "s");
+  if (s.refused > 0) text += fmt::format(", {} refused", s.refused);
+  if (s.predicted == 0) return text + ", none with a step time to compare";
+  return fmt::format(
+      "{}: step time off by {:.1f} % on average (median {:.1f}, bias {:+.1f}, worst {:+.0f}: {}), "
+      "{:.0f} % measured inside the 80 % interval",
+      text, 100 * s.mean, 100 * s.median, 100 * s.bias, 100 * s.worst, s.worst_case,
+      100 * s.inside);
 }
 
 std::string RenderValidation(const std::vector<CasePrediction>& cases) {

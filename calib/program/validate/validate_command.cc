@@ -52,8 +52,10 @@ Answer RunValidate(const CommandLine& line) {
   std::vector<CasePrediction> cases;
   const bool terms = flags.json.given || flags.html.given;  // the text has none
   AtFlag(flags.runs, [&] { cases = PredictCases(LoadCases(flags.runs.text), engine, 0, terms); });
-  return Deliver(ExitCode::kOk, RenderValidation(cases), ValidationJson(cases), flags.json,
-                 flags.html);
+  Answer answer = Deliver(ExitCode::kOk, RenderValidation(cases), ValidationJson(cases), flags.json,
+                          flags.html);
+  answer.brief = ValidationBrief(cases);
+  return answer;
 }
 
 }  // namespace orrery::cli

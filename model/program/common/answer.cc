@@ -102,6 +102,13 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
   return Deliver(code, std::move(text), json, flag);
 }
 
+Answer DeliverTemplate(std::string text, const Flag& json) {
+  const nlohmann::ordered_json document = {{"schema", "orrery.template/1"}, {"text", text}};
+  Answer answer = Deliver(ExitCode::kOk, std::move(text), document, json);
+  answer.document = true;
+  return answer;
+}
+
 std::string Shown(const Answer& answer) {
   const Terminal& terminal = CurrentTerminal();
   if (answer.document) return answer.text;
@@ -124,7 +131,8 @@ ExitCode WriteOut(ExitCode code, std::string_view rest) {
     } else if (errno == EPIPE) {
       break;
     } else if (errno != EINTR) {
-      fmt::print(stderr, "plan: cannot write the answer: {}\n", std::strerror(errno));
+      std::fputs(fmt::format("plan: cannot write the answer: {}\n", std::strerror(errno)).c_str(),
+                 stderr);
       return ExitCode::kFailure;
     }
   }

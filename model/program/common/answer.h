@@ -30,6 +30,9 @@ struct Answer {
 Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
                const Flag& flag);
 
+// A file to start from, with --json within a document; --quiet does not shorten it.
+Answer DeliverTemplate(std::string text, const Flag& json);
+
 // What of an answer is shown: all, or a line of it.
 std::string Shown(const Answer& answer);
 // Writes everything to standard output. A reader that has gone (`plan | head`) is no failure.

@@ -2,7 +2,11 @@
 // From a program's words to its answer and exit code.
 #include "model/program/common/program.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -190,12 +194,63 @@ int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line),
   }
 }
 
+namespace {
+
+// `ulimit -f`: what cannot be written is an error to be told, not the end of the program. A handler, which the programs that
+// are started from here do not inherit.
+void OutliveLimitOfFiles() {
+  struct sigaction outlived {};
+  outlived.sa_handler = [](int) {};
+  outlived.sa_flags = SA_RESTART;
+  sigaction(SIGXFSZ, &outlived, nullptr);
+}
+
+// A descriptor that is closed would be that of the next file: an error's words would land in it, or end the program (`2>&-`).
+// Standard output stays one that cannot be written.
+void OpenStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+}
+
+constexpr rlim_t kKiB = 1024;
+constexpr rlim_t kLeastStack = 256 * kKiB;   // searches crash at 128 KiB
+constexpr rlim_t kUsualStack = 8192 * kKiB;  // of most systems
+
+// As far as the hard limit allows, `ulimit -S -s` makes no difference. Returns the stack where it is too small, else 0.
+rlim_t TooSmallStack() {
+  rlimit stack{};
+  if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kLeastStack) return 0;
+  stack.rlim_cur = std::min(kUsualStack, stack.rlim_max);
+  if (stack.rlim_cur < kLeastStack || setrlimit(RLIMIT_STACK, &stack) != 0) return stack.rlim_cur;
+  // Threads have taken theirs from the limit that the program began with.
+  pthread_attr_t threads;
+  pthread_attr_init(&threads);
+  pthread_attr_setstacksize(&threads, stack.rlim_cur);
+  pthread_setattr_default_np(&threads);
+  pthread_attr_destroy(&threads);
+  return 0;
+}
+
+}  // namespace
+
 int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line)) {
+  OpenStandardStreams();
+  OutliveLimitOfFiles();
   std::string out, err;
+  if (const rlim_t stack = TooSmallStack(); stack > 0) {
+    const Diagnostic why{{},
+                         fmt::format("a stack of {} KiB is too small", stack / kKiB),
+                         fmt::format("`ulimit -s {}` or more", kLeastStack / kKiB)};
+    std::fputs(Render({why}, false).c_str(), stderr);
+    AnswerWithErrors(words, {why}, ExitCode::kFailure, &out);
+    return static_cast<int>(WriteOut(ExitCode::kFailure, out));
+  }
   EndWithLauncher(words.size() > 1 && !words[1].starts_with('-') ? "plan " + words[1] : "plan");
   const auto code = static_cast<ExitCode>(Main(std::move(words), run, &out, &err));
   const ExitCode written = WriteOut(code, out);
-  fmt::print(stderr, "{}", err);
+  std::fputs(err.c_str(), stderr);  // fmt::print throws where that fails
   return static_cast<int>(written);
 }
 

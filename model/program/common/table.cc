@@ -103,7 +103,16 @@ std::string Table::Text(std::size_t indent, bool titles) const {
   }
   std::string text;
   for (std::size_t next = 0; next < columns_.size();) {
+    const bool below = next > 0;
     const std::vector<std::size_t> shown = Fitting(widths, indent, &next);
+    // Bars below the numbers that they show say nothing.
+    if (below && std::all_of(shown.begin() + 1, shown.end(), [&](std::size_t c) {
+          return columns_[c].title.empty() &&
+                 std::all_of(rows_.begin(), rows_.end(), [&](const auto& row) {
+                   return row[c].find_first_not_of('#') == std::string::npos;
+                 });
+        }))
+      continue;
     std::vector<Column> columns;
     std::vector<std::size_t> wide;
     for (const std::size_t c : shown) columns.push_back(columns_[c]), wide.push_back(widths[c]);

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "model/base/diagnostics.h"
+#include "model/base/parallel.h"
 #include "model/base/text.h"
 #include "model/program/common/table.h"
 #include "model/program/common/wide_lines.h"
@@ -127,7 +128,7 @@ std::string Painted(const std::string& text) {
 
 class Progress::Writer {
  public:
-  explicit Writer(bool lines) : lines_(lines), thread_([this] { Write(); }) {}
+  explicit Writer(bool lines) : lines_(lines), thread_(StartThread([this] { Write(); })) {}
   ~Writer() {
     {
       const std::lock_guard lock(mutex_);

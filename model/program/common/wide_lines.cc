@@ -26,14 +26,36 @@ std::size_t TextBegin(std::string_view line) {
   return std::min(line.find_first_not_of(' '), line.size());
 }
 
+// "# words": each further line is a remark, too.
+std::string WrappedRemark(const std::string& line, std::size_t columns) {
+  constexpr std::string_view kMark = "# ";
+  std::string wrapped = report::Fold(line.substr(kMark.size()), kMark.size(), columns);
+  for (std::size_t at = 0; (at = wrapped.find('\n', at)) != std::string::npos; ++at)
+    wrapped.replace(at + 1, kMark.size(), kMark);
+  return std::string(kMark) + wrapped;
+}
+
 std::string Wrapped(const std::string& line, std::size_t columns) {
   constexpr std::size_t kNarrowColumn = 20;
+  constexpr std::size_t kBelow = 6;
   const std::size_t begin = TextBegin(line);
   const std::string_view text = std::string_view(line).substr(begin);
   const std::size_t indent = LettersOf(std::string_view(line).substr(0, begin));
   const bool kept = line.starts_with('#') || text.starts_with("plan ") ||
                     text.starts_with("./plan ") || text.find(' ') == std::string_view::npos;
-  if (kept || indent + kNarrowColumn > columns) return line;
+  // Not what nccl-tests print, for programs that read it.
+  const auto has = [&](std::string_view part) { return line.find(part) != std::string::npos; };
+  const bool remark = line.starts_with("# ") && !has("  ") &&
+                      (line.ends_with('.') || has("; ") || has(", ") || has(". "));
+  if (remark) return WrappedRemark(line, columns);
+  if (kept) return line;
+  if (indent + kNarrowColumn > columns) {
+    // No room beside the row: below it.
+    const std::size_t end = line.find_last_not_of(' ', begin - 1);
+    if (begin == 0 || end == std::string::npos) return line;
+    return line.substr(0, end + 1) + "\n" + std::string(kBelow, ' ') +
+           report::Fold(std::string(text), kBelow, columns);
+  }
   return line.substr(0, begin) + report::Fold(std::string(text), indent, columns);
 }
 

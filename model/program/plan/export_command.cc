@@ -8,6 +8,7 @@
 #include "model/base/plain_text.h"
 #include "model/exchange/mapping.h"
 #include "model/program/common/answer.h"
+#include "model/program/common/candidate_report.h"
 #include "model/program/common/export_case.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/plan/commands.h"
@@ -129,9 +130,13 @@ Answer RunExport(const CommandLine& line, std::size_t first) {
       MakeExport(flags.exporting, job, candidate, ChosenBySearch(flags, job, candidate));
   const bool whole = files.Complete() || !flags.exporting.strict.given;
   const Flag& out = flags.exporting.out;
-  return Deliver(whole ? ExitCode::kOk : ExitCode::kCheckFailed,
-                 WriteExport(flags.exporting, files, out.given ? out.text : ""), files.Json(),
-                 flags.json);
+  Answer answer = Deliver(whole ? ExitCode::kOk : ExitCode::kCheckFailed,
+                          WriteExport(flags.exporting, files, out.given ? out.text : ""),
+                          files.Json(), flags.json);
+  answer.brief =
+      report::Brief(DescribeLayout(candidate.strategy, candidate.micro_batches), candidate);
+  if (out.given) answer.brief += fmt::format("; {} files in {}", files.files.size(), out.text);
+  return answer;
 }
 
 }  // namespace orrery::cli

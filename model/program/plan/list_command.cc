@@ -328,8 +328,8 @@ Answer RunList(const CommandLine& line, std::size_t first) {
   if (flags.as_template.given) {
     if (!index || kCatalogues[*index].list != ListModels)
       throw InputError("--template prints a model file", "plan list models --template");
-    return {ExitCode::kOk, ReadSource(DataRoot() + "/scenarios/models/template.txt")->text, "",
-            true};
+    return DeliverTemplate(ReadSource(DataRoot() + "/scenarios/models/template.txt")->text,
+                           flags.json);
   }
   if (!index && !flags.json.given) return CatalogueOverview();
   Json document = {{"schema", "orrery.list/1"}};

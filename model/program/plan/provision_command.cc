@@ -175,12 +175,15 @@ Description DescribeProvision() { return ProvisionFlags().set.Describe(); }
 Answer RunProvision(const CommandLine& line, std::size_t first) {
   ProvisionFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeProvision().help};
-  if (flags.offer_template.given) return {ExitCode::kOk, OfferTemplate()};
+  if (flags.offer_template.given) return DeliverTemplate(OfferTemplate(), flags.json);
   CheckHtml(flags.html, flags.json);
   CheckBundle(flags.bundle);
-  if (flags.published.given)
-    return Deliver(ExitCode::kOk, report::PublishedRunsText(), report::PublishedRunsJson(),
-                   flags.json, flags.html);
+  if (flags.published.given) {
+    Answer published = Deliver(ExitCode::kOk, report::PublishedRunsText(),
+                               report::PublishedRunsJson(), flags.json, flags.html);
+    published.brief = report::PublishedRunsBrief();
+    return published;
+  }
   Diagnostics diagnostics;
   const std::vector<PriceKind> kinds = ReadKinds(flags.offers.kind, &diagnostics);
   const double margin = ReadMargin(flags.margin, &diagnostics);

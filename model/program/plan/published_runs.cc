@@ -48,6 +48,17 @@ std::string PublishedRunsText() {
          table.Text() + fmt::format("  {}\n", Fold(kNote, 2)) + "\nKnown misses\n" + misses;
 }
 
+std::string PublishedRunsBrief() {
+  int runs = 0, known = 0, misses = 0;
+  for (const PublishedGoodput& run : PublishedGoodputs()) {
+    ++runs;
+    if (run.Miss() > kPublishedWithin) ++(run.known_miss.empty() ? misses : known);
+  }
+  return fmt::format("{} published goodputs: {} within {:.0f} %, {} known miss{}{}", runs,
+                     runs - known - misses, 100 * kPublishedWithin, known, known == 1 ? "" : "es",
+                     misses > 0 ? fmt::format(", {} MISSED", misses) : "");
+}
+
 nlohmann::ordered_json PublishedRunsJson() {
   nlohmann::ordered_json json = {{"schema", "orrery.published-goodput/1"}};
   json["note"] = kNote;

@@ -8,6 +8,7 @@
 namespace orrery::report {
 
 std::string PublishedRunsText();
+std::string PublishedRunsBrief();  // in one line
 nlohmann::ordered_json PublishedRunsJson();
 
 }  // namespace orrery::report

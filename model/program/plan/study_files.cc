@@ -242,8 +242,13 @@ void StudyFiles::Merge() {
   merged.close();
   std::error_code error;
   if (merged) fs::rename(aside, out_.text, error);
-  if (!merged || error)
-    Fail(out_, fmt::format("cannot write '{}'", out_.text), "the same command goes on from here");
+  if (!merged || error) {
+    const std::string why =
+        error ? error.message() : "the disk is full, a limit of size, or the folder is gone";
+    fs::remove(aside, error);
+    Fail(out_, fmt::format("cannot write '{}': {}", out_.text, why),
+         "the same command goes on from here");
+  }
   for (const std::string& part : parts) fs::remove(part, error);
   complete_ = true;
 }

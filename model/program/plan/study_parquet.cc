@@ -57,7 +57,8 @@ void WriteParquet(const Study& study, const StudyFiles& files, const Flag& out) 
     file.close();
     std::error_code error;
     if (file) std::filesystem::rename(aside, out.text, error);
-    if (!file || error) why = "the disk is full, or the folder is gone";
+    if (!file || error) why = "the disk is full, a limit of size, or the folder is gone";
+    if (!why.empty()) std::filesystem::remove(aside, error);
   }
   if (!why.empty())
     throw InputError({{out.where, fmt::format("cannot write '{}': {}", out.text, why),

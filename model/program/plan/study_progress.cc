@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "model/base/parallel.h"
 #include "model/base/text.h"
 
 namespace orrery::cli {
@@ -15,7 +16,7 @@ namespace orrery::cli {
 StudyProgress::StudyProgress(StudyProgressOptions options, std::function<int64_t()> count)
     : options_(std::move(options)), count_(std::move(count)) {
   try {
-    thread_ = std::thread([this] { Show(); });
+    thread_ = StartThread([this] { Show(); });
   } catch (const std::system_error&) {
     // The rows matter more.
   }

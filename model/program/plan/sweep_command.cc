@@ -183,7 +183,7 @@ Description DescribeSweep() { return SweepFlags().set.Describe(); }
 Answer RunSweep(const CommandLine& line, std::size_t first) {
   SweepFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeSweep().help};
-  if (flags.as_template.given) return {ExitCode::kOk, StudyTemplate()};
+  if (flags.as_template.given) return DeliverTemplate(StudyTemplate(), flags.json);
   if (!flags.study.given)
     throw InputError({{flags.study.where, "which study?",
                        "plan sweep STUDY.yaml; plan sweep --template > STUDY.yaml prints one"}});

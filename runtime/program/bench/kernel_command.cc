@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <set>
 
+#include "model/base/write_file.h"
 #include "runtime/program/bench/bench_cases.h"
 #include "runtime/program/bench/bench_command.h"
 #include "runtime/program/common/device.h"
@@ -141,10 +141,9 @@ std::unique_ptr<bench::KernelDevice> OpenDevice(const cli::Flag& flag, int64_t b
 }
 
 void WriteCsv(const std::string& path, const std::vector<KernelSample>& rows) {
-  std::ofstream file(path);
-  file << measured::KernelCsv(rows, "plan bench");
-  if (!file.flush())
-    throw InputError(fmt::format("cannot write {}", path), "choose another --output");
+  if (const std::string why = WriteTextFile(path, measured::KernelCsv(rows, "plan bench"));
+      !why.empty())
+    throw InputError(fmt::format("cannot write '{}': {}", path, why), "choose another --output");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "model/program/common/terminal.h"
 #include "runtime/machine/machine_files.h"
 #include "runtime/program/bench/bench_command.h"
 
@@ -75,6 +76,7 @@ cli::Answer Calibrate(const cli::BenchFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string folder = flags.calibrate.text;
   const auto note = [](const std::string& what) {
+    if (cli::CurrentTerminal().quiet) return;
     fmt::print(stderr, "plan bench: measuring {}\n", what);
   };
   Measured measured;

@@ -108,6 +108,8 @@ std::vector<std::size_t> LeaveOut(std::size_t n,
 std::string RollCallText(const RollCall& call, const Settings& settings);
 Json RollCallJson(const RollCall& call, const Settings& settings);
 std::string ShowText(const Settings& settings);
+std::string ShowBrief(const Settings& settings);  // in one line
+nlohmann::ordered_json ShowJson(const Settings& settings);
 // On standard error: "plan launch: TEXT".
 void Say(const std::string& text);
 int SayStopped();  // before the command began; the exit code

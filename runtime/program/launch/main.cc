@@ -271,7 +271,11 @@ Answer LaunchCommand(const cli::CommandLine& line) {
   const Settings settings = ReadSettings(flags, std::move(command));
   joining.reset();
   if (settings.place.rank() == 0) flags.set.CheckOutputs();
-  if (flags.show.given) return {ExitCode::kOk, ShowText(settings)};
+  if (flags.show.given) {
+    Answer answer = cli::Deliver(ExitCode::kOk, ShowText(settings), ShowJson(settings), flags.json);
+    answer.brief = ShowBrief(settings);
+    return answer;
+  }
   // The command's own output follows: what is found out stands on standard error then.
   bool written = false;
   const auto report = [&](const RollCall& call) {

@@ -126,6 +126,37 @@ std::string ShowText(const Settings& settings) {
                             settings.secret.empty() ? "none" : "set");
 }
 
+std::string ShowBrief(const Settings& settings) {
+  const NodePlace& place = settings.place;
+  const auto known = [](bool is, std::string text) {
+    return is ? std::move(text) : std::string("unknown");
+  };
+  return fmt::format("{}: node {} of {}, main node {}, port {}", place.name,
+                     known(place.index >= 0, std::to_string(place.index)),
+                     known(place.nodes > 0, std::to_string(place.nodes)),
+                     known(!place.main.empty(), place.main), place.port);
+}
+
+// As the text: what is unknown is null.
+Json ShowJson(const Settings& settings) {
+  const NodePlace& place = settings.place;
+  Json addresses = Json::array();
+  for (const InterfaceAddress& at : OwnAddresses())
+    addresses.push_back({{"interface", at.interface}, {"address", at.address}});
+  const auto known = [](bool is, Json value) { return is ? std::move(value) : Json(); };
+  return {{"schema", "orrery.launch-place/1"},
+          {"launcher", known(!place.launched_by.empty(), place.launched_by)},
+          {"node", place.name},
+          {"index", known(place.index >= 0, place.index)},
+          {"nodes", known(place.nodes > 0, place.nodes)},
+          {"main", known(!place.main.empty(), place.main)},
+          {"port", place.port},
+          {"slots", known(place.slots > 0, place.slots)},
+          {"hosts", place.hosts},
+          {"addresses", addresses},
+          {"secret", !settings.secret.empty()}};
+}
+
 void Say(const std::string& text) {
   fmt::print(stderr, "plan launch: {}\n", text);
   std::fflush(stderr);

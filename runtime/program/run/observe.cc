@@ -9,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "model/base/write_file.h"
 #include "model/price/op_term.h"
 #include "model/program/common/timeline_lanes.h"
 #include "runtime/program/run/console.h"
@@ -20,22 +21,16 @@ namespace {
 void WriteTraceFile(const std::string& path, const std::string& digest,
                     const std::vector<std::string>& events,
                     const std::vector<comm::ClockOffset>& clocks) {
-  const std::string aside = path + ".part";
-  std::FILE* file = std::fopen(aside.c_str(), "w");
-  if (file == nullptr)
-    throw std::runtime_error(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
   double error = 0;
   for (const comm::ClockOffset& clock : clocks) error = std::max(error, clock.error_s);
-  fmt::print(file,
-             "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"displayTimeUnit\": \"ms\",\n"
-             "\"clock_error_us\": {:.3f},\n\"traceEvents\": [",
-             digest, error * 1e6);
-  for (std::size_t r = 0; r < events.size(); ++r)
-    fmt::print(file, "{}{}", r == 0 ? "\n" : ",\n", events[r]);
-  fmt::print(file, "\n]\n}}\n");
-  const bool good = std::ferror(file) == 0;
-  if (std::fclose(file) != 0 || !good || std::rename(aside.c_str(), path.c_str()) != 0)
-    throw std::runtime_error(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
+  std::string text = fmt::format(
+      "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"displayTimeUnit\": \"ms\",\n"
+      "\"clock_error_us\": {:.3f},\n\"traceEvents\": [",
+      digest, error * 1e6);
+  for (std::size_t r = 0; r < events.size(); ++r) text += (r == 0 ? "\n" : ",\n") + events[r];
+  text += "\n]\n}\n";
+  if (const std::string why = RewriteTextFile(path, text); !why.empty())
+    throw std::runtime_error(fmt::format("cannot write '{}': {}", path, why));
 }
 
 }  // namespace
