@@ -262,11 +262,12 @@ std::optional<double> PlannedJob::OtherBatch(const measured::TrainingLog& log,
                                              const measured::StepSample& step,
                                              const measured::LogFacts& facts) const {
   auto samples = step.samples ? step.samples : facts.global_batch;
+  const double error = step.samples ? 0 : facts.batch_error;
   if (!samples && SaysTokens(log, step) && size_.tokens > 0) {
     const double batches = *step.seconds * *step.tokens_per_s / size_.tokens;
     if (std::abs(batches - 1) > kMostOtherTokens) samples = std::round(size_.samples * batches);
   }
-  const bool other = size_.samples > 0 && samples && *samples != size_.samples;
+  const bool other = size_.samples > 0 && samples && std::abs(*samples - size_.samples) > error;
   return other ? samples : std::nullopt;
 }
 

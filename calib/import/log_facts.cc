@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "calib/import/log_lines.h"
 #include "model/plan/ir/plan.h"
@@ -209,11 +210,27 @@ class FactsReader {
       facts_.global_batch = batch.Number();
       facts_.batch_line = line_;
     }
+    ReadRates(text);
     ReadMesh(text);
     // torchtitan's, and the Trainer's of HuggingFace.
     if (Contains(text, "Training starts at step ") ||
         Contains(text, "***** Running training *****"))
       Starts(LogStart::Kind::kTraining);
+  }
+
+  // The Trainer's at its end, with three digits behind the point: samples and steps per second.
+  void ReadRates(std::string_view text) {
+    constexpr double kDigit = 5e-4, kSame = 0.01;
+    const auto rate = [&](std::string_view name) {
+      LineCursor cursor(text);
+      const bool there = cursor.Behind(name) && (cursor.Literal("':") || cursor.Literal("\":"));
+      return there ? cursor.Number() : std::optional<double>();
+    };
+    const auto samples = rate("train_samples_per_second"), steps = rate("train_steps_per_second");
+    if (facts_.global_batch || !samples || !steps || *samples <= 0 || *steps <= 2 * kDigit) return;
+    facts_.global_batch = std::round(*samples / *steps);
+    facts_.batch_error = *facts_.global_batch * (kSame + kDigit / *steps + kDigit / *samples) + 0.5;
+    facts_.batch_line = line_;
   }
 
   void SayWorld(std::optional<int64_t> world) {
@@ -328,7 +345,9 @@ class FactsReader {
   void FillBatch() {
     for (const char* key : {"global_batch_size", "train_batch_size"}) {
       const auto batch = AmountIn(facts_.Argument(key));
-      if (facts_.global_batch || !batch || !facts_.Argument("rampup_batch_size").empty()) continue;
+      const bool known = facts_.global_batch && facts_.batch_error == 0;
+      if (known || !batch || !facts_.Argument("rampup_batch_size").empty()) continue;
+      facts_.batch_error = 0;
       facts_.global_batch = batch;
       facts_.batch_line = facts_.lines[key];
     }

@@ -37,6 +37,7 @@ struct LogFacts {
   std::optional<int64_t> world_size;
   int world_line = 0;                  // that says so
   std::optional<double> global_batch;  // where a line or an argument says one for the whole run
+  double batch_error = 0;              // of that, where it is a ratio of rounded rates
   int batch_line = 0;
   std::string date;       // the first one, "2025-02-11"
   std::string driver;     // "550.54.15"

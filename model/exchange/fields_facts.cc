@@ -230,6 +230,11 @@ std::vector<Field> Kernels() {
              const bool own = fact != preset.facts.end() && fact->second.file == kOwnFact;
              return own ? fact->second.value : "";
            }),
+      Fact("gather_messages", "fact gather_messages",
+           [](const FrameworkPreset& preset, const Case& c) -> std::string {
+             const bool apart = c.strategy.zero == 3 && preset.gather_messages > 1;
+             return apart ? std::to_string(preset.gather_messages) : "";
+           }),
       Fact("repeats_keys", "fact repeats_keys",
            [](const FrameworkPreset& preset, const Case&) {
              return OwnFact(preset, "repeats_keys", preset.repeats_keys);

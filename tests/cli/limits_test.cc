@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers beyond what is taken: the range is said, and nothing else happens.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -307,7 +307,8 @@ TEST(Limits, ThatAPlanIsNearlyFullIsSaidInOneLine) {
   std::vector<std::string> quiet = words;
   std::ranges::replace(quiet, std::string("--json"), std::string("--quiet"));
   const auto limited = [&](double room) {
-    return RunPlan(With(quiet, {"--memory-limit", fmt::format("{:.4f}GB", (needs + room) / 1e9)}))
+    return RunPlan(With(quiet, {"--memory-limit",
+                                std::to_string(std::llround((needs + room) / 1e6)) + "MB"}))
         .out;
   };
   EXPECT_THAT(limited(1e7), HasSubstr(", nearly full"));

@@ -73,7 +73,9 @@ TEST_F(Kit, ALogThatContradictsItselfIsAMismatch) {
 // The Trainer prints samples and steps per second.
 TEST_F(Kit, RatesOfTheTrainerSayItsBatch) {
   const std::string log = Write("hf.log",
-                                "{'train_runtime': 1500.0, 'train_samples_per_second': 25.6, "
+                                " 10%|#         | 50/500 [04:10<37:30,  5.00s/it]\n"
+                                " 20%|##        | 100/500 [08:20<33:20,  5.00s/it]\n"
+                                "{'train_runtime': 2500.0, 'train_samples_per_second': 25.6, "
                                 "'train_steps_per_second': 0.2, 'train_loss': 2.1}\n");
   const auto said = [&](int batch) {
     Write("hf.log.yaml",

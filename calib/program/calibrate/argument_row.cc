@@ -260,22 +260,15 @@ std::string OtherBatch(const LogFacts& facts, const measured::TrainingLog& log, 
                        batch, ours);
   };
   const auto described = static_cast<double>(ours);
-  if (facts.global_batch && *facts.global_batch != described)
+  if (facts.global_batch && std::abs(*facts.global_batch - described) > facts.batch_error)
     return differs(facts.batch_line, *facts.global_batch);
   // One batch from the first step to the last.
   for (const measured::StepSample& step : log.steps) {
-    if (facts.global_batch && step.samples && *step.samples != described)
+    if (facts.global_batch && facts.batch_error == 0 && step.samples && *step.samples != described)
       return differs(step.line, *step.samples);
   }
   const measured::StepSample* other = nullptr;
   for (const measured::StepSample& step : log.steps) {
-    // The Trainer prints two rates of the run, with three digits behind the point.
-    if (log.format == measured::LogFormat::kTrainer && step.seconds && step.samples_per_s) {
-      constexpr double kDigit = 5e-4, kSame = 0.01;
-      const double batch = *step.samples_per_s * *step.seconds;
-      const double error = kSame + kDigit * *step.seconds + kDigit / *step.samples_per_s;
-      if (std::abs(batch / described - 1) > error) return differs(step.line, std::round(batch));
-    }
     if (step.samples && *step.samples == described) return "";
     if (step.samples && other == nullptr) other = &step;
   }

@@ -60,8 +60,9 @@ FileCheck CheckOf(const LoggedRun& run) {
 // its steps or windows.
 std::string TwinOf(const LoggedRun& run, const std::vector<LoggedRun>& others) {
   const auto twin = std::ranges::find_if(others, [&](const LoggedRun& other) {
-    return other.steps == run.steps && other.row.window == run.row.window && other.read.source &&
-           run.read.source && other.read.source->text == run.read.source->text;
+    return other.steps == run.steps && other.row.window == run.row.window &&
+           other.row.topology == run.row.topology && other.row.framework == run.row.framework &&
+           other.read.source && run.read.source && other.read.source->text == run.read.source->text;
   });
   return twin == others.end() ? "" : twin->log;
 }
