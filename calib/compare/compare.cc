@@ -128,40 +128,6 @@ std::optional<Straggler> StragglerOf(const TrainingLog& predicted, const Trainin
   return slowest.slowdown > kStraggles ? std::optional(slowest) : std::nullopt;
 }
 
-void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
-  const auto differences = [&](const auto& key, bool idle) {
-    Sums p = AddUp(predicted, key), m = AddUp(measured, key);
-    if (idle) {
-      p[{"idle", "", ""}] = Idle(predicted, c->predicted_step);
-      m[{"idle", "", ""}] = Idle(measured, c->measured_step);
-    }
-    return Differences(p, m);
-  };
-  c->by_work = differences(
-      [](const SpanSample& s) {
-        return Key{measured::Name(s.work), "", ""};
-      },
-      true);
-  if (NamesTerms(predicted) && NamesTerms(measured)) {
-    const auto keyed = [](const NamedSeconds& parts) {
-      Sums sums;
-      for (const auto& [name, seconds] : parts) sums[{name, "", ""}] = seconds;
-      return sums;
-    };
-    c->by_part = Differences(keyed(TermsOfTrace(predicted, c->predicted_step)),
-                             keyed(TermsOfTrace(measured, c->measured_step)));
-  }
-  if (ShareStreams(predicted, measured))
-    c->by_stream = differences([](const SpanSample& s) { return Key{"", "", s.stream}; }, false);
-  if (!HasPhases(predicted) || !HasPhases(measured)) return;
-  c->by_phase = differences([](const SpanSample& s) { return Key{"", s.phase, ""}; }, false);
-  c->by_work_and_phase = differences(
-      [](const SpanSample& s) {
-        return Key{measured::Name(s.work), s.phase, ""};
-      },
-      true);
-}
-
 // Parts that both files name alike.
 void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
   const auto [p, m] = PartsOf(predicted, c->predicted_step, measured, c->measured_step);
@@ -182,6 +148,42 @@ void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Com
     right[{kRest, "", ""}] = m_rest;
   }
   c->by_part = Differences(left, right);
+}
+
+void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
+  const auto differences = [&](const auto& key, bool idle) {
+    Sums p = AddUp(predicted, key), m = AddUp(measured, key);
+    if (idle) {
+      p[{"idle", "", ""}] = Idle(predicted, c->predicted_step);
+      m[{"idle", "", ""}] = Idle(measured, c->measured_step);
+    }
+    return Differences(p, m);
+  };
+  c->by_work = differences(
+      [](const SpanSample& s) {
+        return Key{measured::Name(s.work), "", ""};
+      },
+      true);
+  if (!predicted.terms.empty() && !measured.terms.empty()) {
+    CompareParts(predicted, measured, c);  // the breakdown that records have
+  } else if (NamesTerms(predicted) && NamesTerms(measured)) {
+    const auto keyed = [](const NamedSeconds& parts) {
+      Sums sums;
+      for (const auto& [name, seconds] : parts) sums[{name, "", ""}] = seconds;
+      return sums;
+    };
+    c->by_part = Differences(keyed(TermsOfTrace(predicted, c->predicted_step)),
+                             keyed(TermsOfTrace(measured, c->measured_step)));
+  }
+  if (ShareStreams(predicted, measured))
+    c->by_stream = differences([](const SpanSample& s) { return Key{"", "", s.stream}; }, false);
+  if (!HasPhases(predicted) || !HasPhases(measured)) return;
+  c->by_phase = differences([](const SpanSample& s) { return Key{"", s.phase, ""}; }, false);
+  c->by_work_and_phase = differences(
+      [](const SpanSample& s) {
+        return Key{measured::Name(s.work), s.phase, ""};
+      },
+      true);
 }
 
 // What a log prints beside the step time. Samples per second where it prints no tokens.

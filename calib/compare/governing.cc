@@ -106,7 +106,9 @@ std::vector<std::string> GoverningConstants(const std::string& work, const std::
     if (work != rule.work || (*rule.phase != '\0' && phase != rule.phase)) continue;
     std::vector<std::string> constants = rule.constants;
     KeepOne({"gemm_efficiency_", {"bf16", "fp16", "tf32", "fp32"}, ""}, precision, &constants);
-    KeepOne({"", {"adam", "lamb", "sgd"}, "_traffic"}, optimizer, &constants);
+    // With Muon, Adam updates all that is no matrix.
+    KeepOne({"", {"adam", "lamb", "sgd"}, "_traffic"}, optimizer == "muon" ? "adam" : optimizer,
+            &constants);
     return constants;
   }
   return {};

@@ -145,7 +145,8 @@ NamedSeconds TermsOfTrace(const TrainingLog& log, double step) {
 
 std::pair<NamedSeconds, NamedSeconds> PartsOf(const TrainingLog& predicted, double predicted_step,
                                               const TrainingLog& measured, double measured_step) {
-  if (predicted.spans.empty() == measured.spans.empty())
+  const bool both = !predicted.terms.empty() && !measured.terms.empty();
+  if (both || predicted.spans.empty() == measured.spans.empty())
     return {MeansOfRecord(predicted), MeansOfRecord(measured)};
   const auto kernels = [](const TrainingLog& log) {
     if (!log.spans.empty()) return KernelsOfTrace(log);

@@ -35,19 +35,6 @@ std::optional<double> DurationOf(const Json& value) {
                                                                                : std::nullopt;
 }
 
-// Each member `NAME_s` of an object is a term. What is hidden behind compute is no part of the step.
-void TakeTerms(const Json& object, int64_t rank, int line, TrainingLog* log) {
-  if (!object.is_object()) return;
-  for (const auto& [key, value] : object.items()) {
-    const auto seconds = NumberIn(value);
-    if (!key.ends_with("_s") || key.starts_with("hidden") || !seconds) continue;
-    if (*seconds < 0 || *seconds > kLongestSeconds)
-      AddGarbled(line, 0, fmt::format("{} is no duration", key.substr(0, 60)), log);
-    else
-      log->terms.push_back({key.substr(0, key.size() - 2), *seconds, rank, line});
-  }
-}
-
 int LineOf(const std::vector<Node>& nodes, std::size_t i, int otherwise) {
   return i < nodes.size() ? nodes[i].where().line : otherwise;
 }
@@ -114,6 +101,18 @@ void ReadPrediction(const Json& root, const Node& places, TrainingLog* log) {
 }
 
 }  // namespace
+
+void TakeTerms(const Json& object, int64_t rank, int line, TrainingLog* log) {
+  if (!object.is_object()) return;
+  for (const auto& [key, value] : object.items()) {
+    const auto seconds = NumberIn(value);
+    if (!key.ends_with("_s") || key.starts_with("hidden") || !seconds) continue;
+    if (*seconds < 0 || *seconds > kLongestSeconds)
+      AddGarbled(line, 0, fmt::format("{} is no duration", key.substr(0, 60)), log);
+    else
+      log->terms.push_back({key.substr(0, key.size() - 2), *seconds, rank, line});
+  }
+}
 
 PredictedPeaks PeaksOf(const Json& root, const Json& body) {
   PredictedPeaks peaks;

@@ -2,8 +2,11 @@
 // What the JSON of a prediction says of a GPU's peaks: for those who read it as a log, and as what a log is compared with.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+
+#include "calib/import/training_log.h"
 
 namespace orrery::measured {
 
@@ -17,5 +20,7 @@ struct PredictedPeaks {
 };
 // `body`: the prediction, or the ranked layout, in `root`.
 PredictedPeaks PeaksOf(const nlohmann::json& root, const nlohmann::json& body);
+// Each member `NAME_s` of an object is a term. What is hidden behind compute is no part of the step.
+void TakeTerms(const nlohmann::json& object, int64_t rank, int line, TrainingLog* log);
 
 }  // namespace orrery::measured

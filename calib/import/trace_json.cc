@@ -3,7 +3,7 @@
 //
 // Taken are complete events ("ph": "X"): kernels and copies of devices as spans, "ProfilerStep#N"
 // as steps. In this project's traces every operation is an event of the category "kernel" with its
-// phase; a step lasts from the first to the last of them. Events leave memory as soon as they are
+// phase; a step lasts from the first to the last of them, and the breakdown of a step stands in front. Events leave memory as soon as they are
 // read. A trace that ends in the middle (a killed process) keeps what it has and counts as garbled; the
 // step that it ends in is none.
 #include <fmt/format.h>
@@ -16,6 +16,7 @@
 #include "calib/import/json_lines.h"
 #include "calib/import/kernel_names.h"
 #include "calib/import/log_lines.h"
+#include "calib/import/record_json.h"
 #include "calib/import/training_log.h"
 
 namespace orrery::measured {
@@ -82,7 +83,10 @@ class TraceReader {
       in_events_ = *value == "traceEvents";
       if (*value == "digest") header_ = &log_.digest;
       if (*value == "precision") header_ = &log_.precision;
+      in_breakdown_ = *value == "breakdown";
     }
+    if (depth == 1 && event == Event::object_end && std::exchange(in_breakdown_, false))
+      TakeTerms(*value, -1, line_, &log_);
     if (depth == 1 && event == Event::value && header_ != nullptr)
       *std::exchange(header_, nullptr) = TextIn(*value);  // kept even if the trace breaks off
     const bool element = bare_ ? depth == 1 : in_events_ && depth == 2;
@@ -188,6 +192,7 @@ class TraceReader {
   std::map<int64_t, StepSample> host_steps_, device_steps_;
   int line_ = 1, first_line_ = 1;
   bool bare_ = false;              // the file is a list of events
+  bool in_breakdown_ = false;      // of the member "breakdown"
   bool in_events_ = false;         // of the member "traceEvents"
   std::string* header_ = nullptr;  // whose value comes next
 };

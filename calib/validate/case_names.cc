@@ -213,17 +213,17 @@ Meaning<std::string> FrameworkOf(const std::string& text, const LayoutHint& hint
   // A release that nobody knows is not the newest.
   if (text.find('@') != std::string::npos)
     return {std::nullopt, fmt::format("framework '{}': no such release", text)};
-  std::string name, why;
-  if (match.preset) {
-    name = match.preset->name;
-    if (match.alias) why = ": " + match.alias->why;
-  } else {
-    const auto near = NearestNames(text, FrameworkNames(), 1);
-    name = near.empty() ? ByLayout(hint) : near.front();
-    why = near.empty() ? ", which such layouts are run with" : ", the nearest name";
+  if (text.empty()) {
+    const std::string name = ByLayout(hint);
+    return {name, fmt::format("framework not printed: read as {}, which such layouts are run with",
+                              name)};
   }
-  if (text.empty()) return {name, fmt::format("framework not printed: read as {}{}", name, why)};
-  return {name, fmt::format("framework '{}' read as {}{}", text, name, why)};
+  if (!match.preset)
+    return {std::nullopt,
+            fmt::format("unknown framework '{}': {}", text, SuggestName(text, FrameworkNames()))};
+  const std::string& name = match.preset->name;
+  return {name, fmt::format("framework '{}' read as {}{}", text, name,
+                            match.alias ? ": " + match.alias->why : "")};
 }
 
 Meaning<Precision> PrecisionOf(const std::string& text) {

@@ -33,7 +33,7 @@ struct LayoutHint {
 std::string KnownText(const std::string& cell);
 
 Meaning<CsvFamily> FamilyOf(const std::string& text, bool gated);
-// A framework's name; what is written may be an alias of its YAML, also with more behind it.
+// A framework's name; what is written may be an alias of its YAML, also with more behind it. No value: none of the catalogue's.
 Meaning<std::string> FrameworkOf(const std::string& text, const LayoutHint& hint);
 // Of all but the products that run in fewer bits.
 Meaning<Precision> PrecisionOf(const std::string& text);

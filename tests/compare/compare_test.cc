@@ -391,6 +391,8 @@ TEST(Compare, ConstantsAreThoseOfTheJob) {
     EXPECT_THAT(text, Not(HasSubstr(other)));
   EXPECT_THAT(GoverningConstants("optimizer", "", "bf16", "adamw"),
               ElementsAre("adam_traffic", "memory_efficiency"));
+  EXPECT_THAT(GoverningConstants("optimizer", "", "bf16", "muon"),
+              ElementsAre("adam_traffic", "memory_efficiency"));
   EXPECT_THAT(GoverningConstants("compute", "", "fp8", ""), Contains("gemm_efficiency_fp16"));
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "calib/compare/parts.h"
 #include "calib/program/compare/compare_report.h"
 #include "tests/compare/testing.h"
 
@@ -57,6 +58,30 @@ TEST(RecordAndTrace, ARecordAndATraceHaveKernelsInCommon) {
   EXPECT_THAT(text, HasSubstr("Largest term: compute, 700 ms predicted, 500 ms measured"));
   EXPECT_THAT(text, HasSubstr("two records (--json FILE) or two traces"));
   EXPECT_THAT(text, Not(HasSubstr("With a trace of it")));
+}
+
+// Traces that hold the breakdown of their step are compared by it, as records are: bubbles and contention, too. Sums of waits on
+// each rank stood in its place.
+TEST(RecordAndTrace, TwoTracesHaveTheBreakdownOfTheirRecords) {
+  const auto with = [](std::string trace, const char* breakdown) {
+    return trace.insert(1, std::string(R"("breakdown": )") + breakdown + ", ");
+  };
+  const std::string predicted = with(
+      TermTrace(false, 700e3),
+      R"({"compute_s": 0.7, "data_exposed_s": 0.1, "bubble_s": 0.2, "contention_s": 0.05, "hidden_s": 9})");
+  const Comparison c = Beside(
+      predicted,
+      with(TermTrace(true, 700e3),
+           R"({"compute_s": 0.8, "data_exposed_s": 0.1, "bubble_s": 0, "contention_s": 0.0})"));
+  ASSERT_EQ(c.by_part.size(), 4u);
+  EXPECT_EQ(c.by_part[0].work, "pipeline bubble");
+  EXPECT_NEAR(c.by_part[0].predicted, 0.2, 1e-9);
+  EXPECT_FALSE(c.by_work.empty());  // kernels as before
+  for (const Term& term : c.by_part) EXPECT_NE(term.work, kWaiting);
+  // A trace of an older release has no breakdown.
+  const Comparison older = Beside(predicted, TermTrace(true, 700e3));
+  EXPECT_TRUE(
+      std::ranges::any_of(older.by_part, [](const Term& term) { return term.work == kWaiting; }));
 }
 
 TEST(RecordAndTrace, WhatIsMissingForTermsIsNamed) {

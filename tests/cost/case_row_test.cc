@@ -157,12 +157,17 @@ TEST(CaseNames, AdaptersOfPublishedRunsAreThoseOfTheirRecipes) {
   EXPECT_EQ(Read(Printed({{"framework", "fsdp"}, {"task", "lora"}})).work.lora.targets, kLoraAll);
 }
 
-TEST(CaseNames, AnUnknownFrameworkIsToldByItsLayout) {
-  EXPECT_EQ(Read(Printed({{"framework", "xyz"}})).framework, "fsdp");
-  EXPECT_EQ(
-      Read(Printed({{"framework", "xyz"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).framework,
-      "megatron");
-  EXPECT_THAT(Read(Printed({{"framework", "xyz"}})).notes, Contains(HasSubstr("such layouts")));
+TEST(CaseNames, AFrameworkThatIsNotPrintedIsToldByItsLayout) {
+  EXPECT_EQ(Read(Printed({{"framework", ""}})).framework, "fsdp");
+  EXPECT_EQ(Read(Printed({{"framework", "?"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).framework,
+            "megatron");
+  EXPECT_THAT(Read(Printed({{"framework", ""}})).notes, Contains(HasSubstr("such layouts")));
+}
+
+// It was read by its layout, or as the nearest name.
+TEST(CaseNames, AnUnknownFrameworkIsRefused) {
+  EXPECT_THAT(*Read(Printed({{"framework", "xyz"}})).refused, HasSubstr("unknown framework 'xyz'"));
+  EXPECT_THAT(*Read(Printed({{"framework", "megatorn"}})).refused, HasSubstr("megatron"));
 }
 
 TEST(CaseNames, AReleaseThatNobodyKnowsIsNotTheNewest) {

@@ -96,6 +96,7 @@ TEST(PlanRun, ItsBreakdownHasTheRowsOfThePrediction) {
   EXPECT_GT(measured["breakdown"]["data_exposed_s"].get<double>() +
                 measured["breakdown"]["hidden_s"].get<double>(),
             0);
+  EXPECT_NEAR(measured["breakdown_step_s"].get<double>(), sum, 1e-6 + 1e-3 * sum);
   double mean = 0;  // of a rank's steps without the first
   for (std::size_t s = 1; s < 4; ++s) mean += measured["steps"][s]["seconds"].get<double>() / 3;
   EXPECT_LE(sum, mean * (1 + 1e-9));

@@ -30,6 +30,9 @@ class TraceTest : public SimTest {
     result_ = Execute(plan_, tasks_, &communicators_, {}, &timeline_);
     report::TraceSource source{&plan_, &tasks_, &communicators_, &timeline_, &pricer};
     if (communicator_options_.log_rates) AddLinks(&source);
+    Breakdown breakdown;
+    breakdown.compute = result_.seconds;
+    source.breakdown = &breakdown;
     std::ostringstream text;
     report::WriteTrace(source, &text);
     document_ = json::parse(text.str());
@@ -98,6 +101,12 @@ class TraceTest : public SimTest {
 };
 
 // A late host is a gap in front of a kernel, not a longer kernel, and fixed costs are part of the step.
+TEST_F(TraceTest, TheBreakdownOfTheStepStandsInFront) {
+  Trace(Layout(2, 1, 1));
+  EXPECT_EQ(document_["breakdown"]["compute_s"], result_.seconds);
+  EXPECT_EQ(document_["breakdown"]["bubble_s"], 0);
+}
+
 TEST_F(TraceTest, KernelsLastAsLongAsTheDeviceWorks) {
   UseRanks(1);
   plan_ = Build(Layout(1, 1, 1));

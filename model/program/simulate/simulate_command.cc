@@ -150,6 +150,7 @@ class Twin {
     report::TraceSource source = Source();
     source.perturbation = &options_.perturbation;
     source.fixed = step_->fixed();
+    source.breakdown = &step_->breakdown();
     if (step_->communicators().rates_logged) {
       std::vector<std::vector<sim::LinkPoint>> tracks =
           sim::LinkTracks(plan_, step_->tasks(), step_->communicators(), step_->timeline(),

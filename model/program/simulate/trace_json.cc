@@ -20,6 +20,7 @@
 #include "model/price/op_term.h"
 #include "model/price/pricer.h"
 #include "model/program/common/names.h"
+#include "model/program/common/time_report.h"
 #include "model/program/simulate/gzip_stream.h"
 
 namespace orrery::report {
@@ -46,6 +47,7 @@ class TraceWriter {
         timeline_(*source.timeline),
         links_(source.links),
         perturbation_(source.perturbation),
+        breakdown_(source.breakdown),
         out_(*out) {
     for (const std::vector<sim::TaskSpan>& spans : timeline_)
       for (const sim::TaskSpan& span : spans) step_ = std::max(step_, span.end);
@@ -56,10 +58,11 @@ class TraceWriter {
   }
 
   void Write() {
-    text_ = fmt::format(
-        "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"precision\": \"{}\",\n"
-        "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [",
-        ir::Digest(plan_), Name(PrecisionOf(plan_)));
+    text_ = fmt::format("{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"precision\": \"{}\",\n",
+                        ir::Digest(plan_), Name(PrecisionOf(plan_)));
+    if (breakdown_ != nullptr)
+      text_ += fmt::format("\"breakdown\": {},\n", TimeJson(*breakdown_).dump());
+    text_ += "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [";
     for (std::size_t r = 0; r < communicators_.ranks.size(); ++r) {
       rank_ = communicators_.ranks[r];
       stage_ = Index(plan_.mesh.Coords(rank_)[Index(plan_.mesh.program_axis)]);
@@ -222,6 +225,7 @@ class TraceWriter {
   const sim::Timeline& timeline_;
   const std::vector<TracedLink>& links_;
   const sim::Perturbation* perturbation_;
+  const Breakdown* breakdown_;
   double step_ = 0;
   std::ostream& out_;
   std::vector<sim::TaskOps> ops_;            // by stage

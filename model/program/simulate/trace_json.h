@@ -32,6 +32,7 @@ struct TraceSource {
   std::vector<TracedLink> links = {};
   const sim::Perturbation* perturbation = nullptr;  // of the step; null: none
   double fixed = 0;                                 // seconds outside the ops, behind them
+  const Breakdown* breakdown = nullptr;             // of the step; null: not known
 };
 
 // Ops that the executor joined into one task share its time in proportion to their device times. A kernel lasts as long as the

@@ -292,7 +292,10 @@ Answer RunCommand(const CommandLine& line) {
   // Of millions of steps the record is large, and nobody asks for it.
   if (!flags.json.given && !flags.html.given) return {code, text};
   auto record = RunJson(job, observer.record, observer.peak_flops_per_s);
-  if (outcome.profile.steps > 0) record["breakdown"] = report::TimeJson(outcome.profile.breakdown);
+  if (outcome.profile.steps > 0) {  // of the mean step, which is not the median
+    record["breakdown"] = report::TimeJson(outcome.profile.breakdown);
+    record["breakdown_step_s"] = outcome.profile.seconds;
+  }
   if (!observer.timeline.is_null()) record["timeline"] = std::move(observer.timeline);
   if (flags.html.given && job.graphs)
     record["not_pictured"] = "ops of CUDA graphs are not timed one by one (--cuda-graphs off)";

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "model/base/write_file.h"
 #include "model/price/op_term.h"
+#include "model/program/common/time_report.h"
 #include "model/program/common/timeline_lanes.h"
 #include "runtime/program/run/console.h"
 #include "runtime/program/run/measured_timeline.h"
@@ -18,15 +20,16 @@
 namespace orrery::cli {
 namespace {
 
-void WriteTraceFile(const std::string& path, const std::string& digest,
+// `breakdown`: of the mean step of all ranks, as the record's.
+void WriteTraceFile(const std::string& path, const std::string& digest, const Breakdown& breakdown,
                     const std::vector<std::string>& events,
                     const std::vector<comm::ClockOffset>& clocks) {
   double error = 0;
   for (const comm::ClockOffset& clock : clocks) error = std::max(error, clock.error_s);
   std::string text = fmt::format(
       "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"displayTimeUnit\": \"ms\",\n"
-      "\"clock_error_us\": {:.3f},\n\"traceEvents\": [",
-      digest, error * 1e6);
+      "\"clock_error_us\": {:.3f},\n\"breakdown\": {},\n\"traceEvents\": [",
+      digest, error * 1e6, report::TimeJson(breakdown).dump());
   for (std::size_t r = 0; r < events.size(); ++r) text += (r == 0 ? "\n" : ",\n") + events[r];
   text += "\n]\n}\n";
   if (const std::string why = RewriteTextFile(path, text); !why.empty())
@@ -49,8 +52,10 @@ void RankObserver::BeforeTraining(exec::Executor* executor) {
 
 void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord& record) {
   steps_.Add(record);
-  if (!observer_->trace_file.empty() && record.step > job_.steps - observer_->trace_steps)
+  if (!observer_->trace_file.empty() && record.step > job_.steps - observer_->trace_steps) {
     traced_.push_back({record.step, executor->spans()});
+    AddStep(job_.plan, *executor, record.result.seconds, &traced_profile_);
+  }
   if (observer_->wants_timeline) last_ = {record.step, executor->spans()};
   const bool due = record.step % job_.log_every == 0 || record.step == job_.steps;
   if (part_.rank != 0 || observer_->quiet || !due) return;
@@ -117,7 +122,10 @@ void RankObserver::GatherTrace(const exec::Executor& executor) {
       exec::TraceEvents(executor.image(), traced_, origin,
                         [this](const ir::Op& op) { return TermNameOf(job_.plan, op); }),
       job_.timeout_s);
-  if (part_.rank == 0) WriteTraceFile(observer_->trace_file, job_.digest, events, clocks);
+  StepProfile mean;
+  GatherProfile(traced_profile_, endpoint_, job_.timeout_s, &mean);
+  if (part_.rank == 0)
+    WriteTraceFile(observer_->trace_file, job_.digest, mean.breakdown, events, clocks);
 }
 
 void RankObserver::GatherTimeline(const exec::Executor& executor) {

@@ -8,6 +8,7 @@
 
 #include "runtime/comm/gather.h"
 #include "runtime/exec/trace_events.h"
+#include "runtime/program/run/profile.h"
 #include "runtime/program/run/record.h"
 
 namespace orrery::cli {
@@ -44,7 +45,8 @@ class RankObserver : public launch::StepHook {
   RankPart part_;
   StepLog<launch::StepRecord> steps_;
   std::vector<exec::TracedStep> traced_;
-  exec::TracedStep last_;  // where its timeline is wanted
+  StepProfile traced_profile_;  // over the same steps
+  exec::TracedStep last_;       // where its timeline is wanted
 };
 
 }  // namespace orrery::cli

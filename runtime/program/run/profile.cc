@@ -193,12 +193,16 @@ void ProfileHook::AfterStep(exec::Executor* executor, const launch::StepRecord& 
 }
 
 void ProfileHook::AfterTraining(exec::Executor*) {
-  if (!wanted_) return;
-  const auto texts = comm::GatherText(endpoint_, ToJson(sum_).dump(), deadline_s_);
-  if (endpoint_->rank() != 0) return;
-  result_->ranks = static_cast<int64_t>(texts.size());
+  if (wanted_) GatherProfile(sum_, endpoint_, deadline_s_, result_);
+}
+
+void GatherProfile(const StepProfile& own, comm::Endpoint* endpoint, double deadline_s,
+                   StepProfile* mean) {
+  const auto texts = comm::GatherText(endpoint, ToJson(own).dump(), deadline_s);
+  if (endpoint->rank() != 0) return;
+  mean->ranks = static_cast<int64_t>(texts.size());
   for (const std::string& text : texts)
-    AddRank(text, 1.0 / static_cast<double>(texts.size()), result_);
+    AddRank(text, 1.0 / static_cast<double>(texts.size()), mean);
 }
 
 std::string ProfileText(const StepProfile& profile) {

@@ -59,6 +59,10 @@ class ProfileHook : public launch::StepHook {
 void AddStep(const ir::Plan& plan, const exec::Executor& executor, double seconds,
              StepProfile* profile);
 
+// Of all ranks, a step's mean: at rank 0; every rank calls it.
+void GatherProfile(const StepProfile& own, comm::Endpoint* endpoint, double deadline_s,
+                   StepProfile* mean);
+
 std::string ProfileText(const StepProfile& profile);
 nlohmann::ordered_json ProfileJson(const StepProfile& profile);
 
