@@ -353,7 +353,6 @@ namespace {
 
 // Both ends on one stage have one table; forms are read from stages that each hold one end.
 void LeaveOutHeadTable(PlanForms* forms) {
-  if (forms == nullptr) return;
   if (forms->taken) {
     PlanForms taken = *forms->taken;
     LeaveOutHeadTable(&taken);
@@ -387,19 +386,31 @@ void MemoryModel::CountFrames(PlanForms* forms) {
   if (same == frames_.end()) frames_.push_back(forms);
 }
 
+std::variant<PlanForms, Refusal> MemoryModel::MakeForms(const Strategy& small) {
+  if (small.schedule == PipelineSchedule::kZeroBubbleV) {
+    Strategy straight = small;
+    straight.schedule = PipelineSchedule::kZeroBubble;
+    const PlanForms* same = Forms(straight);
+    if (same == nullptr) return Refusal{};
+    PlanForms forms = *same;
+    LeaveOutHeadTable(&forms);
+    return forms;
+  }
+  const bool mixed = small.recompute.partial() && !NeedsStageForms(model_);
+  return mixed ? Mixture(small) : ReadPlanForms(model_, work_, small, allocation_);
+}
+
 const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
-  const Strategy small = FormStrategy(model_, strategy);
-  FormKey key = KeyOf(small);
-  key.back() = strategy.schedule == PipelineSchedule::kZeroBubbleV;
+  Strategy small = FormStrategy(model_, strategy);
+  // All else of a V is as in a pipeline that ends on its last stage.
+  if (strategy.schedule == PipelineSchedule::kZeroBubbleV && model_.tied_embeddings)
+    small.schedule = PipelineSchedule::kZeroBubbleV;
+  const FormKey key = KeyOf(small);
   std::unique_lock lock(mutex_);
   auto found = forms_.find(key);
   if (found == forms_.end()) {
     lock.unlock();  // lowering takes long; a second thread may do the same work, with the same result
-    const bool mixed = small.recompute.partial() && !NeedsStageForms(model_);
-    std::variant<PlanForms, Refusal> forms =
-        mixed ? Mixture(small) : ReadPlanForms(model_, work_, small, allocation_);
-    if (strategy.schedule == PipelineSchedule::kZeroBubbleV && model_.tied_embeddings)
-      LeaveOutHeadTable(std::get_if<PlanForms>(&forms));
+    std::variant<PlanForms, Refusal> forms = MakeForms(small);
     lock.lock();
     const auto [kept, fresh] = forms_.emplace(key, std::move(forms));
     if (auto* made = std::get_if<PlanForms>(&kept->second); made != nullptr && fresh)

@@ -118,6 +118,7 @@ class MemoryModel {
   using SlotKey =
       std::pair<std::array<int64_t, 8>, std::vector<int>>;  // the latter: Strategy::layout
   static FormKey KeyOf(const Strategy& form_strategy);
+  std::variant<PlanForms, Refusal> MakeForms(const Strategy& form_strategy);
   std::variant<PlanForms, Refusal> Mixture(const Strategy& form_strategy);
   void CountFrames(PlanForms* forms);
 
