@@ -41,6 +41,7 @@ class RingSums {
   struct Sum {
     const ChunkForm* chunk = nullptr;
     double micro_batch = 0;
+    bool alike = false;  // at all micro-batches
     SizeForm rings;
     std::vector<SizeForm> scratch;
   };
@@ -48,7 +49,7 @@ class RingSums {
   const Sum& Of(int place, const ChunkForm& chunk, double micro_batch);
 
  private:
-  static constexpr int kKeptBits = 7;
+  static constexpr int kKeptBits = 9;
   std::array<std::array<Sum, std::size_t{1} << kKeptBits>, kPlaces> kept_;
 };
 
