@@ -41,6 +41,7 @@ class RingSums {
   struct Sum {
     const ChunkForm* chunk = nullptr;
     double micro_batch = 0;
+    bool alike = false;  // at all micro-batches
     SizeForm rings;
     std::vector<SizeForm> scratch;
   };
@@ -48,7 +49,7 @@ class RingSums {
   const Sum& Of(int place, const ChunkForm& chunk, double micro_batch);
 
  private:
-  static constexpr int kKeptBits = 7;
+  static constexpr int kKeptBits = 9;
   std::array<std::array<Sum, std::size_t{1} << kKeptBits>, kPlaces> kept_;
 };
 
@@ -118,6 +119,7 @@ class MemoryModel {
   using SlotKey =
       std::pair<std::array<int64_t, 8>, std::vector<int>>;  // the latter: Strategy::layout
   static FormKey KeyOf(const Strategy& form_strategy);
+  std::variant<PlanForms, Refusal> MakeForms(const Strategy& form_strategy);
   std::variant<PlanForms, Refusal> Mixture(const Strategy& form_strategy);
   void CountFrames(PlanForms* forms);
 

@@ -198,6 +198,12 @@ void Prune(std::vector<OpForm>& ops) {
 
 void Prune(ChunkForm& form) {
   for (std::vector<OpForm>& ops : form.ops) Prune(ops);
+  SizeForm rings;
+  for (const MaxForm& slot : form.rings) {
+    if (slot.forms().size() > 1) return;
+    if (!slot.forms().empty()) rings += slot.forms().front();
+  }
+  form.all_rings = rings;
 }
 
 // The ops of three layers that stand as far from the call's first or last op as with two layers, and with any more.
@@ -347,6 +353,7 @@ ChunkForm LeastOf(const ChunkForm& a, const ChunkForm& b) {
 
 PlanForms LeastOf(const PlanForms& a, const PlanForms& b) {
   PlanForms least = a;
+  least.frames_by_sample = false;
   for (std::size_t place = 0; place < least.chunks.size(); ++place) {
     ChunkForms& chunk = least.chunks[place];
     const ChunkForms& other = b.chunks[place];
@@ -371,10 +378,14 @@ PlanForms LeastOf(const PlanForms& a, const PlanForms& b) {
 
 // Layouts of one stage receive and send nothing.
 void NoteGroups(PlanForms* forms) {
+  forms->frames_by_sample = true;
+  const auto by_sample = [](const SizeForm& f) { return f.fixed == 0 && f.shard == 0; };
   const auto note = [&](const ChunkForm& form) {
-    for (int g = 0; g < kSlackGroups; ++g)
+    for (int g = 0; g < kSlackGroups; ++g) {
       forms->holds[g] |=
           std::ranges::any_of(form.frames[g], [](const SizeForm& f) { return f != SizeForm{}; });
+      forms->frames_by_sample &= std::ranges::all_of(form.frames[g], by_sample);
+    }
   };
   for (const ChunkForm& stage : forms->stages) note(stage);
   for (const ChunkForms& chunk : forms->chunks) {

@@ -42,13 +42,16 @@ struct OpForm {
 
 // One chunk with a given number of layers.
 struct ChunkForm {
+  // What each layout asks for lies side by side: searches read far more forms than a cache holds.
   SizeForm step;               // weights, gradients and their copies, optimizer state
-  SizeForm late;               // of these: gradients that the first backward pass makes
-  FrameForms frames{};         // one micro-batch each
-  std::vector<MaxForm> rings;  // by ring slot
-  MaxForm scratch;             // of the blocks that run per micro-batch
   SizeForm once;               // of a stage, however many such chunks it has: dummy gradients
   SizeForm end;                // scratch of the block that ends the step
+  SizeForm late;               // of `step`: gradients that the first backward pass makes
+  std::vector<MaxForm> rings;  // by ring slot
+  std::optional<SizeForm>
+      all_rings;        // their sum, where each slot has one form; set by Prune() alone
+  MaxForm scratch;      // of the blocks that run per micro-batch
+  FrameForms frames{};  // one micro-batch each
   std::array<std::vector<OpForm>, kCallKinds>
       ops;  // without a static layout; in the end those that can be fullest
 };
@@ -74,6 +77,7 @@ struct PlanForms {
   std::array<ChunkForms, 4> chunks;       // by ChunkPlace
   std::vector<ChunkForm> stages;  // instead of chunks: models whose layers differ, one per stage
   std::array<bool, kSlackGroups> holds{};  // some frame of the group has bytes
+  bool frames_by_sample = false;           // no frame has bytes but those of samples
   bool by_stage() const { return !stages.empty(); }
 
   // Where some of the layers are recomputed: the forms above are those of plans that recompute nothing, and these hold for

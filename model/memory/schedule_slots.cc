@@ -194,7 +194,7 @@ std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<L
     if (every_stage || stage <= 1 || stage + 2 >= pp || stage == fullest || stage == first)
       stages.push_back(stage);
   }
-  const auto walked = static_cast<int>(std::min<int64_t>(micro_batches, int64_t{4} * pp));
+  const auto walked = static_cast<int>(WalkedForSlots(strategy, micro_batches));
   std::vector<StageSlots> all;
   for (const int stage : stages) {
     SlotWalk walk(strategy, chunks, stage);
@@ -203,10 +203,22 @@ std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<L
     } else {
       all.push_back(walk.Walk(StageCalls(strategy, stage, walked)));
     }
-    LimitSlack(strategy, micro_batches, &all.back());
-    all.back().before_gradients = BeforeGradients(strategy, stage, micro_batches);
   }
-  return all;
+  return SlotsOfMore(std::move(all), strategy, micro_batches);
+}
+
+int64_t WalkedForSlots(const Strategy& strategy, int64_t micro_batches) {
+  const bool repeats = strategy.schedule != PipelineSchedule::kGpipe;
+  return repeats ? std::min(micro_batches, int64_t{4} * strategy.pp) : micro_batches;
+}
+
+std::vector<StageSlots> SlotsOfMore(std::vector<StageSlots> walked, const Strategy& strategy,
+                                    int64_t micro_batches) {
+  for (StageSlots& slots : walked) {
+    LimitSlack(strategy, micro_batches, &slots);
+    slots.before_gradients = BeforeGradients(strategy, slots.stage, micro_batches);
+  }
+  return walked;
 }
 
 }  // namespace orrery

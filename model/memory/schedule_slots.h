@@ -44,4 +44,9 @@ struct StageSlots {
 std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks,
                                    int64_t micro_batches, bool every_stage);
 
+// Micro-batches after which a schedule repeats itself: those of any more follow from those of so many.
+int64_t WalkedForSlots(const Strategy& strategy, int64_t micro_batches);
+std::vector<StageSlots> SlotsOfMore(std::vector<StageSlots> walked, const Strategy& strategy,
+                                    int64_t micro_batches);
+
 }  // namespace orrery

@@ -110,9 +110,11 @@ struct Evaluator::Bounded {
   std::size_t of;        // which of Visit::queues: its next one
   bool refined = false;  // or which of Visit::waiting: the bound is that of its own prices
 
-  static bool Later(const Bounded& a, const Bounded& b) {
-    return a.least != b.least ? a.least > b.least : a.sequence > b.sequence;
-  }
+  struct Later {
+    bool operator()(const Bounded& a, const Bounded& b) const {
+      return a.least != b.least ? a.least > b.least : a.sequence > b.sequence;
+    }
+  };
 };
 
 // A strategy and where it stands.

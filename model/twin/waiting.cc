@@ -53,7 +53,7 @@ void Evaluator::StartWalk(Visit& visit, bool until_full) const {
   for (std::size_t queue = 0; queue < visit.queues.size(); ++queue) {
     if (const auto next = NextOf(visit, queue, until_full)) visit.bounds.push_back(*next);
   }
-  std::ranges::make_heap(visit.bounds, &Bounded::Later);
+  std::ranges::make_heap(visit.bounds, Bounded::Later());
 }
 
 // The strategy that a queue has in the heap, which gets the next one instead. None: it cannot be kept any more.
@@ -72,7 +72,7 @@ std::optional<Evaluator::Bounded> Evaluator::Unpark(Visit& visit, const Bounded&
   }
   if (const auto other = NextOf(visit, next.of, until_full)) {
     visit.bounds.push_back(*other);
-    std::ranges::push_heap(visit.bounds, &Bounded::Later);
+    std::ranges::push_heap(visit.bounds, Bounded::Later());
   }
   return taken;
 }
@@ -85,7 +85,7 @@ void Evaluator::Walk(Visit& visit, bool until_full) {
   StartWalk(visit, until_full);
   while (!visit.bounds.empty()) {
     if (until_full && visit.result.best.size() >= visit.options.keep) break;
-    std::ranges::pop_heap(visit.bounds, &Bounded::Later);
+    std::ranges::pop_heap(visit.bounds, Bounded::Later());
     const Bounded bound = visit.bounds.back();
     visit.bounds.pop_back();
     if (!bound.refined) {
@@ -138,7 +138,7 @@ void Evaluator::Refine(Visit& visit, Bounded bound) {
   }
   bound.least = std::max(bound.least, visit.objective.Of(least));
   visit.bounds.push_back(bound);
-  std::ranges::push_heap(visit.bounds, &Bounded::Later);
+  std::ranges::push_heap(visit.bounds, Bounded::Later());
 }
 
 // One walk for all of a group that differ in sharding alone, where passes hold no messages of the data axes.

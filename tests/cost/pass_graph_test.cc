@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 
 #include "model/engine/closed/schedule_time.h"
 
@@ -115,6 +116,47 @@ TEST(ScheduleClock, AVHasLessBubbleThanH1) {
         }
         EXPECT_LE(most, 2 * stages);
         EXPECT_EQ(held, 0);
+      }
+    }
+  }
+}
+
+// Without parts the time comes from another walk, of pipelines without empty passes from a third one.
+TEST(ScheduleClock, SecondsAloneAreThoseOfTheParts) {
+  std::mt19937 random(7);
+  const auto draw = [&](double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(random);
+  };
+  ScheduleClock clock, other;
+  for (const PassGraphKey& key : SomeKeys()) {
+    for (const bool host_waits : {false, true}) {
+      for (const double early : {0.0, 0.25, -1.0}) {  // -1: a chunk without layers
+        PipelineTimes& times = clock.asked();
+        times = {};
+        times.order = key.order, times.stages = key.stages, times.chunks = key.chunks;
+        times.micro_batches = key.micro_batches * (key.order.interleaved ? 1 : 3);
+        times.host_waits = host_waits;
+        times.on_node = 2, times.inside = draw(0, 0.1), times.between = draw(0, 1);
+        times.watched = times.paces = key.stages / 2;
+        for (int place = 0; place < key.stages * key.chunks; ++place) {
+          PassSeconds& pass = times.passes.emplace_back();
+          for (std::size_t kind = 0; kind < 3; ++kind) {
+            pass.device[kind] = draw(0.5, 2);
+            pass.host[kind] = draw(0, 1.5);
+            pass.behind[kind] = draw(0, 2);
+          }
+          if (!key.order.fills_bubble && !key.order.in_a_v) pass.device[2] = 0;
+          pass.after = draw(0, 0.3), pass.first = draw(0, 0.2), pass.last = draw(0, 0.2);
+          pass.early[0] = pass.gathered[0] = std::max(0.0, early);
+          if (early < 0 && place == 1) pass.device = {};
+        }
+        const double seconds = clock.Seconds();
+        other.asked() = times;
+        EXPECT_EQ(seconds, other.Time().seconds);
+        ScheduleClock limited;
+        limited.asked() = times;
+        EXPECT_EQ(limited.Seconds(2 * seconds), seconds);
+        EXPECT_EQ(limited.Seconds(0.9 * seconds), std::nullopt);
       }
     }
   }

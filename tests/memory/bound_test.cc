@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <random>
 
 #include "model/arch/catalogue.h"
@@ -336,6 +337,67 @@ TEST(MemoryModel, LeavesOutNoGroupOfFramesThatHasBytes) {
     }
   }
   EXPECT_GT(left_out, 0);
+}
+
+// Adds up rings slot by slot, and of frames all that a form may hold.
+PlanForms TheLongWay(PlanForms forms) {
+  forms.frames = -1;
+  forms.frames_by_sample = false;
+  for (ChunkForm& stage : forms.stages) stage.all_rings.reset();
+  for (ChunkForms& chunk : forms.chunks) {
+    for (ChunkForm& small : chunk.small) small.all_rings.reset();
+    if (chunk.none) chunk.none->all_rings.reset();
+  }
+  if (forms.taken)
+    forms.taken = std::make_shared<const PlanForms>(TheLongWay(PlanForms(*forms.taken)));
+  return forms;
+}
+
+TEST(GroupTerms, ShortSumsChangeNoBound) {
+  const auto [model, work, job] = TwelveLayers();
+  Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 17));
+  int by_sample = 0;
+  for (const bool fixed : {true, false}) {
+    MemoryModel bounds(model, work, Allocation{{fixed}, 0.5, 0});
+    for (int i = 0; i < 30; ++i) {
+      const Strategy s = drawer.Draw(job, model, work);
+      const PlanForms* forms = bounds.Forms(s);
+      ASSERT_NE(forms, nullptr);
+      by_sample += forms->frames_by_sample;
+      const PlanForms plain = TheLongWay(*forms);
+      const int64_t micro_batches = MicroBatches(work, s);
+      GroupTerms terms, others;
+      terms.Start(bounds.Slots(s, micro_batches), s.micro_batch);
+      others.Start(bounds.Slots(s, micro_batches), s.micro_batch);
+      const double dp = s.zero > 0 ? static_cast<double>(s.shards()) : 1;
+      EXPECT_EQ(terms.Of(*forms).At(dp), others.Of(plain).At(dp)) << "pp " << s.pp;
+    }
+  }
+  EXPECT_GT(by_sample, 0);
+}
+
+// But for the table that both ends of the model share, which one stage of a V holds.
+TEST(MemoryModel, FormsOfAVAreThoseOfAStraightPipeline) {
+  auto [model, work, job] = TwelveLayers();
+  Strategy straight;
+  straight.pp = 4;
+  straight.schedule = PipelineSchedule::kZeroBubble;
+  Strategy v = straight;
+  v.vpp = 2;
+  v.schedule = PipelineSchedule::kZeroBubbleV;
+  for (const bool tied : {false, true}) {
+    model.tied_embeddings = tied;
+    MemoryModel bounds(model, work, Allocation{{true}, 0, 0});
+    const PlanForms &of_v = *bounds.Forms(v), &of_straight = *bounds.Forms(straight);
+    EXPECT_TRUE(SameFrames(of_v, of_straight));
+    for (const ChunkPlace place : {ChunkPlace::kFirst, ChunkPlace::kMiddle, ChunkPlace::kLast}) {
+      const auto at = static_cast<std::size_t>(place);
+      const auto of = static_cast<std::size_t>(
+          tied && place == ChunkPlace::kLast ? ChunkPlace::kMiddle : place);
+      EXPECT_EQ(of_v.chunks[at].base.step, of_straight.chunks[of].base.step);
+      EXPECT_EQ(of_v.chunks[at].base.end, of_straight.chunks[at].base.end);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs), [](const auto& param) {

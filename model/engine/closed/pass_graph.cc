@@ -7,7 +7,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::size_t kMostGraphPasses = 400'000;  // kept; 40 bytes each
+constexpr std::size_t kMostGraphPasses = 400'000;  // kept; 32 bytes each
 constexpr int kNone = -1;
 
 class GraphMaker {
@@ -87,10 +87,10 @@ class GraphMaker {
     if (sender == kNone || sent == kNone) return false;
     std::vector<int>& ordered = graph_.of_stage[stage][call.kind];
     PassGraph::Pass pass;
-    pass.stage = stage;
+    pass.stage = static_cast<int16_t>(stage);
     pass.work = place * 3 + call.kind;
     const bool back = key_.order.in_a_v && call.chunk == 1;
-    pass.hop = stage * 2 + ((call.kind == PassCall::kBackward) != back);
+    pass.hop = static_cast<int16_t>(stage * 2 + ((call.kind == PassCall::kBackward) != back));
     pass.receives = receives;
     pass.loads = stage == 0 && call.chunk == 0 && call.kind == PassCall::kForward;
     pass.first = call.kind == PassCall::kForward && call.micro_batch == 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -14,9 +15,9 @@ namespace orrery {
 // The passes of all stages, each behind all that it waits for. Number 0 is no pass: it ended at 0.
 struct PassGraph {
   struct Pass {
-    int stage = 0;
-    int work = 0;  // virtual stage x 3 + kind
-    int hop = 0;   // stage x 2, one more for what comes from the next stage
+    int work = 0;       // virtual stage x 3 + kind
+    int16_t stage = 0;  // a search walks millions of passes: a cache line holds two
+    int16_t hop = 0;    // stage x 2, one more for what comes from the next stage
     bool receives = false, loads = false;
     bool first = false;  // forward pass of the first micro-batch
     bool last = false;   // backward pass of the last one

@@ -34,7 +34,7 @@ double ScheduleClock::GatherAhead(const PassGraph::Pass& pass, double start, dou
   const double from = std::max(std::max(free, ring.gathered), stages_[pass.stage].issued);
   ring.ahead = std::clamp(end - from, 0.0, next.gather);
   const double beside = std::max(0.0, from + ring.ahead - std::max(from, start));
-  const double lost = beside / next.gather * next.lost;
+  const double lost = next.lost == 0 ? 0.0 : beside / next.gather * next.lost;
   held += lost;
   return lost;
 }
@@ -100,16 +100,28 @@ double ScheduleClock::AwaitCopies(const PassGraph::Pass& pass, double start, dou
   return FetchLayers(layers, link, slots, start, place + 1 == times_.passes.size() ? ends : 0.0);
 }
 
-template <bool kParts, bool kAhead>
+// Nothing moves to the host, and each pass takes the device: most pipelines.
+bool ScheduleClock::Plain() const {
+  const auto takes_device = [](const PassSeconds& pass) {
+    return std::min(0.0, pass.first) + pass.device[PassCall::kForward] > 0 &&
+           std::min(0.0, pass.last) + pass.device[PassCall::kBackward] > 0;
+  };
+  return host_links_.empty() &&
+         (times_.order.in_a_v || std::ranges::all_of(times_.passes, takes_device));
+}
+
+template <bool kParts, bool kAhead, bool kPlain>
 bool ScheduleClock::Walk(double latest) {
   for (std::size_t k = 1; k < graph_->passes.size(); ++k) {
     const PassGraph::Pass& pass = graph_->passes[k];
     StageClock& clock = stages_[pass.stage];
     double arrival = arrived_[pass.receives ? 0 : pass.sender], saved = 0;
     if (pass.receives) {
-      arrival = std::max(std::max(left_[pass.sender], clock.issued),
-                         std::max(arrived_[pass.before], done_[pass.received])) +
-                hops_[pass.hop];
+      // What hangs on the pass before it comes last: the processor waits for that alone.
+      const double hop = hops_[pass.hop];
+      arrival = std::max(
+          std::max(left_[pass.sender], std::max(arrived_[pass.before], done_[pass.received])) + hop,
+          clock.issued + hop);
     }
     const WorkTimes& work = works_[pass.work];
     double device = work.device;
@@ -117,9 +129,9 @@ bool ScheduleClock::Walk(double latest) {
     if (pass.last) device += times_.passes[pass.work / 3].last;
     double host = work.host, behind = work.behind;
     // Without layers the head is the first to want the tensor.
-    const bool passes_on = pass.receives && device <= 0 && !times_.order.in_a_v;
+    const bool passes_on = !kPlain && pass.receives && device <= 0 && !times_.order.in_a_v;
     const bool heads =
-        !pass.receives && pass.sender > 0 && !times_.order.in_a_v &&
+        !kPlain && !pass.receives && pass.sender > 0 && !times_.order.in_a_v &&
         works_[static_cast<std::size_t>(graph_->passes[pass.sender].work)].device <= 0;
     const bool waits = times_.host_waits && (pass.loads || heads || (pass.receives && !passes_on));
     if (work.early > 0 && pass.receives) {
@@ -150,10 +162,10 @@ bool ScheduleClock::Walk(double latest) {
       }
     }
     const double awaited = passes_on ? 0 : arrival;
-    const double start = std::max(std::max(clock.free, awaited), clock.issued);
+    const double start = std::max(clock.free, std::max(awaited, clock.issued));
     if (pass.first) first_[pass.work / 3] = start;
     const double copies =
-        host_links_.empty()
+        kPlain || host_links_.empty()
             ? 0.0
             : AwaitCopies(pass, start, device, waits && times_.gathers_received && work.early <= 0);
     device += copies;
@@ -308,9 +320,13 @@ bool ScheduleClock::RunBatches(double most) {
   arrived_.resize(graph_->passes.size());
   done_[0] = left_[0] = arrived_[0] = 0;
   const double latest = parts_ ? most : FindRest(most);
-  const bool ended = ahead    ? parts_ ? Walk<true, true>(latest) : Walk<false, true>(latest)
-                        : parts_ ? Walk<true, false>(latest)
-                              : Walk<false, false>(latest);
+  bool ended = false;
+  if (parts_)
+    ended = ahead ? Walk<true, true, false>(latest) : Walk<true, false, false>(latest);
+  else if (Plain())
+    ended = ahead ? Walk<false, true, true>(latest) : Walk<false, false, true>(latest);
+  else
+    ended = ahead ? Walk<false, true, false>(latest) : Walk<false, false, false>(latest);
   if (!ended) return false;
   end_ = 0;
   for (const StageClock& clock : stages_) end_ = std::max(end_, clock.free);

@@ -173,9 +173,10 @@ class ScheduleClock {
   bool Run(double most = std::numeric_limits<double>::infinity());  // false: more than `most`
   bool RunBatches(double most);
   ScheduleTime Whole();
-  // False: the stages end later than `latest`.
-  template <bool kParts, bool kAhead>
+  // False: the stages end later than `latest`. `kPlain`: what Plain() says.
+  template <bool kParts, bool kAhead, bool kPlain>
   bool Walk(double latest);
+  bool Plain() const;
   void FindWorks();
   double LeastDevice(std::size_t work) const;
   double FindRest(double most);

@@ -261,6 +261,13 @@ std::string_view AttrName(Attr attr) { return kAttrRows[static_cast<int>(attr)].
 double AttrDefault(Attr attr) { return kAttrRows[static_cast<int>(attr)].default_value; }
 
 void Attrs::Set(Attr key, double value) {
+  constexpr std::size_t kMost = 4;  // of most ops
+  if (entries_.empty() || entries_.back().first < key) {
+    if (value == AttrDefault(key)) return;
+    if (entries_.empty()) entries_.reserve(kMost);
+    entries_.emplace_back(key, value);
+    return;
+  }
   const auto at = std::lower_bound(entries_.begin(), entries_.end(), key,
                                    [](const auto& entry, Attr k) { return entry.first < k; });
   const bool stored = at != entries_.end() && at->first == key;
@@ -269,10 +276,7 @@ void Attrs::Set(Attr key, double value) {
   } else if (stored) {
     at->second = value;
   } else {
-    const auto place = at - entries_.begin();
-    constexpr std::size_t kMost = 4;  // of most ops
-    if (entries_.empty()) entries_.reserve(kMost);
-    entries_.insert(entries_.begin() + place, {key, value});
+    entries_.insert(at, {key, value});
   }
 }
 

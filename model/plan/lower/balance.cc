@@ -163,6 +163,8 @@ std::vector<int64_t> BalancedStages(int64_t layers, int stages, int chunks, doub
     return chunks - (stage == 0 ? 1 : 0) - (stage + 1 == stages ? 1 : 0);
   };
   int64_t left = layers;
+  loads.held.reserve(static_cast<std::size_t>(stages));
+  loads.load.reserve(static_cast<std::size_t>(stages));
   for (int stage = 0; stage < stages; ++stage) {
     loads.held.push_back(fewest(stage));
     left -= fewest(stage);

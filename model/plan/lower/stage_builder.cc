@@ -3,6 +3,7 @@
 #include "model/plan/lower/stage_builder.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace orrery {
 
@@ -37,12 +38,12 @@ int64_t StageBuilder::GroupSize(int group) const {
   return ir::GroupSize(plan_->mesh, plan_->groups[group]);
 }
 
-ViewId StageBuilder::Act(const std::string& name, int64_t elements) {
-  return Make(name, elements, ctx_.activation);
+ViewId StageBuilder::Act(std::string name, int64_t elements) {
+  return Make(std::move(name), elements, ctx_.activation);
 }
 
-ViewId StageBuilder::Make(const std::string& name, int64_t elements, ir::Dtype dtype,
-                          ir::BufferClass cls, ir::Life life, int extra_slots) {
+ViewId StageBuilder::Make(std::string name, int64_t elements, ir::Dtype dtype, ir::BufferClass cls,
+                          ir::Life life, int extra_slots) {
   const ViewId known = views_.FindOrAdd(program_.views, name);
   if (known >= 0) return known;
   const auto id = static_cast<ViewId>(program_.views.size());
@@ -54,7 +55,7 @@ ViewId StageBuilder::Make(const std::string& name, int64_t elements, ir::Dtype d
   buffer.life = life;
   buffer.extra_slots = static_cast<uint8_t>(extra_slots);
   program_.views.push_back(
-      {name, static_cast<ir::BufferId>(program_.buffers.size() - 1), 0, elements});
+      {std::move(name), static_cast<ir::BufferId>(program_.buffers.size() - 1), 0, elements});
   return id;
 }
 

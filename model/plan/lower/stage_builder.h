@@ -262,8 +262,8 @@ class StageBuilder {
   void SetPhase(ir::Phase phase) { phase_ = phase; }
 
   // Buffers by name: created at first mention, whole view returned.
-  ir::ViewId Act(const std::string& name, int64_t elements);  // activation type
-  ir::ViewId Make(const std::string& name, int64_t elements, ir::Dtype dtype,
+  ir::ViewId Act(std::string name, int64_t elements);  // activation type
+  ir::ViewId Make(std::string name, int64_t elements, ir::Dtype dtype,
                   ir::BufferClass cls = ir::BufferClass::kActivation,
                   ir::Life life = ir::Life::kDerived, int extra_slots = 0);
   // A buffer of one call in slot `index` mod `slots` of a ring of its own.
