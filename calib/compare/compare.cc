@@ -228,6 +228,12 @@ void ComparePeak(const TrainingLog& predicted, const TrainingLog& measured, Comp
 
 // By what the measured file says of throughput, if it times no step: `size` is the prediction's.
 double StepOf(const TrainingLog& log, const measured::StepSize& size) {
+  if (!log.spans.empty() &&
+      !log.terms.empty()) {  // of a trace: the mean step, whose terms stand in front
+    double sum = 0;
+    for (const TermSample& term : log.terms) sum += term.seconds;
+    return sum;
+  }
   const std::optional<double> step = MedianStep(log, size);
   if (!step && !log.spans.empty() && log.garbled_lines > 0)
     RefuseLog(log.source, "the trace breaks off before its step ends", "write it again");

@@ -180,15 +180,15 @@ double SiteVariance(const Trust& trust, double total, const PredictWith& predict
   return variance;
 }
 
-// Of links between nodes whose rates are a guess: those of NICs, or of the sockets that keep them from theirs.
-double AssumedVariance(double total, const PredictWith& predict, Changed* profiles) {
-  if (!profiles->cluster.assumed || profiles->cluster.nodes < 2) return 0;
+// Of links between nodes whose rates are known so well: those of NICs, or of the sockets that keep them from theirs.
+double RateVariance(double spread, double total, const PredictWith& predict, Changed* profiles) {
+  if (profiles->cluster.nodes < 2) return 0;
   BytesPerSecond& nics = profiles->cluster.nic_rate;
   const BytesPerSecond given = nics;
   nics = BytesPerSecond(given.value * std::exp(kStep));
   const double slope = SlopeOf({{"fabric", "", "socket_stream"}}, total, predict, profiles);
   nics = given;
-  return slope * slope * kAssumedRate * kAssumedRate;
+  return slope * slope * spread * spread;
 }
 
 }  // namespace
@@ -226,7 +226,8 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Ru
   double variance = FittedVariance(trust, own_site, total, predict, &profiles);
   if (kinship.new_site) {
     variance += SiteVariance(trust, total, predict, &profiles);
-    const double assumed = AssumedVariance(total, predict, &profiles);
+    const bool guess = setting.cluster->assumed;
+    const double assumed = guess ? RateVariance(kAssumedRate, total, predict, &profiles) : 0;
     variance += assumed;
     if (assumed > kWorthSaying * kWorthSaying)
       kinship.outside.push_back(
@@ -238,6 +239,8 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Ru
     variance += OwnVariance(folder, total, predict, &profiles);
     if (is_new) variance += PriorVariance(trust, folder, total, predict, &profiles);
   }
+  if (kinship.new_fabric && !(kinship.new_site && setting.cluster->assumed))
+    variance += RateVariance(kNewNetwork, total, predict, &profiles);
   const KinErrors& of_class = trust.kin[static_cast<std::size_t>(kinship.kin)];
   if (kinship.new_chip && kinship.kin == Kin::kNewFramework)
     variance += ChipBesideFramework(trust.kin);

@@ -9,7 +9,7 @@
 // over its groups (calib/fit/kinship.h); with a new chip and a new framework at once s^2 also holds what a new chip adds
 // to a new cluster. r: errors of this site over those of its class, where it was calibrated, else 1. w = 1 + kPerDoubling x
 // doublings outside of the calibrated range. h: spreads of the priors of a chip, network or framework without calibrated
-// runs and, where the framework was never calibrated on the cluster, how far sites lie from their family, for each constant
+// runs, the rates between nodes of a network without them (kNewNetwork) and, where the framework was never calibrated on the cluster, how far sites lie from their family, for each constant
 // around which sites were fitted, and what the topology file assumes of the links between nodes (kAssumedRate). C knows the
 // files of the catalogue; a constant that a user's file sets counts by the spread that it states there, on its own. At a site
 // that `plan calibrate` calibrated, C is that of its own profile: its factor took up what other constants are off there.
@@ -32,6 +32,9 @@ inline constexpr double kPerDoubling = 0.1;
 inline constexpr double kPriorSpread = 0.15;  // of a prior that names none
 // Of rates between nodes that a topology of evidence C assumes: a factor of two at 80 %, as generations of NICs differ.
 inline constexpr double kAssumedRate = 0.54;
+// Of rates between nodes of a network that no calibrated run used. Published collectives of clusters that made no constant are 20 %
+// off to 16 MiB (calib/DERIVATIONS.md, section 8) and 14 % above (calib/ACCURACY.md).
+inline constexpr double kNewNetwork = 0.2;
 
 // Errors of one class of kinship.
 struct KinErrors {

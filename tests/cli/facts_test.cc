@@ -217,7 +217,7 @@ TEST(Facts, AStatedReleaseHoldsWithoutFusedAttention) {
 TEST(Facts, DeepSpeedOfEarly2021GathersWeightsOneByOne) {
   const auto step = [](const char* framework, const char* facts) {
     std::vector<std::string> words = {"predict",  "--model",       "gpt2-xl", "--topology",
-                                      "aws-p4d",  "--nodes",       "2",       "--zero",
+                                      "aws-p4de", "--nodes",       "2",       "--zero",
                                       "3",        "--micro-batch", "4",       "--global-batch",
                                       "64",       "--precision",   "fp16",    "--attention",
                                       "standard", "--framework",   framework, "--json"};

@@ -317,6 +317,28 @@ TEST(Confidence, WhatATopologyAssumesWidensWhereItCounts) {
   EXPECT_LT(spread(), known);
 }
 
+// A network that no calibrated run used widens by what hangs on its rates, where nodes talk at all.
+TEST(Confidence, ANetworkWithoutRunsWidensWhereItCounts) {
+  Bench bench;
+  bench.cluster.nic_rate = BytesPerSecond(1);
+  bench.asked.at[kAtNodes] = 2;
+  const CostSetting setting{&bench.gpu, &bench.fabric, &bench.framework, &bench.cluster};
+  Trust trust = Sample();
+  trust.covariance = {0, 0, 0, 0};
+  for (RunIdentity& run : trust.runs) run.at[kAtNodes] = 2;
+  const auto step = [](const CostSetting& s) {
+    return Bench::Step(s) + 2 / s.cluster->nic_rate.value;
+  };
+  const auto spread = [&] {
+    return WidthOf(ConfidenceOf(trust, setting, bench.asked, step(setting), step)) / 3;
+  };
+  const double known = spread();
+  bench.asked.fabric = "new";
+  EXPECT_NEAR(spread(), std::hypot(known, 0.5 * kNewNetwork), 0.01);
+  bench.cluster.nodes = 1;
+  EXPECT_NEAR(spread(), known, 1e-9);
+}
+
 // An unknown framework does not hide that the site and its network are unknown, too.
 TEST(Kinship, AllThatIsUnknownIsSaid) {
   RunIdentity asked = Bench().asked, known = asked;

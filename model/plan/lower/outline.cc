@@ -147,7 +147,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.gathers_weights = s.zero == 3;
   outline.frees_head = s.zero == 3 && s.free_head;
   outline.scatters_gradients = s.zero >= 2 && !s.reduce_once;
-  outline.gather_overlaps = s.overlap_param_gather;
+  outline.gather_overlaps = s.overlap_param_gather && (s.zero != 3 || s.prefetch > 0);
   // It concerns a pass's first gather alone, hence little in chunks of more layers: there it moved no term by 2 % of a step.
   constexpr int kShortChunk = 2;  // layers, on average
   if (s.zero == 3 && s.rings && s.overlap_param_gather &&
