@@ -326,8 +326,7 @@ TEST(Ranking, RegretIsWhatTheChosenLayoutLoses) {
   EXPECT_NEAR(sweeps[0].tau, 1.0 / 3, 1e-12);
   EXPECT_EQ(sweeps[0].chosen, "a-1");
   EXPECT_EQ(sweeps[0].best, "a-2");
-  EXPECT_THAT(RenderValidation(cases),
-              HasSubstr("a                                   1     3   0.333    10.0"));
+  EXPECT_THAT(RenderValidation(cases), HasSubstr("a            1     3  0.333    10.0"));
   EXPECT_TRUE(FindSweeps(sources.at("b")).empty());  // two rows are no sweep
   for (CasePrediction& c : cases) c.time->total = 1;
   EXPECT_TRUE(FindSweeps(BySource(cases).at("a")).empty());  // nor are repeats of one layout
