@@ -231,7 +231,7 @@ double StepOf(const TrainingLog& log, const measured::StepSize& size) {
   if (!log.spans.empty() &&
       !log.terms.empty()) {  // of a trace: the mean step, whose terms stand in front
     double sum = 0;
-    for (const TermSample& term : log.terms) sum += term.seconds;
+    for (const measured::TermSample& term : log.terms) sum += term.seconds;
     return sum;
   }
   const std::optional<double> step = MedianStep(log, size);

@@ -185,7 +185,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
   view.nics = cluster.domain_nics();
-  if (fabric.rails > 0) view.nics = std::min(view.nics, cluster.domain_gpus());
+  if (nccl::HasRails(fabric)) view.nics = std::min(view.nics, cluster.domain_gpus());
   view.switch_channels = nccl::SwitchChannels(nccl::Capability(gpu), nodes);
   if (view.sweeps != nullptr) view.swept = SweptGroups(cluster, gpu, fabric);
   if (nodes > 1) SetBetween(cluster, fabric, nodes, stretch, &view);

@@ -62,6 +62,9 @@ constexpr std::string_view kSince2024[] = {"overlap-grad-reduce", "context-paral
 constexpr std::string_view kSayAttention[] = {"attention-backend", "transformer-impl",
                                               "use-flash-attn",    "use-flash-attn-v1",
                                               "use-flash-attn-v2", "use-flash-attn-triton"};
+// Of 2023, after flash attention: a dump that has one of them and says nothing of attention is a part of one.
+constexpr std::string_view kSince2023[] = {"swiglu", "untie-embeddings-and-output-weights",
+                                           "group-query-attention", "num-query-groups"};
 
 // What the line in front of the dump says, by the names of arguments. Some releases lack a comma in it.
 constexpr std::string_view kWorldLine = "using world size:";
@@ -199,7 +202,8 @@ Document ReadArgumentDump(const SourcePtr& source) {
     std::string_view name, value;
     if (!LineOf(text, &name, &value)) continue;
     recent |= std::ranges::find(kSince2024, FlagOf(name)) != std::end(kSince2024);
-    attention |= std::ranges::find(kSayAttention, FlagOf(name)) != std::end(kSayAttention);
+    attention |= std::ranges::find(kSayAttention, FlagOf(name)) != std::end(kSayAttention) ||
+                 std::ranges::find(kSince2023, FlagOf(name)) != std::end(kSince2023);
     if (value == "None" || value == "False") SayOff(name, value, {source, line, 1}, &document.off);
     if (value == "None") continue;
     // "num_layers ... 24......updated": by other names than Megatron's, too.

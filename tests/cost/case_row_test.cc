@@ -174,7 +174,7 @@ TEST(CaseNames, AReleaseThatNobodyKnowsIsNotTheNewest) {
   EXPECT_EQ(Read(Printed({{"framework", "megatron@2024"}})).framework, "megatron@2024");
   EXPECT_THAT(*Read(Printed({{"framework", "megatron@1999"}})).refused,
               HasSubstr("framework 'megatron@1999': no such release"));
-  EXPECT_THAT(*Read(Printed({{"facts", "tp_overlap=off,tp_overlap=on"}})).refused,
+  EXPECT_THAT(*Read(Printed({{"facts", "\"tp_overlap=off,tp_overlap=on\""}})).refused,
               HasSubstr("tp_overlap is given twice"));
 }
 

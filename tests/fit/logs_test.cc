@@ -212,7 +212,7 @@ TEST(Logs, TwoRunsOnGaudiPredictOtherModels) {
 TEST(Traces, KindsOfWorkAddUpToTheCompute) {
   LoggedRun run;
   const std::string folder = Folder("trace");
-  Write(folder + "/steps.csv", "step,step_time [s]\n1,1\n");
+  Write(folder + "/steps.csv", "step,step_time [s]\n1,1\n2,1\n");
   Write(folder + "/steps.csv.yaml", kSheet);
   run = LoadInputs({folder + "/steps.csv"}).runs[0];
   const measured::Work works[] = {measured::Work::kProduct, measured::Work::kAttention,

@@ -29,6 +29,9 @@ inline int Capability(const GpuProfile& gpu) {
   return static_cast<int>(std::lround(gpu.compute_capability * kTenths));
 }
 
+// Whether the library's plugin makes one device of the NICs next to each GPU.
+inline bool HasRails(const FabricProfile& fabric) { return fabric.rails > 0; }
+
 inline Setting SettingOf(const ClusterSummary& cluster, const GpuProfile& gpu,
                          const FabricProfile& fabric) {
   Setting setting;
@@ -40,7 +43,7 @@ inline Setting SettingOf(const ClusterSummary& cluster, const GpuProfile& gpu,
   setting.gpu_direct = cluster.node->gpu_direct && fabric.gpu_direct > 0;
   setting.driver_rate = fabric.driver_rate;
   setting.in_network = cluster.network_reduces;
-  setting.rails = fabric.rails > 0;
+  setting.rails = HasRails(fabric);
   return setting;
 }
 
