@@ -183,9 +183,13 @@ class Fold : private LayerPrices {
   void ExposeLastScatters(const Stage& stage, double chunks, Work* work) const;
   Exposed BesideNext(double kernels, const Beside& gather) const;
   void BetweenStacks(double times, double ends, double embedding, Work* work) const;
+  // A gather that goes when its layer is due waits on the same communicator for the scatter of the layer before.
+  bool ScattersHide() const {
+    return outline_.scatter_overlaps && (outline_.gather_overlaps || !fetches_);
+  }
   // Of gathers and scatters beside kernels.
   Exposed Shown(double kernels, const Beside& gather, const Beside& scatter) const {
-    const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
+    const bool gathers = outline_.gather_overlaps, scatters = ScattersHide();
     if (gathers && scatters) return Cover(kernels, Combined(gather, scatter), true);
     Exposed exposed = Cover(kernels, gather, gathers);
     exposed.Add(1, Cover(kernels, scatter, scatters));

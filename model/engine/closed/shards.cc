@@ -74,7 +74,7 @@ Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& 
 
 Exposed Fold::Shown(double first, std::span<const PassPart> parts, const Beside& gather,
                     const Beside& scatter) const {
-  const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
+  const bool gathers = outline_.gather_overlaps, scatters = ScattersHide();
   const auto cover = [&](const Beside& messages) {
     return CoverParts(first, parts, messages, one_communicator_,
                       data_->shards_on_nics ? table_.holds_nics : 0.0);
