@@ -3,7 +3,8 @@
 //
 // Taken are complete events ("ph": "X"): kernels and copies of devices as spans, "ProfilerStep#N"
 // as steps. In this project's traces every operation is an event of the category "kernel" with its
-// phase; a step lasts from the first to the last of them, and the breakdown of a step stands in front. Events leave memory as soon as they are
+// phase; a step lasts from the first to the last of them, and the
+// breakdown of the mean step stands in front: its sum is the step that is compared. Events leave memory as soon as they are
 // read. A trace that ends in the middle (a killed process) keeps what it has and counts as garbled; the
 // step that it ends in is none.
 #include <fmt/format.h>

@@ -9,8 +9,9 @@
 // over its groups (calib/fit/kinship.h); with a new chip and a new framework at once s^2 also holds what a new chip adds
 // to a new cluster. r: errors of this site over those of its class, where it was calibrated, else 1. w = 1 + kPerDoubling x
 // doublings outside of the calibrated range. h: spreads of the priors of a chip, network or framework without calibrated
-// runs, the rates between nodes of a network without them (kNewNetwork) and, where the framework was never calibrated on the cluster, how far sites lie from their family, for each constant
-// around which sites were fitted, and what the topology file assumes of the links between nodes (kAssumedRate). C knows the
+// runs, the rates between nodes of a network without them (kNewNetwork) and, where the framework was never calibrated on the
+// cluster, how far sites lie from their family, for each constant around which sites were fitted, and what the topology file
+// assumes of the links between nodes (kAssumedRate). C knows the
 // files of the catalogue; a constant that a user's file sets counts by the spread that it states there, on its own. At a site
 // that `plan calibrate` calibrated, C is that of its own profile: its factor took up what other constants are off there.
 // Two layouts of one model and cluster share most errors of the model, not those of their layouts: whether one is faster
